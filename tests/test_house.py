@@ -42,6 +42,7 @@ COMMON = {
         "extras",
         "host",
         "lazy_names",
+        "remedies",
     ),
     *("logs", "threads"),
 }
@@ -71,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "argument_docs": set(),
     "errors": set(),
     "extras": set(),
+    "remedies": set(),
     "host": set(),
     "logs": set(),
     "display": set(),

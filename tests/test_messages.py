@@ -60,12 +60,12 @@ ROWS: Final = {
     "tag as branch": Row(
         lambda repo: repo.readonly_session("v1"),
         *_REF,
-        ("no branch `v1`, but a tag `v1` exists", 'Use tag="v1"'),
+        ("no branch `v1`, but a tag `v1` exists", "Use tag='v1'"),
     ),
     "branch as tag": Row(
         lambda repo: repo.readonly_session(tag="dev"),
         *_REF,
-        ("no tag `dev`, but a branch `dev` exists", 'Use branch="dev"'),
+        ("no tag `dev`, but a branch `dev` exists", "Use branch='dev'"),
     ),
     "misspelled branch": Row(
         lambda repo: repo.writable_session("mian"), *_REF, ("no branch `mian`", "Did you mean `main`?")

@@ -8,7 +8,7 @@
 The module ``icechunk`` is a separate module object, because its version differs: it has the version of the
 reference whose interface Frazil implements. All its other names are the names of ``frazil``. Its submodules
 are the modules of Frazil: ``icechunk.session is frazil.session``. Classes and functions keep their names
-below ``frazil``. So every process with Frazil can load pickled objects, also if Frazil is not installed as
+below ``frazil``. So every process with Frazil can load pickled objects, even if Frazil is not installed as
 icechunk there. A pickled function that refers to the module itself (as with cloudpickle) installs it in the
 process that loads it.
 

@@ -26,15 +26,17 @@
     └── InternalError             a defect in Frazil
 
 The class tells a handler what to do next. The ``kind`` names the exact cause. Kinds never change their
-meaning, and are never removed. This module imports no other module of Frazil, so that all of them can import
-it.
+meaning, and are never removed. The ``remedy`` is what to do, if Frazil knows it. This module imports only
+``frazil.remedies``, so that all modules can import it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
+
+from frazil.remedies import Remedy
 
 
 class ErrorKind(StrEnum):
@@ -222,8 +224,10 @@ class IcechunkError(Exception):
     """The base class of all errors of Frazil.
 
     Attributes:
-        message: The text of the error.
+        message: The text of the error: the problem and the remedy.
+        problem: The text without the remedy.
         kind: The exact cause, an ``ErrorKind``, which is also a text.
+        remedy: What to do, as a ``frazil.remedies.Remedy``; None if the message has no such part.
 
     Examples:
         >>> try:
@@ -234,11 +238,57 @@ class IcechunkError(Exception):
     """
 
     default_kind = ErrorKind.UNKNOWN
+    remedy: Remedy | None = None
 
     def __init__(self, message: str, kind: str | None = None) -> None:
-        self.message = message
+        self.problem = message
         self.kind: ErrorKind = self.default_kind if kind is None else _member(kind)
         super().__init__(message, self.kind)
+
+    @property
+    def message(self) -> str:
+        """The text of the error, with the remedy as calls of Python."""
+        return self._with("" if self.remedy is None else str(self.remedy))
+
+    def with_remedy(self, text: str, *parts: object, shell: str | None = None) -> Self:
+        """Add a remedy to this error.
+
+        Args:
+            text: One or more sentences without the last full stop, with ``{}`` for each part.
+            *parts: Calls of ``frazil.remedies``, and other values.
+            shell: The text of the command line, if it differs in more than the spelling of the calls.
+
+        Returns:
+            This error.
+
+        Examples:
+            >>> from frazil.remedies import call
+            >>> error = RefNotFoundError("no branch `dev`").with_remedy("See `{}`", call("list_branches"))
+            >>> print(error)
+            no branch `dev`. See `Repository.list_branches`
+            >>> error.for_shell("ice")
+            'no branch `dev`. See `frazil refs ice`'
+        """
+        self.remedy = Remedy(text, parts, shell)
+        return self
+
+    def for_shell(self, location: str = "LOCATION") -> str:
+        """Return the text of the error with commands and options instead of calls.
+
+        Args:
+            location: The location of the repository.
+
+        Returns:
+            The text.
+        """
+        return self._with("" if self.remedy is None else self.remedy.for_shell(location))
+
+    def _with(self, remedy: str) -> str:
+        if not remedy:
+            return self.problem
+        if "\n" in self.problem:
+            return f"{self.problem}\n  {remedy}"
+        return f"{self.problem}{'' if self.problem.endswith(('.', '?')) else '.'} {remedy}"
 
     def __str__(self) -> str:
         return self.message
@@ -250,7 +300,11 @@ class IcechunkError(Exception):
         return f'message="{self.message}", kind="{self.kind}"'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message, self.kind))
+        return (type(self), self._arguments(), vars(self))
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Return the arguments that make this error, without its remedy."""
+        return (self.problem, self.kind)
 
 
 class ConflictError(IcechunkError):
@@ -281,8 +335,8 @@ class ConflictError(IcechunkError):
     def _shown(self) -> str:
         return f"expected_parent={self.expected_parent}, actual_parent={self.actual_parent}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.expected_parent, self.actual_parent, self.problem, self.kind)
 
 
 #: The message of a failed rebase names this number of conflicts, and this number of chunks of each.
@@ -310,7 +364,6 @@ class RebaseFailedError(ConflictError):
     Attributes:
         snapshot: The id of the first snapshot that conflicts with the session.
         conflicts: All conflicts with this snapshot, as ``Conflict``.
-        advice: The last sentence of the message.
     """
 
     default_kind = ErrorKind.REBASE_FAILED
@@ -318,21 +371,22 @@ class RebaseFailedError(ConflictError):
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
-        self.advice = advice
         count = len(self.conflicts)
         first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
         more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
         super().__init__(
             message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
-            f"{': ' if first else ''}{first}{more}. {advice or _ADVICE}"
+            f"{': ' if first else ''}{first}{more}"
         )
+        shell = "Run the command again" if advice else "--conflicts decides them"
+        self.with_remedy("{}", advice or _ADVICE, shell=shell)
         self.args = (snapshot, self.conflicts)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.snapshot, self.conflicts, self.advice))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.snapshot, self.conflicts)
 
 
 class StaleReadError(RebaseFailedError):
@@ -351,17 +405,18 @@ class StaleReadError(RebaseFailedError):
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
         super().__init__(snapshot)
-        self.message = message or (
+        self.problem = message or (
             f"snapshot {snapshot} changed data that was read: {'; '.join(map(str, reads))}"
         )
+        self.remedy = None
         self.args = (snapshot, list(reads))
         self.reads = list(reads)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", reads={self.reads}'
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.snapshot, self.reads, self.message))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.snapshot, self.reads, self.problem)
 
 
 class NotFoundError(IcechunkError, KeyError):
@@ -472,8 +527,8 @@ class OutcomeUnknownError(StorageError):
         super().__init__(message, kind)
         self.snapshot = snapshot
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message, self.snapshot, self.kind))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.problem, self.snapshot, self.kind)
 
 
 class ValidationFailedError(IcechunkError):
@@ -489,8 +544,8 @@ class ValidationFailedError(IcechunkError):
         super().__init__(message, kind)
         self.report = report
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message, self.report, self.kind))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.problem, self.report, self.kind)
 
 
 class TaskFailedError(IcechunkError):
@@ -526,9 +581,6 @@ class TaskFailedError(IcechunkError):
         self.attempts = attempts
         self.traceback = traceback
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message, self.kind), vars(self))
-
 
 class RemoteError(Exception):
     """The text of a task's error that cannot be pickled and sent to the driver.
@@ -559,8 +611,8 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
         super().__init__(message, kind)
         self.name = name
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.message, self.name, self.kind))
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self.problem, self.name, self.kind)
 
 
 class InternalError(IcechunkError):
@@ -574,6 +626,15 @@ class MisalignedGroupWarning(UserWarning):
 
     ``xarray.open_datatree`` refuses such a repository, because it gives a group the coordinates of the groups
     above it.
+    """
+
+
+class UncommittedChangesWarning(UserWarning):
+    """A writable session was dropped with changes that it has not committed. The changes are lost.
+
+    ``Session.commit`` saves changes, and ``Session.discard_changes`` says that they are not needed. There is
+    no warning after an attempt to commit, because its error says that the changes are not saved, and none for
+    forks.
     """
 
 

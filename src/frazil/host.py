@@ -29,11 +29,11 @@ class Host:
         return time.monotonic_ns() // 1000
 
     def pause(self, seconds: float) -> None:
-        """Stop the calling thread for so many seconds."""
+        """Stop the calling thread for this many seconds."""
         time.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
-        """Return so many random bytes, which no other host draws."""
+        """Return this many random bytes, which no other host draws."""
         return os.urandom(count)
 
     def random_between(self, low: float, high: float) -> float:
@@ -81,12 +81,12 @@ def monotonic_seconds() -> float:
 
 
 def pause(seconds: float) -> None:
-    """Stop the calling thread for so many seconds."""
+    """Stop the calling thread for this many seconds."""
     _host.pause(seconds)
 
 
 def random_bytes(count: int) -> bytes:
-    """Return so many random bytes.
+    """Return this many random bytes.
 
     Examples:
         >>> len(random_bytes(12))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 
@@ -37,7 +36,7 @@ RUNS = {
 
 def examples_of(name: str) -> list[list[str]]:
     """The arguments of each example, without the text behind it."""
-    text = importlib.import_module(f"frazil.cli.{VERBS[name].module}").command.examples
+    text = VERBS[name].command().examples
     lines = [re.split(r"\s{2,}| > ", line)[0] for line in text.splitlines() if line.startswith("frazil ")]
     assert lines
     return [shlex.split(line)[1:] for line in lines]

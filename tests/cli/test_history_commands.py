@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import frazil
-from frazil.cli.wording import command_for
+from frazil.cli.main import main
+from frazil.maintenance import doctor
 
 Run = Callable[..., str]
 
@@ -79,17 +80,20 @@ def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
 
 def test_a_protected_branch_does_not_reset(own: Path, run: Run) -> None:
     run("protect ice main")
-    assert "`frazil unprotect` removes the protection" in run("reset ice main~1 --yes", 1)
+    assert "`frazil unprotect ice main` removes" in run("reset ice main~1 --yes", 1)
     run("unprotect ice main")
     run("reset ice main~1 --yes")
 
 
-def test_the_doctor_names_commands(own: Path, repo: frazil.Repository, run: Run) -> None:
+def test_the_doctor_names_commands(
+    own: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("doctor ice") == "no findings in 8 checks\n"
-    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice --branch dev"
-    assert command_for('repo.compact("compact", branch="main")', "ice") == "frazil compact ice"
-    collect = "repo.garbage_collect(datetime.fromisoformat('2026-11-01T00:00:00+00:00'))"
-    assert command_for(collect, "ice") == "frazil gc ice --older-than 2026-11-01T00:00:00"
+    monkeypatch.setattr(doctor, "_BACKUP_BYTES", 1)
+    assert main(["doctor", "ice", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["command"].startswith("frazil gc ice --older-than 2")
+    assert main([*finding["command"].split()[1:], "--yes"]) == 0
 
 
 def test_blame_has_the_chunks_of_each_commit(beside: Path, run: Run) -> None:

@@ -378,7 +378,7 @@ def test_a_commit_whose_reply_is_lost(fault: Fault) -> None:
 def test_another_driver_is_done_in_between(
     repo: frazil.Repository, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if what it has committed is in nobody's way."""
+    """Even if what it has committed is in nobody's way."""
     mine = replace(counting(repo), id="monday")
     other = replace(mine, prepare=prepares_z, finish=None)
 

@@ -37,7 +37,7 @@ def as_text(attrs: Mapping[Any, Any]) -> str:
 
 
 def same(first: Any, second: Any) -> None:
-    """Equal values, also if they are strings, or not numbers."""
+    """Equal values, even if they are strings, or not numbers."""
     first, second = np.asarray(first), np.asarray(second)
     assert first.shape == second.shape
     if first.dtype.kind in "OTU" or second.dtype.kind in "OTU":

@@ -90,7 +90,7 @@ class Answered:
 _DENIED: Final = (
     "no permission for this request in bucket 'ice'",
     "AccessDenied",
-    "pass credentials with this permission",
+    "use credentials with this permission",
 )
 _REGION: Final = (
     "The authorization header is malformed; the region 'us-east-1' is wrong; expecting 'eu-west-1'"
@@ -303,7 +303,7 @@ def test_servers_that_cannot_be_reached() -> None:
         frazil.StorageError,
         ErrorKind.STORAGE_CONFIG,
         f"{nobody} is not encrypted",
-        "pass `allow_http=True`",
+        "option `allow_http`",
     )
     with LoopbackHttp(answering(200, "")) as server:
         https = f"https://127.0.0.1:{server.port}"
@@ -312,7 +312,7 @@ def test_servers_that_cannot_be_reached() -> None:
             frazil.StorageError,
             unreachable,
             f"{https} does not answer with TLS",
-            "`allow_http=True`",
+            "`allow_http`",
         )
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -50,6 +50,8 @@ SUBJECTS: Final = {
     "changes/test_same_document.py": "`ChangeSet`, where a document does not change",
     "changes/test_seen.py": "`SeenRefs` over several layers of forks",
     # repository.session
+    "cli/test_words.py": "errors of the command line name commands, and no Python",
+    "repository/handle/test_lost_changes.py": "sessions that are dropped with changes",
     "repository/session/test_windows.py": "manifests that split themselves, in repositories",
     # format
     "format/test_damage.py": "damaged bytes of every kind of file",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frazil.changes.chunk_changes import ChunkChanges, Coords
 from frazil.changes.moves import Moves, moved_nodes
@@ -267,14 +266,6 @@ def in_grid(node: Node, coords: Coords) -> bool:
     return len(coords) == len(counts) and all(
         0 <= coord < count for coord, count in zip(coords, counts, strict=True)
     )
-
-
-def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:
-    """Return whether a half-open box of shape (ndim, 2) contains the coordinates.
-
-    A box without dimensions contains all coordinates.
-    """
-    return all(low <= coord < high for coord, (low, high) in zip(coords, extents.tolist(), strict=False))
 
 
 def check_coords(node: Node, coords: Coords) -> None:

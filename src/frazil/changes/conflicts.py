@@ -262,7 +262,7 @@ TABLE: Final = _table(
 def find_conflicts(alignment: NodeAlignment) -> list[NodeConflict]:
     """Return all conflicts between ours and theirs, sorted by path and row of the table.
 
-    A node has at most one conflict of each type, also if several rows match.
+    A node has at most one conflict of each type, even if several rows match.
     """
     conflicts: dict[tuple[ConflictType, bytes], NodeConflict] = {}
     for rule in TABLE:

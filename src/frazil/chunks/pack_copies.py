@@ -33,6 +33,7 @@ from frazil.format.chunk_trailer import (
 from frazil.format.columns import I64, U8, U32, copy_rows
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import chunk_key
+from frazil.remedies import call
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
@@ -240,18 +241,16 @@ def _require_same(id_: bytes, trailer: ChunkTrailer, offset: I64, length: I64, c
     """
     if trailer.id != id_:
         raise FormatError(
-            f"{chunk_key(id_)}: the file must have its own chunks, got those of {chunk_key(trailer.id)}. Run "
-            "Repository.verify, and restore the file from a copy"
-        )
+            f"{chunk_key(id_)}: the file must have its own chunks, got those of {chunk_key(trailer.id)}"
+        ).with_remedy("Run `{}`, and restore the file from a copy", call("verify"))
     rows = trailer.find_ranges(offset.astype(np.uint64), length.astype(np.uint64))
     damaged = np.flatnonzero((rows >= 0) & (trailer.crcs[rows] != crcs))
     if len(damaged):
         first = damaged[0]
         raise FormatError(
             f"{chunk_key(id_)}: the bytes {offset[first]} to {offset[first] + length[first]} must have the "
-            "checksum that the file records, got other bytes. Run Repository.verify, and restore the file "
-            "from a copy"
-        )
+            "checksum that the file records, got other bytes"
+        ).with_remedy("Run `{}`, and restore the file from a copy", call("verify"))
 
 
 def _request(storage: Storage, ids: U8, plan: ReadPlan, number: int) -> ByteRange:

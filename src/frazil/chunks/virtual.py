@@ -247,9 +247,11 @@ class VirtualSources:
         if prefix not in self._credentials:
             raise InvalidInputError(
                 f"{shown_url(url)!r} is in the virtual chunk container {shown_url(prefix)!r}, which is not "
-                "authorised. Pass the container in authorize_virtual_chunk_access when you open the "
-                "repository",
+                "authorised",
                 ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
+            ).with_remedy(
+                "Pass the container in authorize_virtual_chunk_access when you open the repository",
+                shell="Name the container in the variable FRAZIL_VIRTUAL_ACCESS",
             )
         if not container.is_given:
             require_hint(container.store, container.url_prefix)

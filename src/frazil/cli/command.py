@@ -6,8 +6,9 @@ argument, and returns the exit status, or None for 0.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from frazil.cli.target import Target, parse_target
 from frazil.cli.verb_table import SECTIONS, VERBS
 from frazil.display import suggest
 from frazil.errors import InvalidInputError
+from frazil.extras import needs
 from frazil.lazy_names import value_of
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class Frazil(click.Group):
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
-        command = importlib.import_module(f"frazil.cli.{verb.module}").command
-        assert isinstance(command, click.Command)
+        with _extra_of(cmd_name):
+            command: click.Command = verb.command()
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -70,11 +72,33 @@ class VerbCommand(click.Command):
         self.description = description
         self.examples = examples
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. The error for one argument too many has the call that was probably meant."""
+        has_more, ctx.allow_extra_args = ctx.allow_extra_args, True
+        more = super().parse_args(ctx, args)
+        if more and not has_more and not ctx.resilient_parsing:
+            raise click.UsageError(f"unexpected argument {more[0]!r}{self._with_version(ctx, more)}", ctx)
+        return more
+
+    def _with_version(self, ctx: click.Context, more: list[str]) -> str:
+        """Return advice if the version stands behind the location instead of in it: ``diff ice main fix``."""
+        target = ctx.params.get("target")
+        versions = [each.name for each in self.params if each.type is VERSION]
+        if not isinstance(target, Target) or target.version or len(versions) != 1 or len(more) > 1:
+            return ""
+        if any(isinstance(each.type, LocationType) for each in self.params):
+            return ""
+        meant = replace(target, version=str(ctx.params[str(versions[0])]))
+        return f". Write `{ctx.command_path} {meant} {more[0]}`"
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(self.description)
+            if extra := VERBS[str(self.name)].extra:
+                formatter.write_paragraph()
+                formatter.write_text(f'Needs an extra: pip install "frazil[{extra}]"')
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -93,9 +117,12 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         if isinstance(value, Target):
             return value
         try:
-            return parse_target(value)
+            target = parse_target(value)
         except InvalidInputError as error:
             self.fail(str(error), param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).location = str(Target(target.location))
+        return target
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -159,7 +186,8 @@ def verb(
     def decorate(function: Callable[..., int | None]) -> VerbCommand:
         def run(*args: Any, **kwargs: Any) -> int:
             output = click.get_current_context().ensure_object(Output)
-            return function(output, *args, **kwargs) or 0
+            with _extra_of(name):
+                return function(output, *args, **kwargs) or 0
 
         update_wrapper(run, function)
         command = click.command(
@@ -173,6 +201,12 @@ def verb(
         return command(_json(debug_option(author_option(run) if commits else run)))
 
     return decorate
+
+
+def _extra_of(name: str) -> AbstractContextManager[None]:
+    """Return a context that names the command and its extra in the error for a missing package."""
+    extra = VERBS[name].extra
+    return needs(f"`frazil {name}`", extra=extra) if extra else nullcontext()
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:

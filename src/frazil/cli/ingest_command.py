@@ -11,7 +11,6 @@ from frazil.cli.ingest_arguments import ingest_arguments
 from frazil.cli.opening import open_repository
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.cli.wording import for_terminal
 from frazil.display import counted
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
@@ -56,7 +55,7 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
     if arguments.inspect:
         # The last argument, the repository, may be one more file: an inspection writes nothing.
         report = inspect_files(arguments.source, **common)
-        output.emit(report_document(report), [for_terminal(str(report))])
+        output.emit(report_document(report), [str(report)])
         return 1 if report.fatal() else 0
     storage = writable_storage(arguments.repository, arguments.dry_run)
     with output.progress("ingest") as progress:

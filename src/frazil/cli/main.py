@@ -27,7 +27,6 @@ import click
 from frazil.about import __version__
 from frazil.cli.command import Frazil, debug_option
 from frazil.cli.output import Output
-from frazil.cli.wording import for_terminal, lines_of
 from frazil.errors import IcechunkError
 
 _ERROR: Final = 1
@@ -84,9 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return _USAGE
     except click.ClickException as error:
-        return _report(output, error.format_message(), "usage", _USAGE)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        usage = "" if context is None or context.command is frazil or output.as_json else context.get_usage()
+        return _report(
+            output, f"{error.format_message()}\n{' '.join(usage.split())}".strip(), "usage", _USAGE
+        )
     except IcechunkError as error:
-        return _report(output, for_terminal(str(error)), str(error.kind), _ERROR)
+        return _report(output, error.for_shell(output.location), str(error.kind), _ERROR)
     except (KeyboardInterrupt, click.Abort):
         print(
             "frazil: interrupted. The repository is valid: a change is complete, or did not happen",
@@ -108,5 +111,6 @@ def _report(output: Output, message: str, kind: str, status: int) -> int:
     if output.as_json:
         print(json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False), file=sys.stderr)
     else:
-        print(*lines_of(message, kind), sep="\n", file=sys.stderr)
+        first, *others = [" ".join(line.split()) for line in message.splitlines() if line.strip()] or [""]
+        print(f"frazil: {first} [{kind}]", *(f"  {line}" for line in others), sep="\n", file=sys.stderr)
     return status

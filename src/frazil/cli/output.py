@@ -44,10 +44,12 @@ class Output:
     Attributes:
         as_json: Whether the result is JSON.
         debug: Whether an error shows its trace.
+        location: The location of the repository that the command works on, for the commands in messages.
     """
 
     as_json: bool = False
     debug: bool = False
+    location: str = "LOCATION"
 
     @property
     def is_terminal(self) -> bool:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from frazil.lazy_names import value_of
 
 
 class Verb(NamedTuple):
-    """One command. Its module has the command as the attribute ``command``."""
+    """One command: ``module:name``, by default the name ``command``. ``extra`` installs what it needs."""
 
     name: str
     module: str
     help: str
+    extra: str = ""
+
+    def command(self) -> Any:
+        """Import the command."""
+        place = self.module if ":" in self.module else f"{self.module}:command"
+        return value_of(f"frazil.cli.{place}")
 
 
 #: The sections of ``frazil --help``, in order.
@@ -36,17 +44,17 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
     ),
     "change": (
         Verb("init", "change.init", "create a repository"),
-        Verb("branch", "change.branch", "create or delete a branch"),
-        Verb("tag", "change.tag", "create or delete a tag"),
-        Verb("merge", "change.merge", "bring the changes of a version into a branch"),
-        Verb("cherry-pick", "change.cherry_pick", "repeat a commit on a branch"),
-        Verb("revert", "change.revert", "undo a commit on a branch"),
+        Verb("branch", "change.refs:branch", "create or delete a branch"),
+        Verb("tag", "change.refs:tag", "create or delete a tag"),
+        Verb("merge", "change.integration:merge", "bring the changes of a version into a branch"),
+        Verb("cherry-pick", "change.integration:cherry_pick", "repeat a commit on a branch"),
+        Verb("revert", "change.integration:revert", "undo a commit on a branch"),
         Verb("reset", "change.reset", "move a branch to another version"),
-        Verb("undo", "change.undo", "undo the last operation on the repository"),
-        Verb("redo", "change.redo", "make an undone operation again"),
-        Verb("restore", "change.restore", "return to an earlier state of the repository"),
-        Verb("protect", "change.protect", "protect branches from mistakes"),
-        Verb("unprotect", "change.unprotect", "remove the protection of branches"),
+        Verb("undo", "change.undoing:undo", "undo the last operation on the repository"),
+        Verb("redo", "change.undoing:redo", "make an undone operation again"),
+        Verb("restore", "change.undoing:restore", "return to an earlier state of the repository"),
+        Verb("protect", "change.protection:protect", "protect branches from mistakes"),
+        Verb("unprotect", "change.protection:unprotect", "remove the protection of branches"),
         Verb("set", "change.set", "set values of an array"),
         Verb("mv", "change.mv", "move or rename a group or an array"),
         Verb("rm", "change.rm", "delete a group or an array"),
@@ -65,14 +73,22 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (
-        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
-        Verb("clone", "move.clone", "make a new repository with the files of another one"),
-        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
-        Verb("adopt", "move.adopt", "make a version of a Zarr store, without a copy"),
-        Verb("rechunk", "move.rechunk", "store arrays in other chunks"),
-        Verb("recompress", "move.recompress", "store arrays with another compression"),
+        Verb("copy", "move.replication:copy", "copy a repository, or bring a copy up to date", "pipeline"),
         Verb(
-            "ingest", "ingest_command", "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF"
+            "clone",
+            "move.replication:clone",
+            "make a new repository with the files of another one",
+            "pipeline",
+        ),
+        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file", "pipeline"),
+        Verb("adopt", "move.adopt", "make a version of a Zarr store, without a copy"),
+        Verb("rechunk", "move.rewriting:rechunk", "store arrays in other chunks", "pipeline"),
+        Verb("recompress", "move.rewriting:recompress", "store arrays with another compression", "pipeline"),
+        Verb(
+            "ingest",
+            "ingest_command",
+            "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF",
+            "pipeline",
         ),
         Verb("import", "import_command", "import a repository of a format older than version 1"),
     ),

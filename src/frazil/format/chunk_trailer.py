@@ -283,7 +283,7 @@ def _table(id_: bytes, trailer: bytes, size: int) -> ChunkTrailer:
 
 
 def find_remains(id_: bytes, rest: Buffer) -> bool:
-    """Return whether bytes contain the beginning of the trailer of a file, also if its end is cut off.
+    """Return whether bytes contain the beginning of the trailer of a file, even if its end is cut off.
 
     Args:
         id_: Id of the file.

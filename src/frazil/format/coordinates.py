@@ -120,7 +120,7 @@ def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, 
         number.
     """
     if not tables.present(slot).all():
-        raise FormatError("a chunk without coordinates")
+        raise FormatError("each chunk must have coordinates, got one without")
     filled = counts > 0
     ndims = np.zeros(len(counts), np.int64)
     matrix = tables.even_numbers(slot, "<u4")

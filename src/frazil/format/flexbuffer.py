@@ -332,7 +332,7 @@ class _Reader:
         keys_width: int = self.number(UINT, at - 2 * width, width)
         n = self.length(at, width)
         if self.length(keys, keys_width) < n:
-            raise self.fail(f"{n} keys at {keys}")
+            raise self.fail(f"a map of {n} values must have {n} keys, got {self.length(keys, keys_width)}")
         self.spend(n)
         names = [self.key(self.target(keys + i * keys_width, keys_width)) for i in range(n)]
         return dict(zip(names, self.untyped(at, width, n, depth), strict=True))

@@ -29,7 +29,6 @@ SHORTEST_ID_START: Final = 4
 
 _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_TO_CROCKFORD: Final = bytes.maketrans(_RFC, _CROCKFORD)
 _TO_RFC: Final = bytes.maketrans(_CROCKFORD, _RFC)
 _READ_AS: Final = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyzILO", b"ABCDEFGH1JK1MN0PQRSTUVWXYZ110")
 _DIGITS: Final = np.frombuffer(_CROCKFORD, np.uint8)

@@ -16,6 +16,7 @@ from frazil.importing.import_target import read_repo_file, require_clean, requir
 from frazil.importing.report import ImportReport
 from frazil.importing.sizes import sizes_of
 from frazil.importing.source import Source
+from frazil.remedies import Remedy, call
 from frazil.repository.catalog.generations import older_layout
 from frazil.repository.handle.virtual_access import explicit_access
 from frazil.repository.settings.config import RepositoryConfig
@@ -123,15 +124,18 @@ def _source(storage: Storage) -> Source:
     layout = older_layout(storage)
     if layout is not None:
         return Source(storage, layout)
-    for key, version, advice in (
-        (REPO, 2, "it can be opened"),
-        ("refs/branch.main/ref.json", 1, "use `frazil.upgrade_icechunk_repository`"),
+    upgrade = Remedy("Upgrade it with `{}`", (call("upgrade_icechunk_repository"),))
+    for key, version, remedy in (
+        (REPO, 2, Remedy("It can be opened")),
+        ("refs/branch.main/ref.json", 1, upgrade),
     ):
         if storage.head(key) is not None:
-            raise FormatError(
+            error = FormatError(
                 f"the repository to import must be older than spec version 1, got version {version} in "
-                f"{storage.label()}: {advice}",
+                f"{storage.label()}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
+            error.remedy = remedy
+            raise error
     next(iter(storage.list(DOT.refs)), None)  # a storage that cannot list raises its own error here
     raise RepositoryNotFoundError(f"no repository to import in {storage.label()}. Correct the location")

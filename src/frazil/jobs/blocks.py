@@ -4,7 +4,7 @@ A *grid* is the shape of the unit of reads or writes: the chunks of an array, it
 multiple of the chunks of two arrays. A *block* is a rectangle of whole cells of the grid, cut off at the end
 of the array. Blocks never share a cell, so tasks that write one block each need no lock.
 
-    block_shape    the largest block with at most so many bytes
+    block_shape    the largest block with at most this many bytes
     blocks         all blocks of an array, as two columns of starts and stops, (blocks, dimensions)
     groups         neighbouring blocks, combined into tasks of about the same number of bytes
     parse_bytes    a size such as "256MB" as a number

@@ -60,7 +60,7 @@ from frazil.repository.session.workspace import Workspace
 #: the start of a second stage. Ten million references would cost five times as much.
 MANIFESTS_ON_EXECUTORS_ABOVE: Final = UNSPLIT_REFS
 
-#: The driver collects so many references before it stages them.
+#: The driver buffers up to this many references before it stages them.
 _WAITING_REFERENCES: Final = 1 << 20
 #: The limit of a flatbuffer, in bytes. A chunk in a transaction log takes 16 bytes, and 4 for each dimension.
 _LOG_BYTES: Final = (1 << 31) - (1 << 24)

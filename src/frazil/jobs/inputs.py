@@ -78,9 +78,11 @@ def of_job(name: str, error: StaleReadError) -> StaleReadError:
         error.snapshot,
         error.reads,
         f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
-        f"{details}. "
-        "Nothing was committed. Run the job again with the new version. To read an older version on purpose, "
-        "name it by its id: `Version.of(repo, snapshot_id=...)`",
+        f"{details}. Nothing was committed",
+    ).with_remedy(
+        "Run the job again with the new version. To read an older version on purpose, name it by its id: "
+        "`Version.of(repo, snapshot_id=...)`",
+        shell="Run the command again",
     )
 
 

@@ -177,7 +177,7 @@ def first_driver_note(
     """Return the change of the metadata of the repository in the commit of a job.
 
     It adds the record of the job. It raises ``ConflictError`` (``commit-conflict``) if another driver has
-    committed the job, also if a reset or a squash has removed this commit from the branch since.
+    committed the job, even if a reset or a squash has removed this commit from the branch since.
 
     Args:
         id_: The id of the job.

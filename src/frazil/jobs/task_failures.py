@@ -25,6 +25,7 @@ from frazil.jobs.traceback_frames import (
     remove_own_frames,
     without_own_frames,
 )
+from frazil.remedies import Remedy
 
 #: The largest numbers of characters of the text of an error, and of its traceback, because of JVM and logs.
 _LONGEST_TEXT: Final = 6_000
@@ -75,7 +76,8 @@ class Failure:
 
     ``type`` and ``text`` are those of the error, ``where`` is the line of the user's code, and ``traceback``
     the shortened traceback. ``kind`` is the kind of an ``IcechunkError``. ``error`` is the pickled error,
-    empty if it cannot be pickled. ``is_final``: another attempt would fail in the same way.
+    empty if it cannot be pickled. ``is_final``: another attempt would fail in the same way. ``remedy`` is the
+    remedy of an ``IcechunkError``.
     """
 
     type: str
@@ -85,6 +87,7 @@ class Failure:
     kind: str | None = None
     is_final: bool = False
     error: bytes = b""
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         return f"{self.type}: {self.text}" if self.text else self.type
@@ -115,6 +118,7 @@ def failure_of(error: BaseException) -> Failure:
         kind=str(error.kind) if isinstance(error, IcechunkError) else None,
         is_final=_is_final(error),
         error=_pickled(error),
+        remedy=error.remedy if isinstance(error, IcechunkError) else None,
     )
 
 
@@ -141,6 +145,7 @@ def task_error(
         attempts=attempts,
         traceback=failure.traceback,
     )
+    raised.remedy = failure.remedy
     if cause is None:
         cause = _unpickled(failure)
         frames = failure.traceback.splitlines()
@@ -159,7 +164,7 @@ _ONE_FRAME: Final = 4
 
 def _text(error: BaseException) -> str:
     try:
-        text = str(error)
+        text = error.problem if isinstance(error, IcechunkError) else str(error)
     except Exception as second:
         text = f"(str() of the error raised {type(second).__name__})"
     if not isinstance(error, IcechunkError):  # errors of Frazil are short enough
@@ -180,7 +185,7 @@ def _is_final(error: BaseException) -> bool:
 def _pickled(error: BaseException) -> bytes:
     """Return an error as bytes; empty if it is too large, or cannot be unpickled, or its text is too long."""
     try:
-        if _text(error) != str(error):
+        if _text(error) != (error.problem if isinstance(error, IcechunkError) else str(error)):
             return b""
         data = pickle.dumps(error)
         return data if len(data) <= _LARGEST_ERROR and type(pickle.loads(data)) is type(error) else b""

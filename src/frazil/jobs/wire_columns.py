@@ -153,7 +153,7 @@ class ColumnReader:
         return steps
 
     def count(self, name: str) -> int:
-        """Return the number of numbers in a column with at least one byte for each."""
+        """Return the length of a column. It never exceeds the bytes of the column."""
         width, values = self._columns.get(name, _NOTHING)
         return len(values) // max(width, 1)
 

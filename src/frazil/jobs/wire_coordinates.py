@@ -49,12 +49,12 @@ def read_coordinates(columns: ColumnReader, name: str, rank: int, counts: I64) -
             np.cumsum(steps, dtype=np.uint32, out=index[:, axis])
         owners = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         if not ascending(np.column_stack((owners, index))):
-            raise FormatError("chunk coordinates out of order")
+            raise FormatError(f"{name}: chunk coordinates must be in ascending order, got others")
         return index
     limits = columns.numbers(f"{name} limits", len(counts) * rank).reshape(len(counts), rank).astype(np.int64)
     room = np.prod(limits.astype(np.float64), axis=1)
     if size and (int(limits.min()) < 1 or int(limits.max()) > 1 << 32 or float(room.max()) > _MOST_CHUNKS):
-        raise FormatError("chunk coordinates out of bounds")
+        raise FormatError(f"{name}: each limit of chunk coordinates must be 1 to {1 << 32}, got others")
     numbers = columns.numbers(f"{name} steps", total).view(np.int64)
     first = columns.numbers(f"{name} first", len(counts)).view(np.int64)
     numbers += 1

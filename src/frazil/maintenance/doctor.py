@@ -1,7 +1,7 @@
 """The checks of ``Repository.doctor``: the state of a repository that works, but could be better.
 
 A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
-as its owner wants it. Each finding names the command that mends it. Nothing is changed.
+as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
 
     small-chunk-files   readers make a request for each small file
     backups             backups of ``repo`` are not collected
@@ -34,6 +34,7 @@ from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.remedies import Remedy, call
 from frazil.repository.catalog.compaction_info import CompactionLimits
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
@@ -55,11 +56,10 @@ _COLLECTED_US: Final = 30 * _DAY_US
 _MANY_REFERENCES: Final = 2_000_000
 #: The mean number of references of many manifests that is too small.
 _FEW_REFERENCES: Final = 500
-#: The age of a lease after which its holder is asked for.
+#: A lease that is older than this is reported as stale.
 _STALE_US: Final = _DAY_US
 #: The age of staged files without a lease.
 _STAGED_US: Final = 7 * _DAY_US
-_REWRITE: Final = 'repo.rewrite_manifests("rewrite manifests", branch={branch!r})'
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,22 @@ def examine(context: Context) -> DoctorReport:
     return DoctorReport(findings, tuple(CHECKS))
 
 
-#: The subject, the detail and the command of a finding.
-type _Finding = tuple[str, str, str]
+#: The subject, the detail and the remedy of a finding.
+type _Finding = tuple[str, str, Remedy]
 
 
-def _collect(age_us: int) -> str:
-    """Return the command of a collection of files that are older than this."""
+def _remedy(operation: str, **arguments: object) -> Remedy:
+    return Remedy("{}", (call(operation, **arguments),))
+
+
+def _collect(age_us: int) -> Remedy:
+    """Return a collection of files that are older than this."""
     cutoff = to_datetime(now_us() - age_us).replace(microsecond=0)
-    return f"repo.garbage_collect(datetime.fromisoformat({cutoff.isoformat()!r}))"
+    return _remedy("garbage_collect", delete_object_older_than=cutoff)
+
+
+def _rewrite(branch: str) -> Remedy:
+    return _remedy("rewrite_manifests", message="rewrite manifests", branch=branch)
 
 
 def _sizes(patient: _Patient, folder: str) -> I64:
@@ -119,7 +127,7 @@ def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
             f"{small:,} of {len(sizes):,} chunk files are smaller than {limit // _MIB} MiB, "
             f"{int(sizes.sum()) / len(sizes) / 1024:,.0f} KiB on average"
         )
-        yield CHUNKS, detail, 'repo.compact("compact", branch="main")'
+        yield CHUNKS, detail, _remedy("compact", message="compact", branch="main")
 
 
 def _backups(patient: _Patient) -> Iterator[_Finding]:
@@ -142,7 +150,7 @@ def _unsplit(patient: _Patient) -> Iterator[_Finding]:
                 f"{counted(count, 'manifest')} with more than {_MANY_REFERENCES:,} references, the largest "
                 f"with {largest:,}. Set the option manifest.splitting to auto first"
             )
-            yield f"branch `{branch}`", detail, _REWRITE.format(branch=branch)
+            yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
 def _over_split(patient: _Patient) -> Iterator[_Finding]:
@@ -150,7 +158,7 @@ def _over_split(patient: _Patient) -> Iterator[_Finding]:
         mean = float(files.num_chunk_refs.mean()) if len(files) else 0.0
         if len(files) >= _MANY_FILES and mean < _FEW_REFERENCES:
             detail = f"{len(files):,} manifests with {mean:,.0f} references on average"
-            yield f"branch `{branch}`", detail, _REWRITE.format(branch=branch)
+            yield f"branch `{branch}`", detail, _rewrite(branch)
 
 
 def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
@@ -164,7 +172,10 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
                 f"{utc_text(lease.until)}"
             )
             id_ = lease.key.removeprefix(f"{LEASES}/")
-            yield f"lease {id_}", detail, f"repo.break_lease({id_!r})"
+            remedy = Remedy(
+                "{}", (f"repo.break_lease({id_!r})",), "It ends by itself at the end of this time"
+            )
+            yield f"lease {id_}", detail, remedy
 
 
 def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
@@ -195,20 +206,23 @@ def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
                 missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
         if missing:
             detail = f"no virtual chunk container has {some_of(sorted(missing))}"
-            command = (
-                "repo.reconfigure(config_with_a_VirtualChunkContainer_for_the_prefix); repo.save_config()"
+            remedy = Remedy(
+                "repo.reconfigure(config_with_a_VirtualChunkContainer_for_the_prefix); repo.save_config()",
+                shell="Save a configuration with a VirtualChunkContainer for this prefix, in Python",
             )
-            yield f"branch `{branch}`", detail, command
+            yield f"branch `{branch}`", detail, remedy
 
 
 def _broken_protections(patient: _Patient) -> Iterator[_Finding]:
     info = patient.info
     for protection in read_protections(info.metadata):
-        command = (
-            f"repo.undo(branch=...), or repo.protect_branch({protection.pattern!r}, ...) to accept the state"
-        )
         for branch, detail in _offences(info, protection):
-            yield f"branch `{branch}`", detail, command.replace("branch=...", f"branch={branch!r}")
+            accept = call(
+                "unprotect_branch" if branch == protection.pattern not in info.branches else "protect_branch",
+                pattern=protection.pattern,
+            )
+            remedy = Remedy("{}, or {} to accept the state", (call("undo", branch=branch), accept))
+            yield f"branch `{branch}`", detail, remedy
 
 
 def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[str, str]]:

@@ -7,25 +7,31 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from frazil.display import Record, Shown
+from frazil.remedies import Remedy
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DoctorFinding(Record):
-    """Something that makes a repository slow, expensive or unsafe, and the command that mends it.
+    """Something that makes a repository slow, expensive or unsafe, and the command that fixes it.
 
     Attributes:
         check: The name of the check, such as ``small-chunk-files``.
         subject: What the finding is about: a branch, a lease, a folder.
         detail: What was found, with numbers.
-        command: The Python call that mends it, on a handle ``repo``.
+        remedy: What fixes it.
     """
 
     check: str
     subject: str
     detail: str
-    command: str
+    remedy: Remedy
 
     shown_as: ClassVar[str] = "ops.DoctorFinding"
+
+    @property
+    def command(self) -> str:
+        """The Python call that fixes it, on a handle ``repo``."""
+        return str(self.remedy)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return ((name, getattr(self, name)) for name in ("check", "subject", "detail", "command"))
@@ -51,7 +57,7 @@ class DoctorReport(Record):
         return not self.findings
 
     def __str__(self) -> str:
-        """Return two lines for each finding: what it is, and the command that mends it."""
+        """Return two lines for each finding: what it is, and the command that fixes it."""
         if self.ok:
             return f"no findings in {len(self.checks)} checks\n"
         return "".join(

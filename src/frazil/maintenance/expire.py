@@ -2,7 +2,7 @@
 
     kept     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
              tips of other branches and of tags unless the user wants to delete those
-    removed  all other snapshots, also if a ref leads to them
+    removed  all other snapshots, even if a ref leads to them
 
 A snapshot whose parent is removed gets the first snapshot as its parent. Only the repo info changes. The
 files of the removed snapshots are garbage, which a garbage collection deletes.

@@ -1,7 +1,7 @@
 """Expiration in repositories of spec version 1, where refs and snapshot files define the history.
 
 The refs are processed one by one, first the tags. The oldest remaining snapshot gets the first snapshot as
-its parent, and its file is written again in place. The snapshots in between are skipped, also if another ref
+its parent, and its file is written again in place. The snapshots in between are skipped, even if another ref
 leads to them: then the snapshot is kept but not in this history. Each file is written separately. If the
 process dies in between, a part is expired, and another run continues.
 """

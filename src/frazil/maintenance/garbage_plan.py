@@ -36,7 +36,7 @@ class Old:
     manifests: Listed
     chunks: Listed
     backups: Backups
-    #: Whether the ops log in ``repo`` becomes short, also if there are no old backups.
+    #: Whether the ops log in ``repo`` becomes short, even if there are no old backups.
     shortens_log: bool = False
     #: Logs that take the place of logs of removed versions.
     unions: Sequence[LogUnion] = ()

@@ -1,6 +1,6 @@
 """The size of the chunks of a repository in bytes, by their place.
 
-    native    each range of a chunk file once, also if many versions refer to it
+    native    each range of a chunk file once, even if many versions refer to it
     virtual   each range of an object outside of the repository once
     inline    once for each manifest that holds the chunk, because a rewrite of a manifest copies it
 

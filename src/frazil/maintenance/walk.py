@@ -33,7 +33,6 @@ from frazil.storage.base import Storage
 _REFERENCE_BYTES: Final = 64
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 15
-#: Number of bytes of compressed files that are decoded together.
 #: The place of the number of a manifest above the bits of a digest, and these bits.
 _OWNER: Final = np.uint64(8 * DIGEST_BYTES)
 _DIGEST: Final = np.uint64((1 << 8 * DIGEST_BYTES) - 1)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from frazil.jobs.job_run import run_job
     from frazil.jobs.local_engine import Local
     from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
-    from frazil.jobs.parallel_write import WriteResult as Written  # its former name
     from frazil.jobs.progress import Progress
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
@@ -133,7 +132,6 @@ import_on_demand(
         "Plan": "frazil.jobs.parallel_write",
         "WriteResult": "frazil.jobs.parallel_write",
         "plan": "frazil.jobs.parallel_write",
-        "Written": "frazil.jobs.parallel_write:WriteResult",
         "write_blocks": "frazil.jobs.parallel_write",
         "Progress": "frazil.jobs.progress",
         "StagedJob": "frazil.jobs.staging",
@@ -261,7 +259,6 @@ __all__ = [
     "Units",
     "Version",
     "WriteResult",
-    "Written",
     "anomaly",
     "climatology",
     "clone_repository",

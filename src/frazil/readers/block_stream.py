@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, override
 BLOCK: Final = 512 << 10
 #: The number of blocks that one stream caches.
 CACHED_BLOCKS: Final = 64
-#: One request reads ranges with at most so many bytes between them.
+#: One request reads ranges with at most this many bytes between them.
 LARGEST_GAP: Final = 64 << 10
 
 

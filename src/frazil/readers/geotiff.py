@@ -51,7 +51,7 @@ class GeoTiffReader(BaseReader):
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise no_group(file.url, self.group, "a TIFF has no groups, use page= to choose an image")
+            raise no_group(file.url, self.group, "a TIFF has no groups: the reader option page chooses")
         self._directory = read_directory(file)
         self._layout = read_layout(file, self._directory)
         self._page = page

@@ -39,7 +39,7 @@ _FILL: Final[dict[str, Any]] = {
     "i8": -9223372036854775806,
     "u8": 18446744073709551614,
 }
-#: One read gets two records with at most so many bytes of other variables between them.
+#: One read gets two records with at most this many bytes of other variables between them.
 _NEAR: Final = 64 << 10
 
 

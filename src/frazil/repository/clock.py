@@ -13,6 +13,7 @@ from frazil import host
 from frazil.errors import FormatError
 from frazil.format.chunk_trailer import MARK_BYTES, is_marked, marked_id
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
+from frazil.remedies import call
 
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
 _MOST_US: Final = 1 << 62  # numpy represents times up to 1 << 63, and adds a time zone
@@ -79,8 +80,8 @@ def to_datetime(us: int) -> datetime:
     except (ValueError, OverflowError, OSError):
         raise FormatError(
             f"a time in a repository must be before the year 10000, got {us} microseconds since 1970. The "
-            "file that has the time is damaged. Repository.verify names damaged files"
-        ) from None
+            "file that has the time is damaged"
+        ).with_remedy("`{}` names damaged files", call("verify")) from None
 
 
 def utc_text(us: int) -> str:

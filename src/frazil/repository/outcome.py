@@ -12,24 +12,26 @@ from typing import Final
 from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import OpsEntry, UpdateKind
+from frazil.remedies import call
 from frazil.repository.retries import RetryPolicy, retried
 from frazil.storage.base import Condition, IfVersion, Refused, Storage
 
-_COMMITTED: Final = "snapshot `{snapshot}` in `Repository.ancestry(branch={name!r})`"
-_BRANCH: Final = "where the branch `{name}` is: `Repository.lookup_branch`"
+_COMMITTED: Final = ("snapshot `{snapshot}`", "ancestry")
+_BRANCH: Final = ("the place of the branch `{name}`", "lookup_branch")
+#: What to look for, and the operation that shows it.
 _LOOK: Final = {
     UpdateKind.NEW_COMMIT: _COMMITTED,
     UpdateKind.COMMIT_AMENDED: _COMMITTED,
-    UpdateKind.NEW_DETACHED_SNAPSHOT: "snapshot `{snapshot}` with `Repository.lookup_snapshot`",
+    UpdateKind.NEW_DETACHED_SNAPSHOT: ("snapshot `{snapshot}`", "lookup_snapshot"),
     UpdateKind.BRANCH_CREATED: _BRANCH,
     UpdateKind.BRANCH_RESET: _BRANCH,
-    UpdateKind.BRANCH_DELETED: "the branch `{name}` in `Repository.list_branches`",
-    UpdateKind.TAG_CREATED: "the tag `{name}` in `Repository.list_tags`",
-    UpdateKind.TAG_DELETED: "the tag `{name}` in `Repository.list_tags`",
-    UpdateKind.CONFIG_CHANGED: "the configuration that `Repository.fetch_config` returns",
-    UpdateKind.METADATA_CHANGED: "the metadata that `Repository.get_metadata` returns",
-    UpdateKind.FEATURE_FLAG_CHANGED: "the setting in `Repository.feature_flags`",
-    UpdateKind.REPO_STATUS_CHANGED: "the status that `Repository.get_status` returns",
+    UpdateKind.BRANCH_DELETED: ("the branch `{name}`", "list_branches"),
+    UpdateKind.TAG_CREATED: ("the tag `{name}`", "list_tags"),
+    UpdateKind.TAG_DELETED: ("the tag `{name}`", "list_tags"),
+    UpdateKind.CONFIG_CHANGED: ("the configuration", "fetch_config"),
+    UpdateKind.METADATA_CHANGED: ("the metadata", "get_metadata"),
+    UpdateKind.FEATURE_FLAG_CHANGED: ("the setting", "feature_flags"),
+    UpdateKind.REPO_STATUS_CHANGED: ("the status", "get_status"),
 }
 #: Errors of a storage that has not carried out the request, and would refuse it again.
 _NOT_CARRIED_OUT: Final = frozenset(
@@ -43,23 +45,27 @@ _NOT_CARRIED_OUT: Final = frozenset(
         ErrorKind.STORAGE_PERMISSION,
     }
 )
-_LOG: Final = "the newest entries of `Repository.ops_log`"
+_LOG: Final = ("the newest updates", "ops_log")
 
 
 def outcome_unknown(entry: OpsEntry, why: str) -> OutcomeUnknownError:
     """Return the error for the update that ``entry`` describes. ``why`` is the reason in a few words."""
     snapshot = None if entry.new_snapshot is None else id_to_text(entry.new_snapshot)
-    look = _LOOK.get(entry.kind, _LOG).format(snapshot=snapshot, name=entry.name)
+    look, operation = _LOOK.get(entry.kind, _LOG)
     return OutcomeUnknownError(
-        f"the update of the repository may or may not have taken effect: {why}. Look for {look} before you "
-        "repeat it",
-        snapshot,
+        f"the update of the repository may or may not have taken effect: {why}", snapshot
+    ).with_remedy(
+        "Look for {} with `{}` before you repeat it",
+        look.format(snapshot=snapshot, name=entry.name),
+        call(operation),
     )
 
 
 def not_applied(error: StorageError) -> StorageError:
     """Return the error for an update that certainly had no effect."""
-    return StorageError(f"{error.message}. The update had no effect and can be repeated", error.kind)
+    refused = StorageError(f"{error.problem}. The update had no effect and can be repeated", error.kind)
+    refused.remedy = error.remedy
+    return refused
 
 
 def write_once(
@@ -101,7 +107,7 @@ def write_once(
 
 def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{what} may or may not have taken effect: an answer of the storage was lost ({error.message}). Look "
-        f"for the result in {storage.label()} with `Repository.exists` and `Repository.open` before you "
-        "repeat it"
+        f"{what} may or may not have taken effect: an answer of the storage was lost ({error.problem})"
+    ).with_remedy(
+        "Look for the result in {} with `{}` before you repeat it", storage.label(), call("ancestry")
     )

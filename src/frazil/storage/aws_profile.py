@@ -60,8 +60,9 @@ def _section(variable: str, file: str, section: str) -> dict[str, str]:
         parser.read(path, encoding="utf-8")
     except (Error, UnicodeDecodeError) as error:
         raise StorageError(
-            f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}. Correct the file, or "
-            "pass access_key_id and secret_access_key",
-            ErrorKind.STORAGE_CONFIG,
+            f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}", ErrorKind.STORAGE_CONFIG
+        ).with_remedy(
+            "Correct the file, or pass access_key_id and secret_access_key",
+            shell="Correct the file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         ) from error
     return dict(parser[section]) if parser.has_section(section) else {}

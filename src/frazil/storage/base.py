@@ -177,9 +177,10 @@ class ObjectInfo:
 
 
 def storage_label(storage: Storage) -> str:
-    """Return one line that names a storage, without secrets: its kind, bucket and prefix or path."""
+    """Return one line that names a storage, without secrets: its URL, or its kind and path."""
     lines = [line.partition(": ") for line in repr(storage).splitlines() if ": " in line]
-    return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
+    url = next((value for name, _, value in lines if name == "url"), None)
+    return url or ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
 class Storage(StorageClassMethods["Storage"], ABC):
@@ -218,7 +219,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """Return one line that names the storage in messages. It contains no secrets.
 
         Returns:
-            The kind of the storage, and its bucket and prefix, its path or its URL.
+            The URL of the storage, its path, or its kind.
 
         Examples:
             >>> from frazil.storage import in_memory_storage

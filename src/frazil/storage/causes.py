@@ -17,20 +17,19 @@ class Cause:
     """A row of the tables: the kind of error, what happened, and what to do.
 
     Both texts may contain the fields of ``MessageTerms``, the ``{server}`` that received the request, and the
-    ``{status}`` and ``{code}`` of its answer.
+    ``{status}`` and ``{code}`` of its answer. ``MessageTerms.advice`` is the remedy of missing credentials.
     """
 
     kind: ErrorKind
     event: str
-    remedy: str
+    remedy: str = ""
 
 
 NO_CREDENTIALS: Final = Cause(
     ErrorKind.CREDENTIALS_MISSING,
     "no credentials for {service}: the caller passed none, and this machine and its environment have none",
-    "{advice}",
 )
-NEEDED: Final = Cause(ErrorKind.CREDENTIALS_MISSING, "{server} requires credentials for {name}", "{advice}")
+NEEDED: Final = Cause(ErrorKind.CREDENTIALS_MISSING, "{server} requires credentials for {name}")
 REFUSED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
     "{server} refuses the credentials ({code})",
@@ -44,7 +43,7 @@ UNAUTHORIZED: Final = Cause(
 EXPIRED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
     "the credentials have expired ({code})",
-    "get new credentials, or pass a function that gets them as `get_credentials`",
+    "get new credentials, or name a function that gets them (`get_credentials`)",
 )
 CLOCK: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
@@ -59,7 +58,7 @@ NOT_EXCHANGED: Final = Cause(
 DENIED: Final = Cause(
     ErrorKind.STORAGE_PERMISSION,
     "no permission for this request in {name} ({code})",
-    "pass credentials with this permission, or ask the owner of {name} for it. (S3 also sends this answer "
+    "use credentials with this permission, or ask the owner of {name} for it. (S3 also sends this answer "
     "for a missing object if the credentials may not list the bucket)",
 )
 FORBIDDEN: Final = Cause(
@@ -83,7 +82,7 @@ NO_TARGET: Final = Cause(
 REGION: Final = Cause(
     ErrorKind.STORAGE_CONFIG,
     "{name} is in another region or at another endpoint than the request",
-    "pass the correct `region` or `endpoint_url`",
+    "correct the option `region` or `endpoint_url`",
 )
 BAD_NAME: Final = Cause(
     ErrorKind.STORAGE_CONFIG, "{server} does not accept the name of {name} ({code})", "correct the name"
@@ -107,7 +106,7 @@ PAST_END: Final = Cause(
 PLAIN_HTTP: Final = Cause(
     ErrorKind.STORAGE_CONFIG,
     "{server} is not encrypted, and requests without encryption are not allowed",
-    "pass {plain_http}, or use an https:// endpoint",
+    "allow plain HTTP with the option `allow_http`, or use an https:// endpoint",
 )
 
 OTHER: Final = Cause(
@@ -175,7 +174,7 @@ BY_NETWORK: Final = tuple(
             r"InvalidMessage|InvalidContentType|AlertReceived|PeerIncompatible",
             ErrorKind.STORAGE_UNREACHABLE,
             "{server} does not answer with TLS",
-            "if the server uses plain HTTP, pass an http:// endpoint and `allow_http=True`",
+            "if the server uses plain HTTP, use an http:// endpoint and the option `allow_http`",
         ),
         (
             "NetworkUnreachable|HostUnreachable|NetworkDown|AddrNotAvailable",

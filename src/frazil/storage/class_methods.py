@@ -123,7 +123,7 @@ class StorageClassMethods[Storage]:
         Examples:
             >>> from frazil.storage import S3Options, Storage
             >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
-            'S3 (native), bucket ice, prefix a, region eu-west-1, anonymous True'
+            's3://ice/a'
         """
         return cls._construct("new_s3", _s3_arguments(locals()))
 
@@ -154,7 +154,7 @@ class StorageClassMethods[Storage]:
         Examples:
             >>> from frazil.storage import S3Options, Storage
             >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
-            'S3, bucket ice, prefix a, anonymous True'
+            's3://ice/a'
         """
         return cls._construct("new_s3", _s3_arguments(locals()), shown_as="S3")
 
@@ -305,7 +305,7 @@ class StorageClassMethods[Storage]:
             >>> from frazil.credentials import gcs_credentials
             >>> from frazil.storage import Storage
             >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
-            'GCS, bucket ice, prefix a'
+            'gs://ice/a'
         """
         return cls._construct(
             "new_gcs", bucket, prefix, credentials, config, headers, read_headers, write_headers
@@ -340,7 +340,7 @@ class StorageClassMethods[Storage]:
             >>> from frazil.credentials import azure_credentials
             >>> from frazil.storage import Storage
             >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
-            'Azure, account me, container ice, prefix a'
+            'az://me/ice/a'
         """
         return cls._construct("new_azure_blob", account, container, prefix, credentials, config)
 

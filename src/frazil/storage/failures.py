@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from frazil.errors import ErrorKind, StorageError
+from frazil.remedies import Remedy
 from frazil.storage import causes
 from frazil.storage.causes import Cause
 
@@ -83,15 +84,13 @@ class MessageTerms:
     Attributes:
         name: The bucket, for example "bucket 'ice'".
         service: The service, for example "S3".
-        advice: How to pass credentials.
-        plain_http: How to allow requests without encryption.
+        advice: How to pass credentials. None if the caller of ``reason_of`` adds it.
         is_anonymous: Whether requests are sent without credentials.
     """
 
     name: str
     service: str
-    advice: str
-    plain_http: str
+    advice: Remedy | None = None
     is_anonymous: bool = False
 
 
@@ -99,7 +98,9 @@ def storage_error(error: BaseException, terms: MessageTerms, key: str) -> Storag
     """Return the error for an exception of the client during a request for ``key``, with the cause first."""
     kind, reason = reason_of(error, terms, missing=causes.NO_TARGET)
     shorten(error)
-    return StorageError(f"{reason} (object {key!r} in {terms.name})", kind)
+    failure = StorageError(f"{reason} (object {key!r} in {terms.name})", kind)
+    failure.remedy = terms.advice if kind is ErrorKind.CREDENTIALS_MISSING else None
+    return failure
 
 
 def reason_of(
@@ -139,10 +140,8 @@ def _sentence(cause: Cause, parts: ErrorParts, terms: MessageTerms) -> tuple[Err
         "code": parts.code or f"HTTP {parts.status}",
         "name": terms.name,
         "service": terms.service,
-        "advice": terms.advice,
-        "plain_http": terms.plain_http,
     }
-    sentence = f"{cause.event}: {cause.remedy}".format(**words)
+    sentence = ": ".join(filter(None, [cause.event, cause.remedy])).format(**words)
     says_more = parts.message and cause is not causes.NO_CREDENTIALS
     return cause.kind, f"{sentence}. The server sent: {parts.message!r}" if says_more else sentence
 

@@ -48,10 +48,12 @@ def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
     if offences:
         raise InvalidInputError(
             f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(offences)}. A repository "
-            "may not choose the server, file or secret that its readers use. If you trust these options, "
-            "open the repository with config= and your own VirtualChunkContainer for this prefix: create a "
-            "new container, or call as_own() on the saved one",
+            "may not choose the server, file or secret that its readers use",
             ErrorKind.UNTRUSTED_VIRTUAL_CHUNK_CONTAINER,
+        ).with_remedy(
+            "If you trust these options, open the repository with config= and your own VirtualChunkContainer "
+            "for this prefix: create a new container, or call as_own() on the saved one",
+            shell="If you trust these options, read the array in Python, with your own container",
         )
 
 

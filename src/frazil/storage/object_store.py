@@ -124,6 +124,10 @@ class ObjectStorage(Storage):
     def encodes_names(self) -> bool:
         return self._bucket.encodes_names
 
+    @override
+    def label(self) -> str:
+        return self._bucket.address(self._prefix)
+
     def __repr__(self) -> str:
         return f"<frazil.Storage>\n{self._bucket.describe(self._prefix)}"
 

@@ -136,7 +136,7 @@ def s3_object_store_storage(
 
     Examples:
         >>> s3_object_store_storage(bucket="ice", prefix="a", region="eu-west-1", anonymous=True).label()
-        'S3, bucket ice, prefix a, region eu-west-1, anonymous True'
+        's3://ice/a'
     """
     return build_s3(S3Arguments.from_single(locals()), shown_as="S3")
 

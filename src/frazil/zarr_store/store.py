@@ -36,6 +36,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
 from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import Session
 from frazil.repository.session.workspace import Workspace
 from frazil.zarr_store.decoding import ChunkDecoder, chunk_decoder
@@ -62,7 +63,7 @@ class IcechunkStore(VirtualReferences):
 
     Args:
         session: Session that the store reads and writes.
-        read_only: Whether the store refuses writes. Default: as the session.
+        read_only: Whether the store refuses writes. Default: as the session was opened.
 
     Examples:
         >>> import frazil, zarr
@@ -79,7 +80,10 @@ class IcechunkStore(VirtualReferences):
     """
 
     def __init__(self, session: Session, read_only: bool | None = None) -> None:
-        super().__init__(read_only=session.read_only if read_only is None else read_only)
+        if read_only is None:
+            # After a commit, writes raise the error of the session, which says what to do.
+            read_only = session.read_only and state_of(session).branch is None
+        super().__init__(read_only=read_only)
         self._session = session
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -508,7 +512,7 @@ class IcechunkStore(VirtualReferences):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names directly below a path.
 
-        The names below an array are ``zarr.json`` and ``c``, also if the array has no chunks.
+        The names below an array are ``zarr.json`` and ``c``, even if the array has no chunks.
         """
         for name in await self._off_loop(names_below, self._session.workspace, directory_of(prefix)):
             yield name

@@ -269,7 +269,7 @@ def test_configuration(repo: frazil.Repository, run: Any) -> None:
     assert "no option `compresion.level`" in run("config ice compresion.level=5", status=2)
     assert "[config-deserialization]" in run("config ice compression.level=high", status=1)
     assert "status: read_only" in run("config ice --read-only archived")
-    assert "frazil config LOCATION --online" in run("tag ice v9", status=1)
+    assert "frazil config ice --online" in run("tag ice v9", status=1)
     assert run("config ice --online") == "status: online\ninline_chunk_threshold_bytes=9\n"
 
 

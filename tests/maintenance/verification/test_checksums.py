@@ -134,7 +134,7 @@ def test_all_chunks_of_a_pack_count_once_for_each_reference() -> None:
 @pytest.mark.parametrize("used", [1, 500, 1000])
 @pytest.mark.parametrize("first", [24, 60, 100, 1 << 16])
 def test_a_trailer_is_read_in_few_requests(monkeypatch: pytest.MonkeyPatch, used: int, first: int) -> None:
-    """Also if chunks follow the last known one, or the trailer is longer than the first request."""
+    """Even if chunks follow the last known one, or the trailer is longer than the first request."""
     monkeypatch.setattr(checksums, "_FIRST", first)
     storage = MemoryStorage()
     parts = [bytes([number]) * 100 for number in range(10)]

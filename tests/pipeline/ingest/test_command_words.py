@@ -11,43 +11,9 @@ from tests.pipeline.ingest.netcdf_files import daily_files
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.cli.wording import for_terminal, lines_of
 from frazil.pipeline.ingest import size
 from frazil.pipeline.ingest.size import is_small
 from frazil.spark import Version
-
-#: What the library says, and what the command says.
-WORDS = {
-    "a text": ("on_problem='skip' leaves them out", "--on-problem skip leaves them out"),
-    "both": ("unpack=True (--unpack) stores the values", "--unpack stores the values"),
-    "both, with a value": ("variables=[...] (--variables A,B) takes", "--variables A,B takes"),
-    "a set": ("allow={...} tolerates a kind", "--allow KIND tolerates a kind"),
-    "keys of GRIB": (
-        "reader_options={'filter_by_keys': {'typeOfLevel': 'surface'}} chooses",
-        "--filter-by-keys KEY=VALUE,... chooses",
-    ),
-    "a mode": ("mode 'create': expected no array", "--mode create: expected no array"),
-    "a container": (
-        "containers=[VirtualChunkContainer('file:///a/', ...)] (--container file:///a/) and open it",
-        "--container file:///a/ and open it",
-    ),
-    "nothing": ("file:///a(1)=2.nc: expected x, found y", "file:///a(1)=2.nc: expected x, found y"),
-}
-
-
-@pytest.mark.parametrize("name", WORDS)
-def test_options_in_place_of_arguments(name: str) -> None:
-    message, expected = WORDS[name]
-    assert for_terminal(message) == expected
-
-
-def test_an_error_is_a_line_for_each_file() -> None:
-    text = "found 2 problems\n  hole: between 1   and 3\n  damaged: a.nc\n"
-    assert lines_of(text, "bad-source") == [
-        "frazil: found 2 problems [bad-source]",
-        "  hole: between 1 and 3",
-        "  damaged: a.nc",
-    ]
 
 
 def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""GRIB of many makers: what cfgrib sees in files is in the store, also if an archive is cut into files."""
+"""GRIB of many makers: what cfgrib sees in files is in the store, even if an archive is cut into files."""
 
 from __future__ import annotations
 

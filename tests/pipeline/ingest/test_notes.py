@@ -92,7 +92,7 @@ def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     assert error.value.kind == ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:
         file["inner/good"] = [1]
-    with pytest.raises(InvalidInputError, match=r"--source-group /inner --group /inner"):
+    with pytest.raises(InvalidInputError, match=r"there are groups /inner"):
         ingest(str(path), repo, engine=Inline())
     with h5py.File(path, "w") as file:
         file["odd"], file["good"] = np.zeros(2, POINT), [1]

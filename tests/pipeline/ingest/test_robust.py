@@ -246,7 +246,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a kind": ({"allow": {"holes"}}, "allow must be one of values, unordered.*got 'holes'"),
     "a kind that leaves files out": (
         {"allow": {"dims"}},
-        "allow must .*got 'dims'. Instead: concat_dim= .*--on-problem",
+        "allow must .*got 'dims'. concat_dim=.*on_problem",
     ),
     "a dimension": ({"chunks": {"tim": 3}}, "name dimensions of the files.*'tim'"),
     "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for the whole dimension, got 0"),

@@ -156,10 +156,10 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
         changed = data.load()
     changed.x[0] = 5
     changed.to_netcdf(paths[0], engine="h5netcdf")
-    with pytest.raises(InvalidInputError, match=r"each label once.*--mode append"):
+    with pytest.raises(InvalidInputError, match=r"each label once.*mode='append'"):
         ingest(paths[0], repo, mode="upsert", on_change="rewrite", engine=Inline())
     target = Target(repo, group="both")
-    with pytest.raises(InvalidInputError, match=r"allow=\{'unordered'\} \(--allow unordered\) keeps"):
+    with pytest.raises(InvalidInputError, match=r"allow=\{'unordered'\} keeps"):
         ingest(paths, target, engine=Inline())
     result = ingest(paths, target, allow={"unordered"}, engine=Inline())
     assert stored_dataset(result.version, "both").x.values.tolist() == [5, 1, 2, 1, 2, 3]
@@ -253,9 +253,7 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
     ingest(paths[0], repo, engine=Inline())
     for files in (paths[1], paths):
-        with pytest.raises(
-            InvalidInputError, match=r"into a new group with concat_dim='time' \(--concat-dim time\)"
-        ):
+        with pytest.raises(InvalidInputError, match=r"into a new group with concat_dim='time'"):
             ingest(files, repo, mode="append", engine=Inline())
     with pytest.raises(InvalidInputError, match="values of `/"):
         ingest(paths[1], repo, mode="upsert", engine=Inline())
@@ -405,9 +403,7 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
         write(tmp_path / f"{time}_{step}.nc", forecast(time, step).drop_vars("valid_time"))
         for time, step in itertools.product(range(2), range(3))
     ]
-    with pytest.raises(
-        InvalidInputError, match=r"step \(3 values\), time \(2 values\). concat_dim='run' \(--concat-dim"
-    ):
+    with pytest.raises(InvalidInputError, match=r"step \(3 values\), time \(2 values\). concat_dim='run'"):
         ingest(paths, repo, engine=Inline())
     dataset = stored_dataset(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
     assert (dataset.time.dims, dataset.step.dims, dataset.t.dims) == (
@@ -430,7 +426,7 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
         write(tmp_path / f"{i}.nc", xr.Dataset({"x": ("lat", [1.0 * i, 2.0])}, {"lat": [1, 2]}))
         for i in range(3)
     ]
-    with pytest.raises(InvalidInputError, match=r"concat_dim='file' \(--concat-dim file\)"):
+    with pytest.raises(InvalidInputError, match=r"(?s)A new name.*concat_dim"):
         ingest(paths, repo, engine=Inline())
     dataset = stored_dataset(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
     assert_same_dataset(dataset, nested(paths, "file"))

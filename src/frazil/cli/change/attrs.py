@@ -17,12 +17,14 @@ from frazil.cli.target import Target
 
 _DESCRIPTION: Final = """\
 Print the attributes of a group or an array, or set some of them in one commit. VALUE is JSON, or text.
-Attributes that are not named stay."""
+Attributes that are not named stay. Attributes of `/` make the root group of a new repository."""
 
 _EXAMPLES: Final = """\
 frazil attrs ice:era5                            print them
 frazil attrs ice:era5 title=ERA5 levels='[1,2]'  set two of them
 frazil attrs ice@dev:era5 --unset title          remove one of them"""
+#: The metadata of the root group, which a new repository does not have.
+_GROUP: Final[dict[str, Any]] = {"zarr_format": 3, "node_type": "group"}
 
 
 @verb("attrs", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
@@ -49,7 +51,7 @@ def command(
     before = repo.lookup_branch(branch)
     session = repo.writable_session(branch)
     nodes = session.workspace.nodes
-    stored = json.loads(nodes.require_node(path).user_data)
+    stored = json.loads(node_at(nodes, path).user_data) or _GROUP
     attributes = {**stored.get("attributes", {}), **new}
     if unknown := [name for name in unset if name not in attributes]:
         raise click.UsageError(f"{path} has no attribute {', '.join(unknown)}")

@@ -9,11 +9,10 @@ from frazil.cli.command import LOCATION, target_argument, verb
 from frazil.cli.opening import repository_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.cli.wording import command_for
 from frazil.display import counted
 
 _DESCRIPTION: Final = """\
-Look for what makes a repository slow, expensive or unsafe, and print the command that mends each finding:
+Look for what makes a repository slow, expensive or unsafe, and print the command that fixes each finding:
 small chunk files, many backups, manifests that are too large or too small, stale leases, files of jobs,
 containers, protections. It changes nothing. The exit status is 1 if there are findings. `frazil verify`
 checks whether the files are correct."""
@@ -33,7 +32,7 @@ def command(output: Output, target: Target) -> int:
             "check": each.check,
             "subject": each.subject,
             "detail": each.detail,
-            "command": command_for(each.command, str(target)),
+            "command": each.remedy.for_shell(output.location),
         }
         for each in report.findings
     ]

@@ -17,6 +17,7 @@ from frazil.cli.target import Target
 from frazil.cli.times import TIME_AGO
 from frazil.cli.versions import SHORT, clock
 from frazil.display import counted
+from frazil.maintenance.retention.report import VersionReason
 
 _DESCRIPTION: Final = """\
 Remove old versions from the history. A version stays if one of the rules selects it. The first version,
@@ -29,6 +30,8 @@ frazil expire ice --newer-than 30d --dry-run    show what would be removed, and 
 frazil expire ice --newer-than 30d -y           versions of the last 30 days stay
 frazil expire ice --last 10 --daily 7 -y        ten versions stay, and one for each of seven days"""
 
+#: A rehearsal prints this number of the newest and of the oldest versions.
+_LISTED: Final = 10
 _PERIODS: Final = ("hourly", "daily", "weekly", "monthly", "yearly")
 
 
@@ -51,8 +54,15 @@ def _period_options(function: Any) -> Any:
 @_period_options
 @dry_run_option
 @yes_option
+@click.option("-v", "--verbose", is_flag=True, help="With --dry-run: print all versions, not only some.")
 def command(
-    output: Output, target: Target, newer_than: datetime | None, dry_run: bool, yes: bool, **counts: Any
+    output: Output,
+    target: Target,
+    newer_than: datetime | None,
+    dry_run: bool,
+    yes: bool,
+    verbose: bool,
+    **counts: Any,
 ) -> None:
     """Plan the expiration, ask, and expire."""
     if newer_than is None and not any(counts.values()):
@@ -63,7 +73,8 @@ def command(
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
         report = repo.apply_retention(policy)
-    output.emit(_document(report), _lines(output, report, reasons=dry_run), pages=dry_run)
+    most = (None if verbose else _LISTED) if dry_run else 0
+    output.emit(_document(report) if output.as_json else None, _lines(output, report, most), pages=dry_run)
 
 
 def _document(report: frazil.RetentionReport) -> dict[str, Any]:
@@ -76,12 +87,20 @@ def _document(report: frazil.RetentionReport) -> dict[str, Any]:
     return {"dry_run": report.dry_run, "removed": rows(report.removed), "retained": rows(report.retained)}
 
 
-def _lines(output: Output, report: frazil.RetentionReport, *, reasons: bool) -> Iterator[str]:
+def _lines(output: Output, report: frazil.RetentionReport, most: int | None) -> Iterator[str]:
+    """Yield a summary, and the first and last ``most`` versions that leave and that stay."""
     removed, retained = len(report.removed), len(report.retained)
     action = "would remove" if report.dry_run and removed else "removed"
     yield f"{action} {counted(removed, 'version')}; {counted(retained, 'version')} in the history"
-    if reasons:
-        for sign, versions in (("-", report.removed), (" ", report.retained)):
-            for each in versions:
-                text = f"{each.message.partition(chr(10))[0]}  [{', '.join(each.reasons)}]"
-                yield output.cut(f"{sign} {each.id[:SHORT]}  {clock(each.written_at)}  {text}")
+    for sign, versions in (("-", report.removed), (" ", report.retained)) if most != 0 else ():
+        more = 0 if most is None else len(versions) - 2 * most
+        first, last = (versions[:most], versions[-(most or 0) :]) if more > 0 else (versions[:], [])
+        yield from (_line(output, sign, each) for each in first)
+        if more > 0:
+            yield f"{sign} ... {counted(more, 'version')} between these (--verbose prints them) ..."
+        yield from (_line(output, sign, each) for each in last)
+
+
+def _line(output: Output, sign: str, version: VersionReason) -> str:
+    text = f"{version.message.partition(chr(10))[0]}  [{', '.join(version.reasons)}]"
+    return output.cut(f"{sign} {version.id[:SHORT]}  {clock(version.written_at)}  {text}")

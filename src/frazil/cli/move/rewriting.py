@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+import frazil.pipeline
 from frazil.cli.argument_types import chunk_sizes
 from frazil.cli.changes import dry_run_option, emit_tip, options, writable_repository
 from frazil.cli.command import target_argument, verb
@@ -14,10 +15,7 @@ from frazil.cli.ingest_arguments import ENGINES
 from frazil.cli.opening import branch_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.extras import needs
-from frazil.lazy_names import value_of
 
-_PIPELINE: Final = "frazil.pipeline"
 #: Codec -> its configuration for a level.
 _CODECS: Final = {
     "zstd": lambda level: {"level": level, "checksum": False},
@@ -115,10 +113,8 @@ def _rewrite(
     repo = writable_repository(target, dry_run)
     branch = branch_of(repo, target)
     before = repo.lookup_branch(branch)
-    with needs(operation, extra="pipeline"):
-        pipeline = value_of(_PIPELINE)
-        function = getattr(pipeline, operation)
-    source = pipeline.Version.of(repo, branch=branch)
+    function = getattr(frazil.pipeline, operation)
+    source = frazil.pipeline.Version.of(repo, branch=branch)
     with output.progress(operation) as bar:
         function(
             source,

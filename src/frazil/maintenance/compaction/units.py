@@ -22,7 +22,7 @@ from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.manifest_files import num_refs, split_of
 
-#: Manifests are written again if there are so many times more of them than boxes.
+#: Manifests are written again if there are this many times more of them than boxes.
 _TOO_MANY: Final = 4
 
 

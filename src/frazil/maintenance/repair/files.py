@@ -46,7 +46,7 @@ _REASONS: Final = {_EXCHANGED: "files were exchanged"}
 
 @dataclass(slots=True)
 class FileSearch:
-    """The search for copies, and the keys for which it is over.
+    """The search for copies, and the keys that have no further candidates.
 
     storage  the storage of the repository, not an overlay
     tried    pairs of a damaged key and an origin that an earlier round has used

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, overload
 
+import numpy as np
+
 from frazil.display import Record, Shown, counted, literal, utc
 from frazil.format.columns import I64
-from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.ids import ids_to_text
 from frazil.format.repo_info import SnapshotTable
 from frazil.maintenance.retention.rules import Rule
 from frazil.repository.clock import to_datetime
@@ -70,13 +72,12 @@ class VersionList(Sequence[VersionReason]):
     def __getitem__(self, at: slice) -> list[VersionReason]: ...
 
     def __getitem__(self, at: int | slice) -> VersionReason | list[VersionReason]:
-        rows = self._rows[at]
         if isinstance(at, slice):
-            return list(map(self._reason_of, rows.tolist()))
-        return self._reason_of(int(rows))
+            return list(self._versions(self._rows[at]))
+        return next(self._versions(self._rows[[at]]))
 
     def __iter__(self) -> Iterator[VersionReason]:
-        return map(self._reason_of, self._rows.tolist())
+        return self._versions(self._rows)
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'version')}>"
@@ -95,10 +96,28 @@ class VersionList(Sequence[VersionReason]):
         """
         return ids_to_text(self._table.ids()[self._rows])
 
-    def _reason_of(self, row: int) -> VersionReason:
-        entry = self._table.entry(row)
-        reasons = tuple(rule.reason_of(row) for rule in self._rules if rule.rows[row])
-        return VersionReason(id_to_text(entry.id), to_datetime(entry.flushed_at), entry.message, reasons)
+    def _versions(self, rows: I64) -> Iterator[VersionReason]:
+        ids = ids_to_text(self._table.ids()[rows])
+        times = map(to_datetime, self._table.flushed_at()[rows].tolist())
+        return map(VersionReason, ids, times, self._table.messages(rows), self._reasons(rows))
+
+    def _reasons(self, rows: I64) -> list[tuple[str, ...]]:
+        """Return the reasons of rows. Most rows have one of a few sets of reasons; only some have names."""
+        selected = (
+            np.array([rule.rows[rows] for rule in self._rules], np.bool_)
+            .reshape(len(self._rules), len(rows))
+            .T
+        )
+        sets, place = np.unique(selected, axis=0, return_inverse=True)
+        texts = [
+            tuple(rule.reason for rule, has in zip(self._rules, each, strict=True) if has) for each in sets
+        ]
+        reasons = [texts[each] for each in place.ravel().tolist()]
+        named = np.array(sorted({row for rule in self._rules for row in rule.names}), np.int64)
+        for at in np.flatnonzero(np.isin(rows, named)).tolist():
+            row = int(rows[at])
+            reasons[at] = tuple(rule.reason_of(row) for rule in self._rules if rule.rows[row])
+        return reasons
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

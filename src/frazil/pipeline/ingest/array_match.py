@@ -15,8 +15,9 @@ from frazil.pipeline.ingest.arrays import NAN_FILL, TargetArray, native
 from frazil.pipeline.ingest.existing import dims_of
 from frazil.pipeline.ingest.file_layout import PACKING, VirtualChunks
 from frazil.pipeline.ingest.plain_chunks import cut_shape
-from frazil.pipeline.ingest.problems import TABLE
+from frazil.pipeline.ingest.problems import OTHER_GROUP, TABLE
 from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.remedies import Remedy
 
 #: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.
 type Windows = Mapping[str, tuple[int, int]]
@@ -67,14 +68,13 @@ class _Comparison:
 
     def refusal(self, path: str) -> InvalidInputError:
         """Return the error for a property that differs."""
-        remedy = (
-            TABLE["chunks"].remedy if self.is_storage else "ingest the files into another group (--group)"
-        )
-        return InvalidInputError(
+        error = InvalidInputError(
             f"{self.name} of `{path}` must be {self.stored}, as in the repository, got {self.new} in the "
-            f"files: {remedy}",
+            "files",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
+        error.remedy = TABLE["chunks"].remedy if self.is_storage else Remedy(OTHER_GROUP)
+        return error
 
 
 def _metadata_comparisons(array: zarr.Array[Any], target: TargetArray, windows: Windows) -> list[_Comparison]:
@@ -119,8 +119,8 @@ def _window(
         return None
     if virtual is not None:
         raise InvalidInputError(
-            f"virtual=True needs files with whole steps of `{target.path}`, but they have parts of steps. "
-            "Copy these files",
+            f"a virtual ingest needs files with whole steps of `{target.path}`, but they have parts of "
+            "steps. Copy these files",
             ErrorKind.UNIMPLEMENTED,
         )
     return tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))

@@ -38,6 +38,7 @@ from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.pipeline.ingest.time_units import with_encoding
 from frazil.readers.reader import VariableSchema
+from frazil.remedies import argument
 from frazil.repository.session.session import Session
 
 
@@ -171,9 +172,9 @@ def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
     if target.window is not None:
         raise InvalidInputError(
             f"mode {plan.request.mode!r} needs a file with all of `{target.path}`, but the file has a part "
-            "of it. Name the dimension in which files follow each other with concat_dim= (--concat-dim)",
+            "of it",
             ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        ).with_remedy("Name the dimension in which files follow each other with {}", argument(concat_dim=...))
     return True
 
 

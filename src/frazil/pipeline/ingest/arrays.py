@@ -39,7 +39,7 @@ TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20
 #: Files without a common divisor of steps share chunks, if chunks of the divisor had fewer bytes than this.
 FEWEST: Final = 4 << 10
-#: A chunk may be larger than the array by so many bytes: the array will grow.
+#: A chunk may be larger than the array by this many bytes: the array will grow.
 GROWTH: Final = 1 << 20
 #: The assumed size of a string of variable length, in bytes.
 _STRING: Final = 32

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.time_conversion import label_text
+from frazil.remedies import argument
 
 type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
@@ -106,10 +107,9 @@ def place_labels(
     _require_mode(mode, new[stored], fresh, show)
     if stored.any() and not (_is_unique(old) and _is_unique(new)):
         raise InvalidInputError(
-            f"mode {mode!r} needs each label once, but some labels are there several times. Use mode "
-            "'append' (--mode append) to write new labels after them",
+            f"mode {mode!r} needs each label once, but some labels are there several times",
             ErrorKind.INVALID_CHUNK_INDEX,
-        )
+        ).with_remedy("Use {} to write new labels after them", argument(mode="append"))
     down = bool(old[-1] < old[0]) if len(old) > 1 and numbers else descending
     if in_order and numbers:
         fresh = np.sort(fresh)[:: -1 if down else 1]
@@ -121,10 +121,9 @@ def place_labels(
     _require_backfill(mode, old, fresh, down, show)
     if not (in_order and _is_monotonic(old)):
         raise InvalidInputError(
-            "mode 'backfill' needs sorted labels in the repository and in the files, but they are not "
-            "sorted. Use mode 'create' (--mode create) in another group (--group)",
+            "mode 'backfill' needs sorted labels in the repository and in the files, but they are not sorted",
             ErrorKind.INVALID_CHUNK_INDEX,
-        )
+        ).with_remedy("Use {} in another group", argument(mode="create"))
     labels = np.sort(labels)[:: -1 if down else 1]
     return Axis(len(labels), labels, positions(labels, old), positions(labels, new))
 
@@ -133,10 +132,13 @@ def _require_mode(mode: Mode, stored: NDArray[Any], fresh: NDArray[Any], show: C
     """Raise an error if mode "append" gets a stored label, or mode "insert" a new label."""
     if mode == "append" and len(stored):
         raise InvalidInputError(
-            f"mode 'append' needs new labels, but the group already has {show(stored[0])}. Use mode 'upsert' "
-            "(--mode upsert) to replace the values of this step. For files of another level or member, give "
-            "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
+            f"mode 'append' needs new labels, but the group already has {show(stored[0])}",
             ErrorKind.INVALID_CHUNK_INDEX,
+        ).with_remedy(
+            "Use {} to replace the values of this step. For files of another level or member, give {} with "
+            "the name of that coordinate, from the first file on",
+            argument(mode="upsert"),
+            argument(concat_dim=...),
         )
     if mode == "insert" and len(fresh):
         raise _mode_refusal(f"mode 'insert' needs labels that the group has, got {show(fresh[0])}", "upsert")
@@ -160,7 +162,7 @@ def _as_stored(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
     if old.dtype.kind in "iu" and (stored != new).any():
         raise InvalidInputError(
             f"new labels must fit the dtype {old.dtype} of the labels in the repository, got "
-            f"{new[stored != new][0]}. Ingest the files into another group (--group, --mode create)",
+            f"{new[stored != new][0]}. Ingest the files into another group",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return stored
@@ -180,7 +182,8 @@ def _is_monotonic(labels: NDArray[Any]) -> bool:
 
 
 def _mode_refusal(text: str, other: str) -> InvalidInputError:
-    return InvalidInputError(f"{text}. Use mode {other!r} (--mode {other})", ErrorKind.INVALID_CHUNK_INDEX)
+    error = InvalidInputError(text, ErrorKind.INVALID_CHUNK_INDEX)
+    return error.with_remedy("Use {}", argument(mode=other))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def plan_axis(
     elif length:
         raise InvalidInputError(
             f"`/{existing.path}` must have labels of {dim}, as the files have them, but it has none. Ingest "
-            "the files into another group (--group)",
+            "the files into another group",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     else:

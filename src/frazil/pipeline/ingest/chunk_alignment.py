@@ -27,7 +27,7 @@ def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequen
     if bad.any():
         row = int(np.argmax(bad))
         raise InvalidInputError(
-            f"virtual=True needs files on the borders of chunks of {step} steps of `{array.path}`, got "
+            f"a virtual ingest needs files on the borders of chunks of {step} steps of `{array.path}`, got "
             f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
             f"{pieces.start[row]}). Copy this variable",
             ErrorKind.INVALID_CHUNK_INDEX,

@@ -25,6 +25,7 @@ from frazil.pipeline.ingest.pattern import SourceFiles
 from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units, scalar_values
 from frazil.readers.reader import FileSchema, VariableSchema
+from frazil.remedies import argument
 
 #: Scalars in which files usually follow each other, with their rank: by name, then by CF's standard name.
 _NAMES: Final = {"time": 0, "forecast_reference_time": 2, "step": 3, "forecast_period": 3, "valid_time": 4}
@@ -70,10 +71,9 @@ def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH
     if len(files.urls) > 1 and (schema.unlimited or times):
         several = sorted({*schema.unlimited, *times})
         raise InvalidInputError(
-            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}. "
-            f"Choose one with concat_dim={several[0]!r} (--concat-dim {several[0]})",
+            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}",
             ErrorKind.INVALID_ARGUMENT,
-        )
+        ).with_remedy("Choose one with {}", argument(concat_dim=several[0]))
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
 
 
@@ -185,21 +185,16 @@ def _candidates(family: Family) -> list[str]:
 
 
 def _several_scalars(differing: _Differing, sufficient: Sequence[str]) -> InvalidInputError:
-    if sufficient:
-        first = sufficient[0]
+    helps = "Choose one with {}: the others become its coordinates"
+    if not sufficient:
         helps = (
-            f"Choose one with concat_dim={first!r} (--concat-dim {first}): the others become its coordinates"
-        )
-    else:
-        helps = (
-            "concat_dim='run' (--concat-dim run), or any new name, makes each file one step with these "
-            "coordinates. Or ingest files that differ in only one of them into a group for each"
+            "{}, or any new name, makes each file one step with these coordinates. Or ingest files that "
+            "differ in only one of them into a group for each"
         )
     return InvalidInputError(
-        f"files must follow each other in one scalar coordinate, but several differ: {differing.counts()}. "
-        f"{helps}",
+        f"files must follow each other in one scalar coordinate, but several differ: {differing.counts()}",
         ErrorKind.INVALID_ARGUMENT,
-    )
+    ).with_remedy(helps, argument(concat_dim=sufficient[0] if sufficient else "run"))
 
 
 def scalar_instead(inspection: Inspection, dim: str) -> str | None:

@@ -18,6 +18,7 @@ from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import values_digest
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.remedies import argument
 
 
 def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
@@ -67,10 +68,11 @@ def require_dimension(
             best = reconciliation.dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
                 f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in which "
-                f"files follow each other, but the array has ({names}): it was ingested from one file alone. "
-                f"Ingest that file again into a new group with concat_dim={best!r} (--concat-dim {best}), "
-                "then other files can follow",
+                f"files follow each other, but the array has ({names}): it was ingested from one file alone",
                 ErrorKind.INVALID_ARRAY_METADATA,
+            ).with_remedy(
+                "Ingest that file again into a new group with {}, then other files can follow",
+                argument(concat_dim=best),
             )
 
 
@@ -110,7 +112,7 @@ def windows_of(
         if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
             raise InvalidInputError(
                 f"labels of {dim} in the files must be consecutive labels of `/{existing.path}`, but they "
-                "are not. Ingest the files into another group (--group)",
+                "are not. Ingest the files into another group",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
@@ -131,10 +133,9 @@ def require_same_values(
     part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
     if values_digest(np.asarray(array[part])) != expected:
         raise InvalidInputError(
-            f"values of `{target.path}` must be those of the repository, but the files have other values. "
-            "allow={'values'} (--allow values) keeps the values of the repository",
+            f"values of `{target.path}` must be those of the repository, but the files have other values",
             ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
 
 
 def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim: str | None) -> None:
@@ -167,7 +168,7 @@ def _require_one_length(
             if dim != grows and size != expected:
                 raise InvalidInputError(
                     f"{dim} in `{path}` must have {expected} steps, as in `{other}`, got {size}. Ingest the "
-                    "files into another group (--group)",
+                    "files into another group",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
     for path, dims, _ in sizes:
@@ -175,6 +176,6 @@ def _require_one_length(
         if not dims and name in lengths:
             raise InvalidInputError(
                 f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar. "
-                "Ingest the files into another group (--group)",
+                "Ingest the files into another group",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )

@@ -178,12 +178,7 @@ def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
-        first = schema.groups[0]
-        text += (
-            f"; there are groups {', '.join(schema.groups)}. Ingest each group in a call of its own, into a "
-            f"group of the repository with the same name: source_group={first!r} (--source-group {first} "
-            f"--group {first})"
-        )
+        text += f"; there are groups {', '.join(schema.groups)}, and each can be the source group of an ingest"
     return text
 
 

@@ -18,7 +18,7 @@ from frazil.pipeline.ingest.time_conversion import is_time, label_text
 REGULAR: Final = 0.8
 
 
-#: ... and a distance of more than so many medians is a hole.
+#: ... and a distance of more than this many medians is a hole.
 HOLE: Final = 1.5
 
 

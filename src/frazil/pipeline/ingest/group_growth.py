@@ -90,7 +90,7 @@ def grow_arrays(
             result[number] = replace(result[number], shifted=True)
         elif target.codecs:
             raise InvalidInputError(
-                f"mode 'backfill' with virtual=True can move only whole chunks of `{target.path}` "
+                f"mode 'backfill' of a virtual ingest can move only whole chunks of `{target.path}` "
                 f"({target.grid[at]} steps), but the new labels are within chunks. Copy this variable",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )

@@ -8,15 +8,17 @@ other options, or leave files out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.remedies import Remedy, argument, joined
 
 #: The number of problems that an error lists. `Report` has all of them.
 _LISTED: Final = 10
+_SKIP: Final = argument(on_problem="skip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +49,57 @@ class Kind:
 
     meaning: str
     allowed: str = ""
-    remedy: str = ""
+    remedy: Remedy | None = None
 
+
+#: The remedy of files that cannot be in the group.
+OTHER_GROUP: Final = "Ingest the files into another group"
 
 TABLE: Final[dict[str, Kind]] = {
     "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
     "unreadable": Kind("the storage has no file with this name"),
     "options": Kind(
         "this call cannot open the file: wrong group or reader options, or a library that fails to import",
-        remedy="source_group= (--source-group) chooses a group, reader_options= one of several datasets",
+        remedy=Remedy(
+            "{} chooses a group, {} one of several datasets",
+            (argument(source_group=...), argument(reader_options=...)),
+        ),
     ),
     "variables": Kind(
         "other variables than the other files",
-        remedy="variables=[...] (--variables) chooses the variables that all files have",
+        remedy=Remedy("{} chooses the variables that all files have", (argument(variables=...),)),
     ),
     "dims": Kind(
         "other dimensions, or another length of a dimension that does not grow",
-        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; "
-        "ingest files with other variables into another group (--group)",
+        remedy=Remedy(
+            "{} names the dimension in which files follow each other; ingest files with other variables into "
+            "another group",
+            (argument(concat_dim=...),),
+        ),
     ),
     "dtype": Kind("another dtype"),
     "units": Kind("other units or another calendar, which change the meaning of the numbers"),
     "attributes": Kind("other attributes; fatal if they change the meaning of the numbers"),
     "packing": Kind(
         "another scale or offset: the packed numbers cannot be in one array",
-        remedy="unpack=True (--unpack) stores the unpacked values",
+        remedy=Remedy("{} stores the unpacked values", (argument(unpack=True),)),
     ),
     "values": Kind(
         "other values of a variable that all files share, such as latitudes",
         allowed="keeps the values of the first file, or of the repository",
-        remedy="ingest files with other variables into another group (--group)",
+        remedy=Remedy("ingest files with other variables into another group"),
     ),
     "chunks": Kind(
         "chunks or codecs that cannot be in one array (virtual only)",
-        remedy="a copy (without virtual=True, --virtual) can have any chunks and codecs",
+        remedy=Remedy(
+            "Ingest a copy, without {}: it can have any chunks and codecs", (argument(virtual=True),)
+        ),
     ),
     "virtual": Kind(
         "a variable whose chunks have no references (virtual only)",
-        remedy="a copy (without virtual=True, --virtual), or other variables=[...] (--variables)",
+        remedy=Remedy(
+            "Ingest a copy, without {}, or other {}", (argument(virtual=True), argument(variables=...))
+        ),
     ),
     "unordered": Kind(
         "labels that neither all increase nor all decrease",
@@ -98,7 +113,7 @@ TABLE: Final[dict[str, Kind]] = {
     ),
     "changed": Kind(
         "a file that was ingested before, with other contents or another modification time",
-        remedy="on_change='rewrite' (--on-change rewrite) replaces the values, 'ignore' keeps them",
+        remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
     ),
     "types": Kind("variables or attributes of types that no array can hold: they are left out"),
     "references": Kind("references to a few bytes each (virtual only)"),
@@ -120,13 +135,13 @@ def require_tolerable(allow: Collection[str]) -> frozenset[str]:
     ['hole', 'values']
     """
     for name in sorted(set(map(str, allow)).difference(TOLERABLE)):
-        other = TABLE[name].remedy if name in TABLE else ""
-        helps = f"{other}; " if other else ""
-        raise InvalidInputError(
-            f"allow must be one of {', '.join(TOLERABLE)}, got {name!r}. Instead: {helps}on_problem='skip' "
-            "(--on-problem skip) leaves out files with other problems",
-            ErrorKind.UNKNOWN_CHOICE,
+        error = InvalidInputError(
+            f"allow must be one of {', '.join(TOLERABLE)}, got {name!r}", ErrorKind.UNKNOWN_CHOICE
         )
+        other = TABLE[name].remedy if name in TABLE else None
+        skip = Remedy("{} leaves out files with other problems", (_SKIP,))
+        error.remedy = joined("; ", [skip] if other is None else [other, skip])
+        raise error
     return frozenset(allow)
 
 
@@ -138,17 +153,18 @@ def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
     lines = [f"the files are not one dataset: {summary}. Nothing was written"]
     lines += [f"  {each}" for each in problems[:_LISTED]]
     if len(problems) > _LISTED:
-        lines.append(f"  and {len(problems) - _LISTED:,} more: inspect_files(...) (--inspect) lists them")
-    lines += [f"  {helps}" for helps in map(_helps, Counter(each.kind for each in problems)) if helps]
+        lines.append(f"  and {len(problems) - _LISTED:,} more: an inspection lists them")
+    remedies = [helps for name in Counter(each.kind for each in problems) for helps in _helps(name)]
     if named:
-        lines.append(
-            "  on_problem='skip' (--on-problem skip) leaves these files out; 'quarantine' also remembers them"
-        )
-    return InvalidInputError("\n".join(lines), ErrorKind.BAD_SOURCE)
+        remedies.append(Remedy("{} leaves these files out; 'quarantine' also remembers them", (_SKIP,)))
+    error = InvalidInputError("\n".join(lines), ErrorKind.BAD_SOURCE)
+    error.remedy = joined("\n  ", remedies) if remedies else None
+    return error
 
 
-def _helps(name: str) -> str:
+def _helps(name: str) -> Iterator[Remedy]:
+    """Yield the remedy of a kind of problem, if it has one."""
     kind = TABLE[name]
-    allowed = f"allow={{{name!r}}} (--allow {name}) {kind.allowed}" if kind.allowed else ""
-    helps = "; ".join(filter(None, [allowed, kind.remedy]))
-    return f"{name}: {helps}" if helps else ""
+    allowed = Remedy(f"{{}} {kind.allowed}", (argument(allow={name}),)) if kind.allowed else None
+    if helps := [each for each in (allowed, kind.remedy) if each is not None]:
+        yield joined("", [Remedy(f"{name}: "), joined("; ", helps)])

@@ -241,8 +241,8 @@ def _agreeing(
 def _more_than_one(families: Sequence[Family]) -> list[Objection]:
     """Return objections to all files of a family except the first, if there is no dimension."""
     text = (
-        "has the variables of an earlier file, and no dimension or scalar coordinate decides their order: "
-        "concat_dim='file' (--concat-dim file), or any new name, stacks files in the order of the call"
+        "has the variables of an earlier file, and no dimension or scalar coordinate decides their order. A "
+        "new name as the dimension stacks files in the order of the call"
     )
     return [Objection(file, "dims", text) for family in families for file in family.files[1:].tolist()]
 

@@ -17,6 +17,7 @@ from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.plain_chunks import cut_references
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
+from frazil.remedies import argument
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 
@@ -151,8 +152,12 @@ def without_container(location: str, url: str | None = None) -> InvalidInputErro
     prefix = location.rpartition("/")[0] + "/"
     option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
-        f"the repository has no virtual chunk container for {location}. Give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {option}), and open the "
-        f"repository with authorize_virtual_chunk_access for {prefix!r}",
+        f"the repository has no virtual chunk container for {location}",
         ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
+    ).with_remedy(
+        "Give containers=[VirtualChunkContainer({!r}, ...)], and open the repository with "
+        "authorize_virtual_chunk_access for {!r}",
+        prefix,
+        prefix,
+        shell=f"Give {argument(containers=[option]).command()}",
     )

@@ -15,6 +15,7 @@ from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.pipeline.ingest.shared_coordinates import same, values_by_file
 from frazil.pipeline.ingest.time_conversion import is_time_or_duration
+from frazil.remedies import argument
 
 
 def retained_scalars(
@@ -44,9 +45,11 @@ def retained_scalars(
             if "values" not in request.allow:
                 raise InvalidInputError(
                     f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
-                    "new variables have other values. Ingest these files into another group (--group), or "
-                    "keep the values of the repository with allow={'values'} (--allow values)",
+                    "new variables have other values",
                     ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Ingest these files into another group, or keep the values of the repository with {}",
+                    argument(allow={"values"}),
                 )
             retained.add(name)
     return frozenset(retained)
@@ -74,11 +77,13 @@ def require_same_scalars(
             stored = np.asarray(existing.arrays[name][...])
             if _differs(reconciliation, family, name, axis, stored):
                 raise InvalidInputError(
-                    f"mode {request.mode!r} writes steps again that have another {name} in the repository. "
-                    f"To store both, ingest with concat_dim={name!r} (--concat-dim {name}) from the first "
-                    "file on, or into another group (--group). allow={'values'} (--allow values) replaces "
-                    "the values",
+                    f"mode {request.mode!r} writes steps again that have another {name} in the repository",
                     ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "To store both, ingest with {} from the first file on, or into another group. {} "
+                    "replaces the values",
+                    argument(concat_dim=name),
+                    argument(allow={"values"}),
                 )
 
 

@@ -39,7 +39,7 @@ class Verdicts:
         for each in objections:
             url = self.inspection.urls[each.file]
             if each.kind in self.allow:
-                text = f"{each.text}: allow={{{each.kind!r}}} {TABLE[each.kind].allowed}"
+                text = f"{each.text}: `{each.kind}` is allowed, which {TABLE[each.kind].allowed}"
                 problems.append(Problem(each.kind, text, url, fatal=False))
             else:
                 good[each.file] = False

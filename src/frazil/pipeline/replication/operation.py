@@ -54,6 +54,7 @@ from frazil.pipeline.replication.part import (
     transaction_ids,
 )
 from frazil.pipeline.replication.target_state import repo_info_condition, require_empty, with_origin
+from frazil.remedies import call
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.clock import now_us
@@ -81,7 +82,7 @@ def copy_repository(
 ) -> Copied:
     """Copy a repository, or a part of it, to a storage that is empty or holds an earlier copy.
 
-    The copy has the branches, tags and history that the source has at the start of the call, also if other
+    The copy has the branches, tags and history that the source has at the start of the call, even if other
     writers commit or collect garbage during the copy. Snapshots have the same ids, except in a part with
     ``newest_only``. Virtual chunks still refer to files elsewhere, see `materialize`. A copy of the whole
     repository has its garbage too: collect it before.
@@ -299,8 +300,8 @@ class _RepositoryCopy:
             raise FormatError(
                 f"the source {self.source.storage.label()} must have undamaged chunk files, got "
                 f"{counted(len(self.damaged), 'file')} with bytes that differ from their checksums, such as "
-                f"{self.damaged[0]}. The copy is not published. Run Repository.verify and repair the source"
-            )
+                f"{self.damaged[0]}. The copy is not published"
+            ).with_remedy("Run `{}`, and repair the source", call("verify"))
 
     def _repair_target(self, copy: _Plan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.

@@ -25,6 +25,7 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKin
 from frazil.format.snapshot import NodeTable
 from frazil.format.snapshot_table import SnapshotTable
 from frazil.maintenance.collapse import Onto, collapse
+from frazil.remedies import argument, call
 
 MAIN: Final = "main"
 _ALL: Final = ("*",)
@@ -65,10 +66,9 @@ class RepositoryPart:
             object.__setattr__(self, name, patterns)  # the hash of the patterns is part of ids
         if self.arrays != _ALL and not self.newest_only:
             raise InvalidInputError(
-                f"arrays must be all arrays in a copy with history, got {self.arrays!r}. Pass "
-                "newest_only=True",
+                f"arrays must be all arrays in a copy with history, got {self.arrays!r}",
                 ErrorKind.INVALID_ARGUMENT,
-            )
+            ).with_remedy("Pass {}", argument(newest_only=True))
 
     @property
     def is_whole(self) -> bool:
@@ -111,8 +111,12 @@ def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dic
     if not branches and not tags:
         raise InvalidInputError(
             f"the part must have a branch or a tag of the source, got the patterns {part.branches} and "
-            f"{part.tags}. Repository.list_branches and list_tags return the names",
+            f"{part.tags}",
             ErrorKind.INVALID_ARGUMENT,
+        ).with_remedy(
+            "`{}` and Repository.list_tags return the names",
+            call("list_branches"),
+            shell="`frazil refs` lists the names",
         )
     return branches, tags
 

@@ -69,8 +69,8 @@ class MapBlocksOptions(GridRunOptions, total=False):
             the first input, or with ``dtype`` NaN, NaT or zero.
         attributes: The attributes of the results, or a list with one mapping for each. The default, None, are
             the attributes of the first input.
-        tasks: The least number of tasks, if the results have so many chunks. The default, None, is 32, or the
-            number of tasks that the engine runs at the same time if that is larger.
+        tasks: The least number of tasks, if the results have this many chunks. The default, None, is 32,
+            or the number of tasks that the engine runs at the same time if that is larger.
     """
 
     names: Sequence[str] | None

@@ -282,7 +282,7 @@ def block_for(
 
     ``factor`` is the number of bytes that a task needs for each byte that it writes; it also holds one
     decoded chunk of ``inputs``. Along the axes ``whole`` a block is as long as the array. ``tasks`` is the
-    least number of blocks, if there are so many chunks. Raises ``InvalidInputError`` if the smallest block
+    least number of blocks, if there are this many chunks. Raises ``InvalidInputError`` if the smallest block
     needs more than a ``max_mem`` that the caller gave.
     """
     first = new[0]

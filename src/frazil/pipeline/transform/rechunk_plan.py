@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, block_shape, split
+from frazil.remedies import argument
 
 type Shape = tuple[int, ...]
 
@@ -118,9 +119,9 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     if least > max_bytes:
         raise InvalidInputError(
             f"max_mem must be at least {least} bytes to read chunks of {read} and to write {write}, "
-            f"got {max_bytes}. Pass max_mem='{-(-least // 10**6)}MB' or more",
+            f"got {max_bytes}",
             ErrorKind.INVALID_ARGUMENT,
-        )
+        ).with_remedy("Pass {} or more", argument(max_mem=f"{-(-least // 10**6)}MB"))
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
     if direct.stages[0].amplification <= 2 or not math.prod(shape):
         return direct  # two stages read and write twice

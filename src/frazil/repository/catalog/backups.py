@@ -18,6 +18,7 @@ from typing import Final
 from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
+from frazil.remedies import call
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
@@ -105,10 +106,10 @@ def with_hint[E: IcechunkError](storage: Storage, error: E) -> E:
     if state is None:
         return error
     return type(error)(
-        f"{error.message}. The newest backup that can be read is `{backup_key(state.name)}`, of the update "
-        f"at {state.newest_update.isoformat()}. `frazil.Repository.restore(storage)` restores it",
+        f"{error.problem}. The newest backup that can be read is `{backup_key(state.name)}`, of the update "
+        f"at {state.newest_update.isoformat()}",
         error.kind,
-    )
+    ).with_remedy("`{}` restores it", call("restore"))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.repo_info import RepoInfo
+from frazil.remedies import call
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
 from frazil.repository.catalog.collection_guard import unless_collected
@@ -86,7 +87,7 @@ class CatalogV2:
     assets: Assets
     settings: UpdateSettings
     spec_version: int = 2
-    #: For whom the handle works, by its attribution.
+    #: The principal named in the handle's attribution.
     principal: str | None = None
 
     def repo_info(self) -> RepoInfo:
@@ -134,7 +135,6 @@ class CatalogV2:
 def needs_version_2() -> FormatError:
     """Return the error for an operation that spec version 1 does not support."""
     return FormatError(
-        "the repository must have spec version 2 for this operation, got version 1. "
-        "Upgrade it with frazil.upgrade_icechunk_repository",
+        "the repository must have spec version 2 for this operation, got version 1",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
-    )
+    ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))

@@ -10,14 +10,16 @@ from frazil.storage.base import IfAbsent, Storage
 
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
     """Return the error for a new repository in a storage that already has the object ``key``."""
+    kind = ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
     if is_repository:
-        text = f"a repository already exists in the storage {storage.label()}. Open it with Repository.open"
-    else:
-        text = (
-            f"the storage must be empty for a new repository, got `{key}` in {storage.label()}. Use an empty "
-            "directory or prefix, or pass check_clean_root=False to keep the other files"
-        )
-    return InvalidInputError(text, ErrorKind.PARENT_DIRECTORY_NOT_CLEAN)
+        error = InvalidInputError(f"a repository already exists in the storage {storage.label()}", kind)
+        return error.with_remedy("Open it with Repository.open", shell="")
+    return InvalidInputError(
+        f"the storage must be empty for a new repository, got `{key}` in {storage.label()}", kind
+    ).with_remedy(
+        "Use an empty directory or prefix, or pass check_clean_root=False to keep the other files",
+        shell="Use an empty directory or prefix",
+    )
 
 
 def require_prefix(storage: Storage) -> None:

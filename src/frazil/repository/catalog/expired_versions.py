@@ -79,7 +79,7 @@ def snapshots_wanted() -> Iterator[None]:
     try:
         yield
     except SessionSnapshotNotFoundError as error:
-        raise SnapshotNotFoundError(error.message) from error
+        raise SnapshotNotFoundError(error.problem) from error
 
 
 def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:

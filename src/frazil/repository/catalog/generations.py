@@ -13,6 +13,7 @@ from frazil.format.keys import CONFIG
 from frazil.format.older.generations import LAYOUTS, Evidence, Generation, Layout, described, generations_of
 from frazil.format.older.refs import decode_ref, ref_files, sequence_number
 from frazil.format.older.snapshot import evidence
+from frazil.remedies import call
 from frazil.storage.base import Storage
 
 
@@ -49,7 +50,6 @@ def refuse_older(storage: Storage) -> None:
     if layout is not None:
         raise FormatError(
             f"{storage.label()} has a repository of an older format "
-            f"({described(generations(storage, layout))}), which cannot be opened. Import it with "
-            "`frazil.upgrade(storage)`, or with `frazil import` on the command line",
+            f"({described(generations(storage, layout))}), which cannot be opened",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
+        ).with_remedy("Import it with `{}`", call("upgrade"))

@@ -55,8 +55,9 @@ def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
     except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"`{JOBS}` in the metadata of the repository must have records of jobs, got "
-            f"{str(metadata[JOBS])[:80]}. Restore them with Repository.update_metadata, or replace them by "
-            "[] if no job is running"
+            f"{str(metadata[JOBS])[:80]}"
+        ).with_remedy(
+            "Restore them with Repository.update_metadata, or replace them by [] if no job is running", shell=""
         ) from error
 
 

@@ -37,7 +37,7 @@ LEASES: Final = "leases"
 
 #: A tolerance in microseconds: storages report modification times in seconds, and answers take time.
 ROUNDING: Final = 2_000_000
-#: The longest time of a lease, also if a clock was wrong. Leases of jobs last longest.
+#: The longest time of a lease, even if a clock was wrong. Leases of jobs last longest.
 LONGEST: Final = timedelta(days=8)
 
 _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)

@@ -10,6 +10,7 @@ from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, RefNotFou
 from frazil.format.ids import SHORTEST_ID_START
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
+from frazil.remedies import argument
 
 #: A message for a missing path compares at most this number of nodes.
 _MOST_NODES: Final = 10_000
@@ -18,7 +19,8 @@ _MOST_NODES: Final = 10_000
 def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
     """Return the error for an unknown branch."""
     if name in info.tags:
-        return RefNotFoundError(f'no branch `{name}`, but a tag `{name}` exists. Use tag="{name}"', kind)
+        error = RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(tag=name), shell="")
     return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
 
 
@@ -26,7 +28,8 @@ def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
     """Return the error for an unknown tag."""
     kind = ErrorKind.REF_NOT_FOUND
     if name in info.branches:
-        return RefNotFoundError(f'no tag `{name}`, but a branch `{name}` exists. Use branch="{name}"', kind)
+        error = RefNotFoundError(f"no tag `{name}`, but a branch `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(branch=name), shell="")
     if name in info.deleted_tags:
         return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name cannot be used again", kind)
     return RefNotFoundError(_unknown("tag", "tags", name, info.tags), kind)

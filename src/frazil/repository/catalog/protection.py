@@ -25,6 +25,7 @@ from frazil.display import Record, Shown, literal, some_of
 from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.remedies import call
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.repo_update import Changed, ConditionalChange
@@ -94,8 +95,8 @@ def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"`{PROTECTION}` in the metadata of the repository must have rules of branches, got "
-            f"{str(metadata[PROTECTION])[:80]}. Replace them with Repository.update_metadata"
-        ) from error
+            f"{str(metadata[PROTECTION])[:80]}"
+        ).with_remedy("Replace them with Repository.update_metadata", shell="") from error
 
 
 def _protection(pattern: str, document: Mapping[str, Any]) -> BranchProtection:
@@ -170,8 +171,8 @@ def offences(
         )
     if protection.rules and not has_audit(protection, after, target):
         yield (
-            f"cannot move to {id_to_text(target)}, because no audit shows that its rules hold. Commit with "
-            "frazil.pipeline.write_audit_publish, and pass the rules of the protection"
+            f"cannot move to {id_to_text(target)}, because no audit shows that its rules hold. Publish "
+            "commits that an audit with the rules of the protection has passed (`write_audit_publish`)"
         )
 
 
@@ -197,7 +198,6 @@ def _require_principal(protection: BranchProtection, label: str | None, action: 
 
 def _refusal(protection: BranchProtection, why: str) -> SessionStateError:
     return SessionStateError(
-        f"{why}. The protection of `{protection.pattern}` forbids it, and nothing was changed. "
-        "Repository.unprotect_branch removes the protection",
+        f"{why}. The protection of `{protection.pattern}` forbids it, and nothing was changed",
         ErrorKind.BRANCH_PROTECTED,
-    )
+    ).with_remedy("`{}` removes the protection", call("unprotect_branch", pattern=protection.pattern))

@@ -6,6 +6,7 @@ from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError, Stora
 from frazil.format.keys import REPO
 from frazil.format.late_fields import complete
 from frazil.format.repo_info import RepoInfo, open_repo_info
+from frazil.remedies import call
 from frazil.storage.base import Storage, Version
 from frazil.storage.outages import require_whole
 
@@ -73,8 +74,7 @@ def _not_found(storage: Storage, error: StorageError) -> RepositoryNotFoundError
     if error.kind == ErrorKind.BUCKET_NOT_FOUND:
         return RepositoryNotFoundError(error.message, error.kind)
     if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-        return RepositoryNotFoundError(
-            f"there is no repository in {storage.label()}. Correct the location of the storage, or "
-            "create a repository with Repository.create"
+        return RepositoryNotFoundError(f"there is no repository in {storage.label()}").with_remedy(
+            "Correct the location of the storage, or create a repository with `{}`", call("create")
         )
     return None

@@ -17,6 +17,7 @@ from frazil.errors import (
 )
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import Availability, RepoInfo
+from frazil.remedies import call
 from frazil.repository.catalog.missing_names import no_branch, no_tag
 from frazil.repository.settings.feature_flags import Flag, is_enabled
 
@@ -33,10 +34,9 @@ def require_online(info: RepoInfo) -> None:
     if status.availability is not Availability.ONLINE:
         reason = f": {status.reason}" if status.reason else ""
         raise ReadOnlyError(
-            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}. "
-            "Repository.set_status makes it writable again",
+            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}",
             ErrorKind.READ_ONLY_REPOSITORY,
-        )
+        ).with_remedy("`{}` makes it writable again", call("set_status"))
 
 
 def branch_tip(info: RepoInfo, branch: str) -> bytes:
@@ -65,8 +65,8 @@ def snapshot_not_found(text: str) -> SnapshotNotFoundError:
     """Return the error for an id, or the first characters of an id, that no snapshot has."""
     return SnapshotNotFoundError(
         f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another "
-        "repository. `Repository.ancestry` lists the snapshots of a branch or tag"
-    )
+        "repository"
+    ).with_remedy("`{}` lists the snapshots of a branch or tag", call("ancestry"))
 
 
 def require_base(info: RepoInfo, id_: bytes) -> int:
@@ -83,8 +83,10 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
 def base_not_found(id_: bytes) -> SnapshotNotFoundError:
     """Return the error for a session whose own snapshot was expired or dropped."""
     return SnapshotNotFoundError(
-        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped. Move the "
-        "changes onto the tip of the branch with `session.rebase(solver)`, then commit or flush"
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped"
+    ).with_remedy(
+        "Move the changes onto the tip of the branch with `session.rebase(solver)`, then commit or flush",
+        shell="Run the command again",
     )
 
 
@@ -92,9 +94,11 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
     """Raise ``SessionStateError`` (``feature-flag-disabled``) if the feature is disabled."""
     if not is_enabled(info, flag):
         raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository. Its owner can enable it with "
-            "Repository.set_feature_flag",
+            f"the feature `{flag.name}` is disabled in this repository",
             ErrorKind.FEATURE_FLAG_DISABLED,
+        ).with_remedy(
+            "Its owner can enable it with Repository.set_feature_flag",
+            shell="Its owner can enable it in Python",
         )
 
 
@@ -110,9 +114,8 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
         raise ConflictError(
             expects,
             finds,
-            f"another writer updated the branch `{branch}`: expected parent {expects}, found {finds}. "
-            f"{CHANGES_STAY}",
-        )
+            f"another writer updated the branch `{branch}`: expected parent {expects}, found {finds}",
+        ).with_remedy(CHANGES_STAY, shell="Run the command again")
 
 
 def existing_tip(info: RepoInfo, branch: str) -> bytes:

@@ -24,6 +24,7 @@ from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_t
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
+from frazil.remedies import argument
 from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.ops_history import older_ops_backup
@@ -110,9 +111,9 @@ def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition,
                 raise  # a later version of the format is not damage
         else:
             raise AlreadyExistsError(
-                f"the repository in {storage.label()} is readable. Pass `overwrite=True` to reset it to a "
-                "backup; all later updates are then lost",
-                ErrorKind.NOT_ALLOWED,
+                f"the repository in {storage.label()} is readable", ErrorKind.NOT_ALLOWED
+            ).with_remedy(
+                "Pass {} to reset it to a backup; all later updates are then lost", argument(overwrite=True)
             )
     return IfVersion(version), bytes(data)
 

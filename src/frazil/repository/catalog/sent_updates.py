@@ -58,7 +58,7 @@ class SentUpdates:
         try:
             return retried(read, self._policy)
         except (StorageError, FormatError, RepositoryNotFoundError) as error:
-            why = f"an answer of the storage was lost, and the repository cannot be read ({error.message})"
+            why = f"an answer of the storage was lost, and the repository cannot be read ({error.problem})"
             raise outcome_unknown(self._entry, why) from error
 
     def applied(self, info: RepoInfo) -> RepoInfo | None:

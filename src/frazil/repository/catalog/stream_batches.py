@@ -217,7 +217,7 @@ class History:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            raise _unknown(min(ids), f"a part of the ops log is missing ({error.message})") from error
+            raise _unknown(min(ids), f"a part of the ops log is missing ({error.problem})") from error
 
 
 def _unknown(id_: bytes, reason: str) -> SessionStateError:

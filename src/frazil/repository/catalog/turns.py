@@ -14,7 +14,7 @@ the newest one is dead, by the storage's own clock. The holder of the turn renew
 turn for ``_LONGEST_TURN_S``, the next writer deletes its ticket. A garbage collection deletes dead tickets,
 too.
 
-A writer waits only for tickets of its first listing. So the wait ends, also if the clock of this writer is
+A writer waits only for tickets of its first listing. So the wait ends, even if the clock of this writer is
 ahead of all others.
 """
 
@@ -37,8 +37,9 @@ TURNS: Final = "turns"
 
 #: How long a writer may keep its turn while others wait, in seconds.
 _LONGEST_TURN_S: Final = 30.0
-#: A waiting writer renews its ticket after this time, and a ticket that is older by the second time is dead.
+#: A waiting writer renews its ticket after this time, in seconds.
 _RENEWAL_S: Final = 20.0
+#: A ticket that was not renewed for this time is ignored.
 _DEAD_AFTER: Final = timedelta(seconds=60)
 #: About how many requests a commit makes one after the other.
 _REQUESTS: Final = 8

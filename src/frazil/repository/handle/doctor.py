@@ -15,7 +15,7 @@ class Doctor(RepositoryBase):
     """The method of ``Repository`` that finds what its owner should do."""
 
     def doctor(self) -> DoctorReport:
-        """Look for what makes the repository slow, expensive or unsafe, and for the command that mends it.
+        """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
 
         The method looks at small chunk files, backups, manifests that are too large or too many, stale
         leases, staged files of jobs that cannot be resumed, virtual chunks without a container, and protected

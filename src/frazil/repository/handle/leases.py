@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
 from frazil.repository.catalog.version_info import LeaseInfo
@@ -72,10 +73,9 @@ class Leases(RepositoryBase):
             argument, value = ("lease_id", lease_id) if name is None else ("name", name)
             raise InvalidInputError(
                 f"{argument} must be the {argument.removeprefix('lease_')} of a lease of this repository, "
-                f"got {value!r}. The holder may have returned the lease. Repository.list_leases lists the "
-                "leases",
+                f"got {value!r}. The holder may have returned the lease",
                 ErrorKind.NOT_ALLOWED,
-            )
+            ).with_remedy("`{}` lists the leases", call("list_leases"))
         for lease in held:
             place = place_of_lease(lease.key)
             if place is None:

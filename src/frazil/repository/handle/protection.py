@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.lazy_names import value_of
+from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.clock import now_us
 from frazil.repository.handle.base import RepositoryBase
 
 #: A function of the extra `pipeline`.
 _AS_JSON = "frazil.pipeline.validation.rules:as_json"
+
+#: A pattern with one of these also protects branches that are created later.
+_WILDCARDS: Final = frozenset("*?[")
 
 
 class Protection(RepositoryBase):
@@ -52,6 +57,7 @@ class Protection(RepositoryBase):
 
         Raises:
             InvalidInputError: ``invalid-ref-name`` for an empty pattern.
+            RefNotFoundError: ``ref-not-found`` for a name without wildcards that is no branch.
             SessionStateError: ``branch-protected`` if the pattern has a protection that others may change.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
             FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
@@ -73,6 +79,8 @@ class Protection(RepositoryBase):
                 "the pattern of branch names must not be empty, got ''. Pass the name of a branch, or `*`",
                 ErrorKind.INVALID_REF_NAME,
             )
+        if _WILDCARDS.isdisjoint(pattern):
+            branch_tip(self._context.catalog.repo_info(), pattern)  # a mistake in a name protects nothing
         with needs("frazil.Repository.protect_branch with rules", extra="pipeline"):
             as_json = value_of(_AS_JSON) if rules else dict
         protection = BranchProtection(
@@ -116,9 +124,8 @@ class Protection(RepositoryBase):
             others = {each.pattern: each.document() for each in read_protections(metadata)}
             if others.pop(pattern, None) is None:
                 raise InvalidInputError(
-                    f"no protection has the pattern `{pattern}`. Repository.branch_protections lists them",
-                    ErrorKind.INVALID_ARGUMENT,
-                )
+                    f"no protection has the pattern `{pattern}`", ErrorKind.INVALID_ARGUMENT
+                ).with_remedy("`{}` lists them", call("branch_protections"))
             left = {name: value for name, value in metadata.items() if name != PROTECTION}
             return {**left, PROTECTION: others} if others else left
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.changes.change_set import ChangeSet
+from frazil.errors import UncommittedChangesWarning
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_requirements
@@ -56,6 +60,18 @@ def readonly_session_of(
     workspace = Workspace(context, id_)
     preload(workspace)
     return Session(SessionState(workspace, None, SessionMode.readonly, 0))
+
+
+def _warn_of_loss(state: SessionState, process: int) -> None:
+    """Warn of changes that a session never tried to commit. Copies in child processes are silent."""
+    if state.has_tried or not state.workspace.has_changes or os.getpid() != process:
+        return
+    warnings.warn(
+        f"a session of the branch `{state.branch}` was dropped with changes that it has not committed. They "
+        "are lost. Keep the session and call session.commit(message), or call session.discard_changes()",
+        UncommittedChangesWarning,
+        stacklevel=3,
+    )
 
 
 class Sessions(RepositoryBase):
@@ -218,7 +234,9 @@ class Sessions(RepositoryBase):
             workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at
         )
         state.seen = newest_update(info)
-        return Session(state)
+        session = Session(state)
+        weakref.finalize(session, _warn_of_loss, state, os.getpid())
+        return session
 
     @contextmanager
     def transaction(
@@ -270,7 +288,11 @@ class Sessions(RepositoryBase):
         session = self.writable_session(branch, track_reads=track_reads)
         reads = list(reads)
         session.check_reads(reads)
-        yield session.store
+        try:
+            yield session.store
+        except BaseException:
+            state_of(session).has_tried = True  # the error says that there is no commit
+            raise
         session.commit(
             message,
             metadata,

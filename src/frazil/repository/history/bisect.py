@@ -24,6 +24,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
+from frazil.remedies import call
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.repository.catalog.repo_requirements import require_snapshot
@@ -100,9 +101,9 @@ def _line(info: RepoInfo, good: bytes, bad: bytes) -> list[SnapshotEntry]:
     if not len(at) or not at[0]:
         raise InvalidInputError(
             f"the good version must be before the bad version in its history, got {id_to_text(good)} and "
-            f"{id_to_text(bad)}. Repository.ancestry lists the history of a version",
+            f"{id_to_text(bad)}",
             ErrorKind.INVALID_ARGUMENT,
-        )
+        ).with_remedy("`{}` lists the history of a version", call("ancestry"))
     return list(info.snapshots.entries(rows[: int(at[0])][::-1]))
 
 

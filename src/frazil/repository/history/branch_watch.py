@@ -26,6 +26,7 @@ from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, Stora
 from frazil.format.ids import id_to_text
 from frazil.format.keys import REPO
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
+from frazil.remedies import call
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.ops_history import ops_parts
@@ -154,7 +155,7 @@ class Watch(Iterator[BranchVersion]):
 def _time_of(cursor: str) -> int:
     if not cursor.isdecimal():
         raise InvalidInputError(
-            f"cursor must be the cursor of a version that Repository.watch returned, got {cursor!r:.80}",
+            f"cursor must be the cursor of a version that an earlier watch returned, got {cursor!r:.80}",
             ErrorKind.INVALID_ARGUMENT,
         )
     return int(cursor)
@@ -209,7 +210,6 @@ def _entries_since(context: Context, info: RepoInfo, branch: str, cursor: int) -
             raise
     raise SessionStateError(
         f"the ops log does not have the update at {utc_text(cursor)}, so versions of `{branch}` may be "
-        "missing: a garbage collection has cut the log, or the repository was restored from a backup. "
-        "Compare the branch with Repository.ancestry, and watch it without a cursor",
+        "missing: a garbage collection has cut the log, or the repository was restored from a backup",
         ErrorKind.CURSOR_LOST,
-    )
+    ).with_remedy("Compare the branch with `{}`, and watch it without a cursor", call("ancestry"))

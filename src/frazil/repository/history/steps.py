@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, UpdateKind, open_repo_info
+from frazil.remedies import call
 from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import utc_text
 from frazil.repository.history.undo_record import Place, UndoRecord
@@ -204,7 +205,6 @@ def no_update(time: int) -> SessionStateError:
 def _state_deleted(time: int) -> SessionStateError:
     return SessionStateError(
         f"the state of the repository after the update at {utc_text(time)} is not known any more, because a "
-        "garbage collection has deleted its backup. Nothing was changed. Make the change by hand, for "
-        "example with Repository.reset_branch",
+        "garbage collection has deleted its backup. Nothing was changed",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))

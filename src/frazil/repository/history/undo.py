@@ -29,6 +29,7 @@ from typing import Final
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
+from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import PROTECTION
@@ -116,9 +117,9 @@ def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
     place = None if record is None else record.last_undo
     if record is None or place is None:
         raise SessionStateError(
-            "there is no undone update. Repository.undo undoes an update, and redo makes it again",
+            "there is no undone update",
             ErrorKind.CANNOT_UNDO,
-        )
+        ).with_remedy("`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo"))
     undone = history.at(place)
     step, before = next(history.steps(undone))
     changes = _changes_of(history, step, before)
@@ -148,10 +149,9 @@ def restore_to(context: Context, at: int, *, dry_run: bool = False) -> UndoRepor
     place = next((each for each in places if each.time <= at), None)
     if place is None:
         raise SessionStateError(
-            f"the ops log has no update at or before {utc_text(at)}. Nothing was changed. Repository.ops_log "
-            "lists the updates that a state can be restored to",
+            f"the ops log has no update at or before {utc_text(at)}. Nothing was changed",
             ErrorKind.CANNOT_UNDO,
-        )
+        ).with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))
     changes = changes_between(*(fields_of(state.info) for state in (history.current, history.at(place))))
     return _outcome(context, history, _Plan(changes, notes=_losses(changes)), dry_run)
 
@@ -165,9 +165,9 @@ def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, Up
         unchanged = unchanged or candidate.step
     of_branch = "" if branch is None else f" of the branch `{branch}`"
     raise SessionStateError(
-        f"the ops log has no update{of_branch} that can be undone. Repository.ops_log lists the updates",
+        f"the ops log has no update{of_branch} that can be undone",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("`{}` lists the updates", call("ops_log"))
 
 
 def _candidates(history: History, branch: str | None) -> Iterator[_Candidate]:
@@ -211,13 +211,13 @@ def _named(history: History, time: int) -> _Candidate:
         raise no_update(time)
     place = _reversible(step, before).place
     if history.at(step.place).undo is not None:
-        raise _refusal(step, "it is an undo. Use Repository.redo")
+        raise _refusal(step, "it is an undo; redo makes it again")
     changes = _changes_of(history, step, before)
     if not changes:
         raise _refusal(step, "it changed no branch, tag, configuration, metadata, feature flag or status")
     now = fields_of(history.current.info)
     if all(now.get(each.field) == each.before for each in changes):
-        raise _refusal(step, "it is undone already. Use Repository.redo")
+        raise _refusal(step, "it is undone already; redo makes it again")
     return _Candidate(step, place, changes, {})
 
 

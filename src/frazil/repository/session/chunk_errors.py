@@ -40,7 +40,7 @@ def chunk_error[E: IcechunkError](
     snapshot = id_to_text(workspace.snapshot_id)
     named = f"{_named(path, coords)}, {place_of(workspace, ref)}, snapshot {snapshot}"
     copied = copy.copy(error)
-    copied.message = f"{error.message} ({named})"
+    copied.problem = f"{error.problem} ({named})"
     copied.args = (copied.message, copied.kind)
     return copied.with_traceback(error.__traceback__)
 

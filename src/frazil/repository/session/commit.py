@@ -174,8 +174,7 @@ def _replaced_log(pending: PendingCommit, before: SnapshotEntry) -> TransactionL
     log = pending.context.assets.transaction_log(before.id)
     if log.moves and not pending.changes.only_moves:
         raise SessionStateError(
-            f"this session cannot amend commit {id_to_text(before.id)}, because the commit moved nodes. "
-            "Amend it in a session of Repository.rearrange_session",
+            f"this session cannot amend commit {id_to_text(before.id)}, because the commit moved nodes",
             ErrorKind.REARRANGE_SESSION_ONLY,
-        )
+        ).with_remedy("Amend it in a session of Repository.rearrange_session", shell="")
     return log

@@ -51,7 +51,7 @@ def write_commit_files(
     nodes, manifests = write_manifests(pending, puts)
     snapshot = Snapshot(
         id=id_,
-        # Later than the parent, also if the clock of this host is late.
+        # Later than the parent, even if the clock of this host is late.
         flushed_at=max(now_us(), before.flushed_at + 1),
         message=pending.message,
         metadata=pending.metadata,

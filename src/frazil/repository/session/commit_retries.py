@@ -30,9 +30,9 @@ RESERVED: Final = "__icechunk"
 #: The number of attempts without a pause, and the longest pause between later attempts, in seconds.
 _EAGER: Final = 3
 _LONGEST: Final = 1.0
-#: A commit to an object store that changes the chunks of so many arrays takes its turn at once.
+#: A commit to an object store that changes the chunks of this many arrays takes its turn at once.
 _MANY_ARRAYS: Final = 8
-#: After so many losses, every commit to an object store does.
+#: After this many lost attempts, every commit to an object store takes its turn.
 _LOSSES: Final = 2
 
 
@@ -42,7 +42,7 @@ class CommitRetryPolicy:
 
     ``kinds`` has the kinds of errors after which a commit is retried. If ``max_retries`` is None, only
     ``timeout`` limits the retries; if ``timeout`` is None, only ``max_retries`` does. With ``records_all``,
-    the metadata of a commit record the number of rebases also if it is 0.
+    the metadata of a commit record the number of rebases even if it is 0.
     """
 
     solver: ConflictSolver = field(default_factory=ConflictDetector)

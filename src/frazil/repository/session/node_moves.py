@@ -51,9 +51,10 @@ class Rearranging(Permissions):
         self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
-                "this session cannot move nodes. Commit or discard its changes, and open a session with "
-                "Repository.rearrange_session",
-                ErrorKind.NON_REARRANGE_SESSION,
+                "this session cannot move nodes", ErrorKind.NON_REARRANGE_SESSION
+            ).with_remedy(
+                "Commit or discard its changes, and open a session with Repository.rearrange_session",
+                shell="",
             )
         self._require_not_ended()
         self._state.workspace.nodes.move_node(_from_root(from_path), _from_root(to_path))

@@ -329,6 +329,7 @@ class Session(Rearranging, Inspection):
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
     ) -> PendingCommit:
         self._require_commit_allowed(kind, allow_empty)
+        self._state.has_tried = True
         if metadata:
             MetadataColumn.of([metadata])  # raises an error before the first file is written
         state = self._state
@@ -355,8 +356,10 @@ class Session(Rearranging, Inspection):
             self._require_not_ended()
         if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError(
-                "the session has no changes to commit. Write something first, or pass allow_empty=True",
-                ErrorKind.NO_CHANGES_TO_COMMIT,
+                "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
+            ).with_remedy(
+                "Write something first, or pass allow_empty=True",
+                shell="The branch has all of them already",
             )
 
     def _finish_commit(self, id_: bytes) -> str:
@@ -472,9 +475,11 @@ class Session(Rearranging, Inspection):
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
             raise SessionStateError(
-                "this session cannot commit: it is read-only, is a fork, or has committed before. Merge a "
-                "fork into its session, or open a new session with Repository.writable_session",
+                "this session cannot commit: it is read-only, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
+            ).with_remedy(
+                "Merge a fork into its session, or open a new session with Repository.writable_session",
+                shell="",
             )
         return self._state.branch
 
@@ -632,7 +637,7 @@ class Session(Rearranging, Inspection):
                 )
         # Other threads that merge forks wait for this lock.
         with self._state.workspace.commit_lock:
-            self._require_changeable()
+            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
             self._require_not_ended()
             merge_fork_states(self._state, [other._state for other in others])
 

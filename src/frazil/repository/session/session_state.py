@@ -46,6 +46,8 @@ class SessionState:
     clean_reads: tuple[ReadSet, ...] = ()
     #: The time of creation, by ``elapsed_us`` of this process.
     created_at: int = field(default_factory=elapsed_us)
+    #: Whether the session has tried to commit. The error of an attempt says that the changes are not saved.
+    has_tried: bool = False
 
     def ends(self) -> int:
         """Return when the session expires, in microseconds since 1970.
@@ -107,12 +109,14 @@ class Permissions:
             Traceback (most recent call last):
             frazil.errors.SessionStateError: this session can only move nodes...
         """
-        self._require_changeable()
+        self._require_not_reading(ErrorKind.READ_ONLY_STORE)
         if self.mode is SessionMode.rearrange:
             raise SessionStateError(
-                "this session can only move nodes. To write, commit or discard its changes, and open a "
-                "session with Repository.writable_session",
-                ErrorKind.REARRANGE_SESSION_ONLY,
+                "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
+            ).with_remedy(
+                "To write, commit or discard its changes, and open a session with "
+                "Repository.writable_session",
+                shell="",
             )
         self._require_not_ended()
 
@@ -126,17 +130,13 @@ class Permissions:
                 ErrorKind.SESSION_EXPIRED,
             )
 
-    def _require_changeable(self) -> None:
+    def _require_not_reading(self, kind: ErrorKind = ErrorKind.READ_ONLY_SESSION) -> None:
         if self.read_only:
+            is_new = self._state.branch is None
             raise ReadOnlyError(
-                "this session is read-only. To write, open a session with Repository.writable_session",
-                ErrorKind.READ_ONLY_STORE,
-            )
-
-    def _require_not_reading(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session is read-only. To write or to move nodes, open a session with "
-                "Repository.writable_session or Repository.rearrange_session",
-                ErrorKind.READ_ONLY_SESSION,
+                f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
+            ).with_remedy(
+                "To write or to move nodes, open a session with Repository.writable_session or "
+                "Repository.rearrange_session",
+                shell="",
             )

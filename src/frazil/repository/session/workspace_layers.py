@@ -124,10 +124,8 @@ class WorkspaceLayers:
         """Raise ``ReadOnlyError`` (``read-only-store``) after the commit."""
         if self._is_committed:
             raise ReadOnlyError(
-                "this session has committed its changes. To make more changes, open a session with "
-                "Repository.writable_session",
-                ErrorKind.READ_ONLY_STORE,
-            )
+                "this session has committed its changes", ErrorKind.READ_ONLY_STORE
+            ).with_remedy("To make more changes, open a session with Repository.writable_session", shell="")
 
     # Changes as a whole
 

@@ -47,9 +47,12 @@ def document_to_save(
     if offences:
         raise InvalidInputError(
             f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
-            "repository could read them. Pass credentials with authorize_virtual_chunk_access instead, or "
-            "pass store_secrets=True to save them",
+            "repository could read them",
             ErrorKind.SECRET_IN_CONFIG,
+        ).with_remedy(
+            "Pass credentials with authorize_virtual_chunk_access instead, or pass store_secrets=True to "
+            "save them",
+            shell="Leave them out: readers take credentials from their environment",
         )
     return document
 

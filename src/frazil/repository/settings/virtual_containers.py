@@ -68,7 +68,7 @@ class VirtualChunkContainer(Settings):
             check_headers(self.store.headers)
 
     def as_own(self) -> VirtualChunkContainer:
-        """Return a copy that counts as configured by the caller, also if a repository saved this container.
+        """Return a copy that counts as configured by the caller, even if a repository saved this container.
 
         A repository may not choose the server, files and secrets that its readers use. Check a saved
         container first, then set its copy in the configuration that you open the repository with.

@@ -48,7 +48,7 @@ def rollback(call: Call) -> Rows:
     """Move the branch from the pinned tip, unless it has moved already."""
     branch, tip, target = call.values["branch"], call.pin["tip"], call.pin["snapshot_id"]
     is_moved = not _has(call.repo, branch, tip) and _has(call.repo, branch, target)
-    done_before = tip == target or is_moved  # also if others have committed since
+    done_before = tip == target or is_moved  # even if others have committed since
     if not done_before:
         call.repo.reset_branch(branch, target, from_snapshot_id=tip)
     yield {

@@ -6,7 +6,7 @@ Spark's own log lacks the batch, a retry finds that the batch is done. The same 
 writes a record of it into the repository's metadata, which outlives the commit
 (`frazil.repository.catalog.stream_records`).
 
-A version has a batch if the commit of the batch is in its history, also if the commit has expired, was
+A version has a batch if the commit of the batch is in its history, even if the commit has expired, was
 amended, merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to
 before a batch does not have the batch, and a branch that was created from another has the batches of the
 other. Spec version 1 has no such metadata: there the stamp lives as long as the commit.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, override
 
 from obstore.store import AzureStore
 
+from frazil.remedies import Remedy
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import retry_config, split_options
 from frazil.storage.buckets.providers import RefreshProvider
@@ -35,9 +36,12 @@ class AzureContainer(Bucket):
         return MessageTerms(
             f"container {self.name!r} of account {self.account!r}",
             "Azure",
-            "pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the environment, "
-            "or `anonymous=True` for public data",
-            "`config={'allow_http': 'true'}`",
+            Remedy(
+                "Pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the "
+                "environment, or `anonymous=True` for public data",
+                shell="Set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN. For public data, make a "
+                "profile of Frazil with the option `anonymous`",
+            ),
             isinstance(self.credentials, AzureCredentials.Anonymous),
         )
 
@@ -61,6 +65,10 @@ class AzureContainer(Bucket):
                 else None,
             ),
         )
+
+    @override
+    def address(self, prefix: str) -> str:
+        return f"az://{self.account}/{self.name}/{prefix}"
 
     @override
     def describe(self, prefix: str) -> str:

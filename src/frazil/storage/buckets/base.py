@@ -39,6 +39,10 @@ class Bucket(ABC):
         """Return a client for the keys below ``prefix``. No request is sent."""
 
     @abstractmethod
+    def address(self, prefix: str) -> str:
+        """Return the URL of a prefix, for messages."""
+
+    @abstractmethod
     def describe(self, prefix: str) -> str:
         """Return the lines of ``repr(storage)`` after the first line."""
 

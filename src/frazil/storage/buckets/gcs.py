@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, override
 
 from obstore.store import GCSStore
 
+from frazil.remedies import Remedy
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import retry_config, split_options
 from frazil.storage.buckets.providers import RefreshProvider
@@ -34,10 +35,13 @@ class GcsBucket(Bucket):
         return MessageTerms(
             f"bucket {self.name!r}",
             "Google Cloud Storage",
-            "pass service_account_file, service_account_key, application_credentials, bearer_token, "
-            "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
-            "for public data",
-            "`config={'allow_http': 'true'}`",
+            Remedy(
+                "Pass service_account_file, service_account_key, application_credentials, bearer_token, "
+                "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
+                "for public data",
+                shell="Set GOOGLE_APPLICATION_CREDENTIALS. For public data, make a profile of Frazil with "
+                "the option `anonymous`",
+            ),
             isinstance(self.credentials, GcsCredentials.Anonymous),
         )
 
@@ -60,6 +64,10 @@ class GcsBucket(Bucket):
                 else None,
             ),
         )
+
+    @override
+    def address(self, prefix: str) -> str:
+        return f"gs://{self.name}/{prefix}"
 
     @override
     def describe(self, prefix: str) -> str:

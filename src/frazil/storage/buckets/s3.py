@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from obstore.store import S3Store
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.remedies import Remedy
 from frazil.storage.aws_profile import profile_region
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import client_options, retry_config
@@ -44,9 +45,12 @@ class S3Bucket(Bucket):
         return MessageTerms(
             f"bucket {self.name!r}",
             "S3",
-            "pass access_key_id and secret_access_key, `from_env=True` with credentials in the environment, "
-            "`get_credentials`, or `anonymous=True` for public data",
-            "`allow_http=True`",
+            Remedy(
+                "Pass access_key_id and secret_access_key, `from_env=True` with credentials in the "
+                "environment, `get_credentials`, or `anonymous=True` for public data",
+                shell="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. For public data, "
+                "make a profile of Frazil with the option `anonymous`",
+            ),
             self.options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous),
         )
 
@@ -85,6 +89,12 @@ class S3Bucket(Bucket):
                 credential_provider=None if anonymous else s3_provider(self.credentials),
             ),
         )
+
+    @override
+    def address(self, prefix: str) -> str:
+        endpoint = self.options.endpoint_url
+        where = "" if endpoint is None else f" at {shown_url(endpoint)}"
+        return f"s3://{self.name}/{prefix}{where}"
 
     @override
     def describe(self, prefix: str) -> str:

@@ -230,10 +230,16 @@ def fetch_errors(url: str) -> Iterator[None]:
     except (BaseError, OSError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise StorageError(
-            f"error fetching virtual reference {shown_url(url)}: {_reason(error, url)}",
-            ErrorKind.VIRTUAL_CHUNK_FETCH,
-        ) from error
+        kind, reason = _reason(error, url)
+        failure = StorageError(
+            f"error fetching virtual reference {shown_url(url)}: {reason}", ErrorKind.VIRTUAL_CHUNK_FETCH
+        )
+        if kind is ErrorKind.CREDENTIALS_MISSING:
+            failure.with_remedy(
+                "Pass the credentials of this container in `authorize_virtual_chunk_access`",
+                shell="Set the credentials of this container in the environment",
+            )
+        raise failure from error
 
 
 def is_foreign_outage(error: BaseException) -> bool:
@@ -265,18 +271,14 @@ def is_foreign_outage(error: BaseException) -> bool:
 _NO_SUCH_RANGE: Final = "416"
 
 
-def _reason(error: Exception, url: str) -> str:
-    """Return why the object cannot be read, and what to do."""
+def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
+    """Return the kind of a failure, and why the object cannot be read."""
     if isinstance(error, OSError) and error.errno is not None:
-        return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
-    terms = failures.MessageTerms(
-        "/".join(shown_url(url).split("/", 3)[:3]),
-        "virtual chunks",
-        "pass the credentials of this container in `authorize_virtual_chunk_access`",
-        "`allow_http=True` to the store of this container",
-    )
+        kind, text = file_failures.reason_of(error)
+        return kind, f"{text} ({error.strerror})"
+    terms = failures.MessageTerms("/".join(shown_url(url).split("/", 3)[:3]), "virtual chunks")
     if isinstance(error, UnreachableError):
-        return web_failures.reason_of(error, url)[1]
-    reason = failures.reason_of(error, terms)[1]
+        return web_failures.reason_of(error, url)
+    reason = failures.reason_of(error, terms)
     failures.shorten(error)
     return reason

@@ -42,6 +42,4 @@ def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
 
 
 def _terms(url: str) -> MessageTerms:
-    return MessageTerms(
-        repr(shown_url(url)), "HTTP", "pass `headers` with them, for example Authorization", "http://"
-    )
+    return MessageTerms(repr(shown_url(url)), "HTTP")

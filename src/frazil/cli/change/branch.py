@@ -1,5 +1,0 @@
-"""``frazil branch``."""
-
-from frazil.cli.change.refs import branch as command
-
-__all__ = ["command"]

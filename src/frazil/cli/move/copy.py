@@ -1,5 +1,0 @@
-"""``frazil copy``."""
-
-from frazil.cli.move.replication import copy as command
-
-__all__ = ["command"]

@@ -1,5 +1,0 @@
-"""``frazil rechunk``."""
-
-from frazil.cli.move.rewriting import rechunk as command
-
-__all__ = ["command"]

@@ -1,0 +1,182 @@
+"""What the command line says: commands and options, never calls of Python."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zarr
+
+import frazil
+from frazil.cli.main import main
+
+Run = Callable[..., str]
+
+#: A call, a method of a handle, or an argument of Python.
+PYTHON = re.compile(
+    r"frazil\.\w+\(|frazil\.[A-Z]\w+|Repository\.|\brepo\.[a-z]|\bsession\.\w|Session\.|solver|\b[a-z_]+=(True|False|')"
+)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with repositories in states that make commands fail. No command may change them."""
+    folder = tmp_path_factory.mktemp("states")
+    for name in ("ice", "cut", "frozen", "other"):
+        repo = frazil.Repository.create(frazil.local_filesystem_storage(str(folder / name)))
+        with repo.transaction("main", message="an array") as store:
+            zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = range(4)
+        repo.create_tag("v1", repo.lookup_branch("main"))
+    (folder / "cut" / "repo").write_bytes((folder / "cut" / "repo").read_bytes()[:100])
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(folder / "ice")))
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    for branch, value in (("main", 7), ("dev", 8)):
+        with repo.transaction(branch, message=f"on {branch}") as store:
+            zarr.open_array(store, path="t")[0] = value
+    repo.protect_branch("main", principals=["ada"])
+    assert main(["init", str(folder / "old"), "--spec-version", "1"]) == 0
+    assert main(["config", str(folder / "frozen"), "--read-only", "moved"]) == 0
+    (folder / "text.nc").write_text("no file of a known format")
+    return folder
+
+
+@pytest.fixture
+def place(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder as the current one, without credentials in the environment."""
+    monkeypatch.chdir(damaged)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return damaged
+
+
+FAILURES = (
+    "log nowhere",
+    "log cut",
+    "log ice@mian",
+    "log ice@main~50",
+    "show ice@0123456789ABCDEFGHJK",
+    "show ice@2000-01-01",
+    "ls ice:nothing",
+    "cat ice:nothing",
+    "cat ice:t 9",
+    "init ice",
+    "init .",
+    "undo old",
+    "unprotect old main",
+    "restore old ~1",
+    "unprotect ice deu",
+    "protect ice mian",
+    "reset ice v1 -y",
+    "undo ice -y",
+    "redo other",
+    "restore other 2000-01-01 -y",
+    "branch ice dev",
+    "branch ice --delete nothing -y",
+    "tag ice v1",
+    "merge ice dev",
+    "merge ice@dev main",
+    "cherry-pick ice@dev main",
+    "revert ice@dev v1",
+    "cherry-pick ice dev",
+    "set ice:t 0 1",
+    "set frozen:t 0 1",
+    "set ice@v1:t 0 1",
+    "rm ice:nothing -y",
+    "mv ice@dev:nothing :else",
+    "attrs ice:nothing a=1",
+    "tag frozen v2",
+    "diff ice main dev",
+    "bisect ice dev --rules nothing.yaml",
+    "watch ice --cursor 5 --timeout 0s",
+    "import ice",
+    "import nowhere",
+    "copy nowhere there",
+    "copy ice other",
+    "clone ice other",
+    "rechunk ice:t t=1",
+    "ingest text.nc ice2 --engine inline",
+    "ingest text.nc ice2 --engine inline --allow attributes",
+    "ingest nothing.nc ice2 --engine inline",
+    "config ice nothing=1",
+    "repair nowhere",
+    "verify nowhere",
+    "log s3://bucket",
+    "init s3://bucket",
+)
+
+
+@pytest.mark.parametrize("line", FAILURES)
+def test_no_error_names_python(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(shlex.split(line)) != 0
+    text = capsys.readouterr().err
+    assert text.startswith("frazil: ")
+    assert not PYTHON.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("log cut", "frazil repair cut"),
+        ("undo old", "frazil upgrade old"),
+        ("tag frozen v2", "frazil config frozen --online"),
+        ("log nowhere", "frazil init nowhere"),
+        ("reset ice v1 -y", "frazil unprotect ice main"),
+        ("redo other", "frazil undo other"),
+        ("diff ice main dev", "frazil diff ice@main dev"),
+    ],
+)
+def test_errors_name_the_command(
+    line: str, command: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(line)) != 0
+    assert f"`{command}`" in capsys.readouterr().err
+
+
+def test_a_branch_that_does_not_exist_is_not_protected(own: Path, run: Run) -> None:
+    assert "Did you mean `main`?" in run("protect ice mian", 1)
+    assert run("protect ice") == ""
+    run("protect ice 'release-*'")
+
+
+def test_attributes_make_the_root_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("init new")
+    run("attrs new title=Era5")
+    run("attrs new level=3")
+    repo = frazil.Repository.open(frazil.local_filesystem_storage("new"))
+    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert dict(group.attrs) == {"title": "Era5", "level": 3}
+
+
+def test_the_usage_is_behind_a_wrong_call(own: Path, run: Run) -> None:
+    assert "Usage: frazil tag [OPTIONS]" in run("tag ice", 2)
+
+
+def test_a_rehearsal_of_an_expiration_is_short(own: Path, repo: frazil.Repository, run: Run) -> None:
+    for number in range(30):
+        repo.writable_session("main").commit(f"commit {number}", allow_empty=True)
+    short, whole = (run(f"expire ice --last 1 --dry-run{more}").splitlines() for more in ("", " --verbose"))
+    assert len(short) < 30 < len(whole)
+    assert "--verbose" in "".join(short)
+    assert {line for line in short if "commit" in line} < set(whole)
+
+
+@pytest.mark.parametrize("line", ["copy ice a", "clone ice a", "export ice a", "ingest a.nc ice"])
+def test_a_missing_extra_is_one_sentence(line: str, own: Path) -> None:
+    program = (
+        "import sys; from frazil.extras import EXTRA_OF; sys.modules.update(dict.fromkeys(EXTRA_OF));"
+        "from frazil.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    call = [sys.executable, "-c", program, *line.split()]
+    done = subprocess.run(call, capture_output=True, text=True, cwd=own, check=False)
+    assert done.returncode == 1
+    (text,) = done.stderr.splitlines()
+    assert text.startswith(f"frazil: `frazil {line.split()[0]}` needs ")
+    assert 'pip install "frazil[pipeline]"' in text
