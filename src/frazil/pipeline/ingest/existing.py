@@ -9,8 +9,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.cf import fill_value
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.cf import fill_value
 from frazil.pipeline.ingest.arrays import TargetArray, choose_chunks, create, open_target
 from frazil.pipeline.ingest.file_report import COMPARED
 from frazil.pipeline.ingest.stacked_variables import StoredVariables

@@ -178,7 +178,9 @@ def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
-        text += f"; there are groups {', '.join(schema.groups)}, and each can be the source group of an ingest"
+        text += (
+            f"; there are groups {', '.join(schema.groups)}, and each can be the source group of an ingest"
+        )
     return text
 
 

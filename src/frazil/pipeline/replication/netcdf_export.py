@@ -11,7 +11,6 @@ import xarray as xr
 
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.jobs.versions import Source, Version, takes_versions
-from frazil.remedies import argument
 from frazil.repository.paths import absolute
 
 

@@ -57,7 +57,8 @@ def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
             f"`{JOBS}` in the metadata of the repository must have records of jobs, got "
             f"{str(metadata[JOBS])[:80]}"
         ).with_remedy(
-            "Restore them with Repository.update_metadata, or replace them by [] if no job is running", shell=""
+            "Restore them with Repository.update_metadata, or replace them by [] if no job is running",
+            shell="",
         ) from error
 
 

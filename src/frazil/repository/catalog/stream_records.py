@@ -77,8 +77,8 @@ def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
             f"`{STREAMS}` in the metadata of the repository must have records of streaming queries, "
             f"got {str(metadata[STREAMS])[:80]}"
         ).with_remedy(
-            "Restore them with Repository.update_metadata, or replace them by {} if no streaming query writes to "
-            "this repository",
+            "Restore them with Repository.update_metadata, or replace them by {} if no streaming query "
+            "writes to this repository",
             "{}",
             shell="",
         ) from error

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
+from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
@@ -80,9 +81,9 @@ class RowChangesTable:
     @property
     def grid(self) -> Grid:
         """The columns as those of a grid without dimensions."""
-        return Grid(
-            (), (), tuple(Column(each.name, None, (), Decoder(each.type)) for each in self.columns), ()
-        )
+        coding = coding_of({}, object)  # no element is read
+        columns = (Column(each.name, None, (), Decoder(each.type, coding)) for each in self.columns)
+        return Grid((), (), tuple(columns), ())
 
     def plans(self, schema: pa.Schema) -> list[tuple[Comparison, list[ChangeTask]]]:
         """Return the comparisons and their tasks, for the columns and types of a schema."""
