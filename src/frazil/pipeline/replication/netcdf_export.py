@@ -11,6 +11,7 @@ import xarray as xr
 
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.jobs.versions import Source, Version, takes_versions
+from frazil.remedies import argument
 from frazil.repository.paths import absolute
 
 
@@ -80,8 +81,8 @@ def new_file(path: str | Path, *, overwrite: bool) -> Path:
     """
     file = Path(path)
     if file.exists() and not overwrite:
-        raise AlreadyExistsError(
-            f"path must be a new file, got {file}. Pass overwrite=True to replace it", ErrorKind.NOT_ALLOWED
+        raise AlreadyExistsError(f"path must be a new file, got {file}", ErrorKind.NOT_ALLOWED).with_remedy(
+            "Pass {} to replace it", argument(overwrite=True)
         )
     return file
 
