@@ -378,8 +378,7 @@ class RebaseFailedError(ConflictError):
             message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
             f"{': ' if first else ''}{first}{more}"
         )
-        shell = "Run the command again" if advice else "--conflicts decides them"
-        self.with_remedy("{}", advice or _ADVICE, shell=shell)
+        self.with_remedy("{}", advice or _ADVICE, shell="Run the command again")
         self.args = (snapshot, self.conflicts)
 
     def _shown(self) -> str:

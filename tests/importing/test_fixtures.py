@@ -83,7 +83,7 @@ def test_it_is_recognised(folder: Path) -> None:
             call(storage)
         assert error.value.kind == frazil.ErrorKind.UNSUPPORTED_SPEC_VERSION
         assert "frazil.upgrade" in str(error.value)
-        assert "frazil import" in str(error.value)
+        assert "frazil import" in error.value.for_shell()
     assert frazil.Repository.exists(storage)
 
 

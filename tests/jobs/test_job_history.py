@@ -143,7 +143,7 @@ def test_drivers_after_the_removal(
     again = run_job(adding(repo, id_), ENGINE)
     assert (again.done_before, again.snapshot_id, total(repo)) == (True, result.snapshot_id, 1)
     if id_ is not None:
-        with pytest.raises(InvalidInputError, match="with another name or other parameters") as caught:
+        with pytest.raises(InvalidInputError, match=r"with (another name|other)") as caught:
             run_job(adding(repo, parameters={"by": 2}), ENGINE)
         assert caught.value.kind == ErrorKind.CONFLICTING_ARGUMENTS
 

@@ -256,6 +256,7 @@ _PROCESS: dict[str, Any] = {
     "os": SimpleNamespace(getpid=lambda: 1),
     "socket": SimpleNamespace(gethostname=lambda: "host"),
     "_user": lambda: "user",
+    "_machine": lambda: "",  # nobody knows whether the process runs
 }
 
 

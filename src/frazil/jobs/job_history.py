@@ -94,7 +94,9 @@ def _given_state(job: Job, id_: str, tip: str) -> JobState:
 
 def _difference(job: Job, record: dict[str, Any]) -> str:
     """Return the first difference between a job and the record of a commit with the same id."""
-    if record.get("name") != job.name:
+    if "name" not in record:  # the record of a commit that has left the history
+        return "another name or other parameters"
+    if record["name"] != job.name:
         return f"the operation {record.get('name')!r} instead of {job.name!r}"
     before, now = record.get("parameters") or {}, json.loads(json.dumps(dict(job.parameters), default=str))
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))

@@ -580,8 +580,8 @@ def test_an_appended_file_writes_no_chunk_of_an_older_file(
     before, old = repo.lookup_branch("main"), stored_chunks(repo, "/t")
     result = ingest(paths, repo, mode="append", engine=Inline())
     assert result.report.chunks == ()  # the array exists
-    written = repo.diff(from_snapshot_id=before, to_branch="main").updated_chunks["/t"]
-    assert not {tuple(at) for at in written} & old
+    updated = repo.diff(from_snapshot_id=before, to_branch="main").updated_chunks["/t"]
+    assert not {tuple(at) for at in updated} & old
     values = zarr.open_array(repo.readonly_session("main").store, path="t")[:, 0]
     assert np.array_equal(values, np.repeat(np.arange(3), lengths))
 

@@ -80,6 +80,7 @@ def test_lost_changes(work: Callable[[frazil.Repository], None], expected: int) 
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="old") as store:
         zarr.create_group(store, path="old")
+    gc.collect()  # the sessions of other tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work(repo)

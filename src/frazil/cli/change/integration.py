@@ -167,8 +167,8 @@ def _integrate(output: Output, method: str, target: Target, settings: dict[str, 
             source, branch, solver=solver, message=message, metadata=settings["metadata"] or None, **further
         )
     except frazil.RebaseFailedError as error:
-        advice = _advice(error, settings["conflicts"], name, branch)
-        raise frazil.RebaseFailedError(error.snapshot, error.conflicts, advice) from error
+        error.with_remedy("{}", _advice(error, settings["conflicts"], name, branch))
+        raise
     lines = (
         () if solver is None else tuple(solver.lines("would discard" if settings["dry_run"] else "discards"))
     )

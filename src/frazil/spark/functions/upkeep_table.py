@@ -11,6 +11,7 @@ from frazil.spark.functions.upkeep_function import Argument, Kind, UpkeepFunctio
 from frazil.spark.tables.repository_schemas import NUMBERS
 
 _TEXT: Final = pa.string()
+_TEXTS: Final = pa.list_(pa.string())
 _COUNT: Final = pa.int64()
 _OLDER_THAN: Final = Argument("older_than", Kind.TIME)
 _BRANCH: Final = Argument("branch", default="main")
@@ -99,6 +100,10 @@ UPKEEP: Final[tuple[UpkeepFunction, ...]] = (
             coordinates=NUMBERS,
             detail=_TEXT,
             action=_TEXT,
+            arrays=_TEXTS,
+            branches=_TEXTS,
+            tags=_TEXTS,
+            snapshots=_COUNT,
         ),
         storage_functions.verify,
     ),

@@ -146,14 +146,13 @@ class TableWriter(DataSourceArrowWriter):
 
         count = sum(each.count for each in done)
         job, engine = job_of(
-            InMemory(rows),
+            InMemory(rows, sum(each.digest for each in done) % 2**64),
             self._target,
             self._write_options,
             id=self._id,
             message=self._message
             or message_of(count, self._schema.names, self._target.group, self._mode_text(rows)),
             before=merge,
-            digest=lambda: sum(each.digest for each in done) % 2**64,
         )
         run_job(job, engine)
         self._give_back_lease()

@@ -6,17 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.jobs.engine import Task
+from frazil.lazy_names import ModuleOnDemand
 from frazil.spark.tables.row_groups import Grouping
 from frazil.spark.tables.write_layout import Distinct, normalize_zeros
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+else:
+    pd = ModuleOnDemand("pandas")
 
 #: The rows of the task that runs in this thread.
 _CURRENT: ContextVar[pa.Table] = ContextVar("rows")
@@ -61,9 +66,10 @@ def with_rows(rows: pa.Table) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Rows of an Arrow table."""
+    """Rows of an Arrow table. ``total`` is the digest of these rows and of rows that tasks have written."""
 
     table: pa.Table
+    total: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -76,7 +82,7 @@ class InMemory:
 
     def digest(self) -> int:
         """Return the `rows_digest` of all rows."""
-        return rows_digest(self.table)
+        return rows_digest(self.table) if self.total is None else self.total
 
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes

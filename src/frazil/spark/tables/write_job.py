@@ -40,12 +40,11 @@ def job_of(
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     before: Callable[[Session], None] | None = None,
-    digest: Callable[[], int] | None = None,
 ) -> tuple[Job, Engine]:
     """Return the job that writes rows, and the engine that brings the rows to its tasks.
 
-    ``before`` is called with the session of the job before arrays are created. ``digest`` returns the digest
-    of the rows (default: ``source.digest``). Only a job with an ``id`` has it as a parameter.
+    ``before`` is called with the session of the job before arrays are created. A job with an ``id`` has the
+    digest of the rows as a parameter.
     """
     engine = _RowEngine(source)
 
@@ -61,7 +60,7 @@ def job_of(
 
     parameters: dict[str, Any] = {"mode": options.mode, "columns": source.schema.names}
     if id is not None:
-        parameters["rows"] = f"{(digest or source.digest)():016x}"
+        parameters["rows"] = f"{source.digest():016x}"
     job = Job(
         "write_table",
         target,
