@@ -338,3 +338,21 @@ def test_a_scale_of_zero_has_one_value() -> None:
     coding = coding_of({"scale_factor": 0.0, "add_offset": 5.0}, "i2")
     with pytest.raises(InvalidInputError, match=r"nearest is 5\.0"):
         coding.encode(1.0)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"}],
+)
+def test_the_smallest_int64_is_no_time(attributes: dict[str, Any]) -> None:
+    """xarray writes it for NaT."""
+    elements = np.array([1, np.iinfo(np.int64).min])
+    coding = coding_of(attributes, "i8")
+    values, missing = coding.decode(elements)
+    variable = xr.Variable(("t",), elements, attributes)
+    expected = xr.conventions.decode_cf_variable("t", variable, decode_timedelta=True).values
+    assert np.array_equal(np.isnat(values), np.isnat(expected))
+    assert missing is not None
+    assert missing.tolist() == [False, True]
+    assert np.array_equal(coding.encode(values), elements)
+    assert coding_of(attributes, "i4").missing_element() is None

@@ -41,6 +41,8 @@ PACKED: Final = frozenset({*_MISSING, "scale_factor", "add_offset", "_Unsigned"}
 #: The attribute with which xarray marks integers as booleans.
 BOOLEAN: Final = ("dtype", "bool")
 
+#: Calendars whose times are those of numpy. None: durations.
+_NUMPY_CALENDARS: Final = frozenset({None, "standard", "gregorian", "proleptic_gregorian"})
 _SPECIAL: Final = {"nan": np.nan, "infinity": np.inf, "-infinity": -np.inf}
 #: A packed value fits if it differs from the stored one by at most this part of a step.
 _PART_OF_STEP: Final = 1e-3
@@ -464,6 +466,8 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     # xarray promotes also for a fill value that no element can have
     promoted = floating or _promoted(plain) if any(each == each for each in given) else None
     units_of_times = units_of(attributes) if times and not boolean else None
+    if units_of_times is not None and units_of_times.calendar in _NUMPY_CALENDARS and dtype == np.int64:
+        fills = (*fills, dtype.type(np.iinfo(np.int64).min))  # xarray reads and writes it for NaT
     return Coding(dtype, fills, unsigned, scale, offset, floating, promoted, boolean, units, units_of_times)
 
 

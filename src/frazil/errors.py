@@ -602,16 +602,20 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
 
     Attributes:
         name: The name of the package.
+        extra: The name of the extra.
     """
 
     default_kind = ErrorKind.MISSING_EXTRA
 
-    def __init__(self, message: str, name: str | None = None, kind: str | None = None) -> None:
+    def __init__(
+        self, message: str, name: str | None = None, kind: str | None = None, extra: str | None = None
+    ) -> None:
         super().__init__(message, kind)
         self.name = name
+        self.extra = extra
 
     def _arguments(self) -> tuple[Any, ...]:
-        return (self.problem, self.name, self.kind)
+        return (self.problem, self.name, self.kind, self.extra)
 
 
 class InternalError(IcechunkError):

@@ -42,6 +42,15 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "opentelemetry": "telemetry",
 }
 
+#: Extra -> the extras that it contains.
+_CONTAINED: Final = {
+    "pipeline": ("xarray",),
+    "grib": ("pipeline",),
+    "geotiff": ("pipeline",),
+    "spark": ("pipeline",),
+    "connect": ("spark",),
+}
+
 
 @contextmanager
 def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
@@ -63,7 +72,14 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
         package = _not_installed(error)
         if package is None or package not in EXTRA_OF:
             raise
+        if isinstance(error, MissingExtraError) and extra is not None and not _installs(extra, error.extra):
+            raise  # it names a part that needs a larger extra
         raise missing(feature, package, extra) from error
+
+
+def _installs(extra: str, other: str | None) -> bool:
+    """Return whether an extra installs the packages of another one."""
+    return other == extra or any(_installs(each, other) for each in _CONTAINED.get(extra, ()))
 
 
 def installed(package: str) -> bool:
@@ -112,5 +128,6 @@ def missing(feature: str, package: str, extra: str | None = None) -> MissingExtr
         >>> print(missing("the format grib", "cfgrib"))
         the format grib needs cfgrib: pip install "frazil[grib]"
     """
-    text = f'{feature} needs {package}: pip install "frazil[{extra or EXTRA_OF[package]}]"'
-    return MissingExtraError(text, name=package)
+    extra = extra or EXTRA_OF[package]
+    text = f'{feature} needs {package}: pip install "frazil[{extra}]"'
+    return MissingExtraError(text, name=package, extra=extra)

@@ -179,3 +179,14 @@ def test_values_that_a_codec_changes_are_refused(own: Path, run: Run) -> None:
     tip = repo.lookup_branch("main")
     assert "got 1.3, which reads as 1.25" in run("set ice:rounded 1 1.3", 1)
     assert repo.lookup_branch("main") == tip
+
+
+def test_numbers_that_json_lacks_are_null(repo: frazil.Repository, run: Run) -> None:
+    run("set ice:era5/t 0,0 nan")
+
+    def refuse(name: str) -> None:
+        pytest.fail(f"JSON has no {name}")
+
+    document = json.loads(run("diff ice@main~1:era5/t --values --json"), parse_constant=refuse)
+    assert document["values"][0]["changed"] == 1
+    assert document["values"][0]["mean"] is None

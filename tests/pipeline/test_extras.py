@@ -217,7 +217,7 @@ raise Exception(status, said.getvalue())
 
 #: Packages -> the engine of the command, the words, and the extra.
 COMMANDS = {
-    "xarray": ("inline", "ingest needs xarray", "pipeline"),
+    "xarray": ("inline", "`frazil ingest` needs xarray", "pipeline"),
     "pyspark": ("spark", "the engine 'spark' needs pyspark", "spark"),
     "cfgrib": ("inline", "the reader of grib files needs cfgrib", "grib"),
 }

@@ -144,6 +144,7 @@ SUBJECTS: Final = {
     "spark/streams/test_exactly_once.py": "streams beside changes of the history",
     "spark/streams/test_feed.py": "the change feed",
     "spark/streams/test_queries.py": "streaming queries on Spark",
+    "spark/tables/test_row_change_histories.py": "row_changes beside a model, over random histories",
     "spark/tables/test_authorized.py": "the options for virtual chunks",
     "spark/tables/test_cells.py": "the value of every cell after writes of rows",
     "spark/tables/test_growing.py": "writes of new coordinates",

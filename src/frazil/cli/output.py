@@ -71,8 +71,7 @@ class Output:
         With ``pages``, lines on a terminal go through a pager.
         """
         if self.as_json:
-            text = json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{_json(document, indent=2)}\n")
         elif pages and self.is_terminal:
             os.environ.setdefault("LESS", _LESS)
             click.echo_via_pager((f"{line}\n" for line in lines), color=self.has_colours)
@@ -81,7 +80,7 @@ class Output:
 
     def emit_line(self, document: Any, line: str) -> None:
         """Print one line of a result that grows, at once: a JSON object, or ``line``."""
-        text = json.dumps(document, ensure_ascii=False, default=_plain) if self.as_json else line
+        text = _json(document) if self.as_json else line
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
@@ -100,6 +99,15 @@ class Output:
             return
         with value_of(_PROGRESS)(name, 0) as bar:
             yield bar
+
+
+def _json(document: Any, **options: Any) -> str:
+    """Return a result as JSON. JSON has no NaN and no infinity: they are null."""
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, default=_plain, **options)
+    except ValueError:
+        document = json.loads(json.dumps(document, default=_plain), parse_constant=lambda name: None)
+        return json.dumps(document, ensure_ascii=False, **options)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import zarr
@@ -18,6 +17,8 @@ from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind
 from frazil.repository.catalog.checks import LEVELS
+
+icechunk = pytest.importorskip("icechunk")
 
 CHUNK = 8
 COUNT = 5

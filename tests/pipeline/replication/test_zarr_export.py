@@ -188,3 +188,13 @@ def test_exports_name_no_files_of_this_machine(tmp_path: Path) -> None:
     assert {str(each.relative_to(tmp_path / "plain")) for each in plain} == set(files)
     assert {"data/t/zarr.json", "more/t/zarr.json"} <= set(files)
     assert not any(".frazil" in name or b"secret" in content for name, content in files.items())
+
+
+def test_a_repository_is_no_target(repo: frazil.Repository) -> None:
+    other = MemoryStorage()
+    existing = frazil.Repository.create(other)
+    before = sorted(each.key for each in other.list(""))
+    with pytest.raises(ConflictError, match="repository"):
+        export_zarr(repo, other, engine=INLINE)
+    assert sorted(each.key for each in other.list("")) == before
+    assert existing.lookup_branch("main")

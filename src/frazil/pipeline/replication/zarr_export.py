@@ -29,6 +29,7 @@ from frazil.jobs.versions import Source, Version, takes_versions
 from frazil.pipeline.replication.copy_report import Copied
 from frazil.pipeline.replication.netcdf_export import named_when_complete, new_file
 from frazil.pipeline.replication.part import nodes_of_arrays
+from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import is_hidden
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
@@ -72,7 +73,8 @@ def export_zarr(
         The number of objects and bytes that were written, as `Copied`.
 
     Raises:
-        ConflictError: The target has a Zarr node with other metadata at one of the paths (``not-allowed``).
+        ConflictError: The target is a repository, or it has a Zarr node with other metadata at one of the
+            paths (``not-allowed``).
         TaskFailedError: A chunk cannot be read. The kind is the kind of the cause.
 
     Examples:
@@ -179,7 +181,13 @@ def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes
 
 
 def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> None:
-    """Raise ``ConflictError`` if the target has other nodes at the paths."""
+    """Raise ``ConflictError`` if the target is a repository, or has other nodes at the paths."""
+    if Repository.exists(target):
+        raise ConflictError(
+            message="target must be empty or have an earlier export of the same nodes, got the repository "
+            f"in {target.label()}. Export to another storage",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
     for path, (document, _) in documents.items():
         key = _document_key(path)
         stored = _stored(target, key)

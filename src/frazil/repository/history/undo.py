@@ -273,7 +273,7 @@ def _changes_of(history: History, step: UpdateStep, before: UpdateStep | None) -
 
 def _name(step: UpdateStep) -> str:
     entry = step.entries[0]
-    name = _FOR_GOOD.get(entry.kind) or f"the update `{presentation.update(entry).kind!r}`"
+    name = _FOR_GOOD.get(entry.kind) or f"the update `{type(presentation.update(entry).kind).__name__}`"
     return f"{name} at {utc_text(step.time)}"
 
 
