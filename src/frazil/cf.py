@@ -288,6 +288,8 @@ class Coding:
         numbers = given if self.times is None else self.times.encode(given, missing, name)
         if numbers.dtype.kind not in "biuf":
             raise refused(name, "numbers", given)
+        if numbers.dtype.kind == "b":
+            numbers = numbers.astype(np.int8)  # numpy compares booleans with no large numbers
         plain = self.packed_dtype
         if missing is not None:
             numbers = np.where(missing, numbers.dtype.type(0), numbers)

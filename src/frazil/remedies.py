@@ -27,6 +27,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "branch_protections": Operation("Repository.branch_protections", "protect {at}"),
     "compact": Operation("Repository.compact", "compact {at}@{branch}"),
     "create": Operation("Repository.create", "init {at}"),
+    "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
     "fetch_config": Operation("Repository.fetch_config", "config {at}"),
     "garbage_collect": Operation("Repository.garbage_collect", "gc {at}"),

@@ -121,7 +121,8 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
     with pytest.raises(TaskFailedError) as caught:
         list(engine.run(tasks.raises, [b""], pickle.dumps(sent)))
     assert caught.value.kind == sent.kind
-    assert caught.value.message.startswith(f"task 1 of 1 failed with {of.__name__}: {sent.message}\n")
+    assert caught.value.message.startswith(f"task 1 of 1 failed with {of.__name__}: {sent.problem}")
+    assert sent.remedy is None or str(sent.remedy) in caught.value.message
     error = caught.value.__cause__
     assert type(error) is of
     assert error.message == sent.message

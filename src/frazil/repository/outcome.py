@@ -108,6 +108,4 @@ def write_once(
 def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{what} may or may not have taken effect: an answer of the storage was lost ({error.problem})"
-    ).with_remedy(
-        "Look for the result in {} with `{}` before you repeat it", storage.label(), call("ancestry")
-    )
+    ).with_remedy("Look for the result in {} with `{}` before you repeat it", storage.label(), call("exists"))

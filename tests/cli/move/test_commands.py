@@ -41,7 +41,7 @@ def test_export(own: Path, repo: frazil.Repository, run: Any) -> None:
     run("export ice@dev:era5 part.zarr")
     assert sorted(zarr.open_group(str(own / "part.zarr"), path="era5", mode="r")) == ["p", "t", "time"]
     assert run("export ice@v1 plain.zarr.zip") == "wrote plain.zarr.zip\n"
-    plain = zarr.open_group(zarr.storage.ZipStore(own / "plain.zarr.zip", read_only=True))
+    plain = zarr.open_group(zarr.storage.ZipStore(own / "plain.zarr.zip", read_only=True), mode="r")
     assert plain["era5/t"][0].tolist() == [0, 1, 2]
     assert "--overwrite" in run("export ice plain.zarr.zip", status=1)
     assert "local file" in run("export ice s3://bucket/plain.zip", status=1)

@@ -242,7 +242,7 @@ def test_the_data_source_writes_rows(
     ("options", "cause"),
     [
         ({"brunch": "x"}, "InvalidInputError: unknown option `brunch`. Did you mean `branch`?"),
-        ({"branch": "v1"}, 'RefNotFoundError: no branch `v1`, but a tag `v1` exists. Use tag="v1"'),
+        ({"branch": "v1"}, "RefNotFoundError: no branch `v1`, but a tag `v1` exists"),
         ({"where": "tsa > 0"}, "InvalidInputError: A column must be one of"),
     ],
 )

@@ -263,7 +263,9 @@ def in_units(
     wrong = np.zeros(len(values), np.bool_)
     order = np.argsort(codes, kind="stable")
     distinct, first = np.unique(codes[order], return_index=True)
-    for code, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
+    for code, rows in zip(
+        distinct.tolist(), np.split(order, first[1:]), strict=False
+    ):  # none: one empty part
         conversion = units.conversions.get(code, {}).get(variable.name)
         if conversion is not None:
             raw = values[rows].astype(conversion.source.dtype)
