@@ -261,11 +261,11 @@ def in_units(
     with np.errstate(invalid="ignore"):
         result = values.astype(variable.dtype)
     wrong = np.zeros(len(values), np.bool_)
+    if not len(values):
+        return result, wrong
     order = np.argsort(codes, kind="stable")
     distinct, first = np.unique(codes[order], return_index=True)
-    for code, rows in zip(
-        distinct.tolist(), np.split(order, first[1:]), strict=False
-    ):  # none: one empty part
+    for code, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         conversion = units.conversions.get(code, {}).get(variable.name)
         if conversion is not None:
             raw = values[rows].astype(conversion.source.dtype)
