@@ -349,13 +349,11 @@ def test_a_scale_of_zero_has_one_value() -> None:
     [{"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"}],
 )
 def test_the_smallest_int64_is_no_time(attributes: dict[str, Any]) -> None:
-    """xarray writes it for NaT."""
+    """It stands for NaT in the files of xarray, and newer versions read it so."""
     elements = np.array([1, np.iinfo(np.int64).min])
     coding = coding_of(attributes, "i8")
     values, missing = coding.decode(elements)
-    variable = xr.Variable(("t",), elements, attributes)
-    expected = xr.conventions.decode_cf_variable("t", variable, decode_timedelta=True).values
-    assert np.array_equal(np.isnat(values), np.isnat(expected))
+    assert np.isnat(values).tolist() == [False, True]
     assert missing is not None
     assert missing.tolist() == [False, True]
     assert np.array_equal(coding.encode(values), elements)
