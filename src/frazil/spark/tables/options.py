@@ -201,8 +201,9 @@ def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
     other = [name for name, each in TABLES.items() if ignored[0] in each and not use.options >= each]
     of_table = f". The option belongs to `table` = {' or '.join(other)}" if other and use is ROWS else ""
     raise InvalidInputError(
-        f"The options for {use.verb} must be {', '.join(sorted(use.options))}, got "
-        f"{', '.join(f'`{name}`' for name in ignored)}, without effect here{of_table}",
+        f"{', '.join(f'`{name}`' for name in ignored)} {'has' if len(ignored) == 1 else 'have'} no effect in "
+        f"{use.verb}{of_table}. Its options are those of the place, "
+        f"and {', '.join(sorted(use.options - _PLACE))}",
         ErrorKind.INVALID_ARGUMENT,
     )
 
