@@ -128,7 +128,8 @@ def _hashes(column: pa.Array) -> NDArray[np.uint64]:
         or pa.types.is_floating(column.type)
         or pa.types.is_boolean(column.type)
     ):
-        column = column.cast(pa.binary() if pa.types.is_binary(column.type) else pa.string())
+        is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+        column = column.cast(pa.binary() if is_bytes else pa.string())
     values = column.drop_null().to_numpy(zero_copy_only=False)
     hashes = np.zeros(len(column), np.uint64)
     hashes[column.is_valid().to_numpy(zero_copy_only=False)] = pd.util.hash_array(values)
