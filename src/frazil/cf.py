@@ -125,10 +125,6 @@ class Coding:
         Missing integers keep an arbitrary value, because numpy has no missing integers. Missing times are
         NaT, or None among objects of cftime. NaN is a value, unless it is a fill value or a time.
 
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` for times that their units do not define.
-            MissingExtraError: ``missing-extra`` for times that need cftime.
-
         >>> packed = coding_of({"scale_factor": 0.5, "_FillValue": -1}, np.dtype("i2"))
         >>> packed.decode(np.array([4, -1], "i2"))
         (array([ 2. , -0.5]), array([False,  True]))
@@ -197,18 +193,6 @@ class Coding:
         name: str = "the array",
     ) -> Values:
         """Return the elements that `decode` reads as these values, as xarray would write them.
-
-        Args:
-            values: Values of the kind that `decode` returns. Times can also be ISO texts or `datetime`.
-            missing: Which values are missing. By default NaN, NaT and None are missing.
-            nearest: Round numbers to a step of the packing. By default a number between two is an error.
-            name: The name of the array in messages.
-
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` for values that do not fit the range or the
-                precision of the elements, for a value whose element is a fill value, and for missing values
-                if the array has no element for them.
-            MissingExtraError: ``missing-extra`` for times that need cftime.
 
         >>> packed = coding_of({"scale_factor": 0.5, "_FillValue": -1}, np.dtype("i2"))
         >>> packed.encode([2.0, np.nan])
@@ -439,14 +423,6 @@ class Coding:
 def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) -> Coding:
     """Return how the elements of an array become values.
 
-    Args:
-        attributes: The attributes of the array.
-        dtype: The data type of the elements.
-        times: Numbers with units such as ``days since 2000-01-01`` are times. False leaves them numbers.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for a fill value that is text, but no number.
-
     >>> coding_of({"units": "days since 2000-01-01"}, "i4").decode(np.array([1, 2], "i4"))[0].astype("M8[D]")
     array(['2000-01-02', '2000-01-03'], dtype='datetime64[D]')
     """
@@ -500,9 +476,6 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
     """Return a ``_FillValue`` that is a text, as a number of the array.
 
     xarray writes floats for Zarr format 3 as the base64 text of eight bytes. zarr writes ``"NaN"``.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for other texts.
 
     >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
     np.float32(-987.0)

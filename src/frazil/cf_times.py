@@ -75,10 +75,6 @@ class TimeUnits:
     def decode(self, numbers: Values, missing: Mask | None) -> Values:
         """Return times, with NaT, or None among objects of cftime, for missing numbers.
 
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` for times that the units do not define.
-            MissingExtraError: ``missing-extra`` for times that need cftime.
-
         >>> TimeUnits("days since 2000-01-01", "standard").decode(np.array([1]), None).astype("M8[D]")
         array(['2000-01-02'], dtype='datetime64[D]')
         """
@@ -99,10 +95,6 @@ class TimeUnits:
 
     def encode(self, times: Values, missing: Mask | None, name: str) -> Values:
         """Return times as numbers: integers if all are whole. Missing times become any number.
-
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` for other values than times.
-            MissingExtraError: ``missing-extra`` for times that need cftime.
 
         >>> noon = np.array(["2000-01-02T12"], "M8[h]")
         >>> TimeUnits("days since 2000-01-01", "standard").encode(noon, None, "t")
@@ -125,10 +117,6 @@ class TimeUnits:
 
     def parse(self, texts: Values, name: str) -> Values:
         """Return the times of ISO texts, or the durations of texts such as ``90 s``. None is missing.
-
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` for other texts.
-            MissingExtraError: ``missing-extra`` for times that need cftime.
 
         >>> TimeUnits("hours", None).parse(np.array(["1.5 days", None], object), "t")
         array([129600000000,        'NaT'], dtype='timedelta64[us]')

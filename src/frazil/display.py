@@ -68,12 +68,6 @@ def suggest(name: str, names: Iterable[str]) -> str:
     """Return a question for the end of a message about an unknown name, or an empty text.
 
     The question has the most similar known name.
-
-    Examples:
-        >>> "no branch `mian`" + suggest("mian", ["dev", "main"])
-        'no branch `mian`. Did you mean `main`?'
-        >>> suggest("quite-another", ["dev", "main"])
-        ''
     """
     candidates = {each.casefold(): each for each in islice(names, _MAX_CANDIDATES)}
     wanted = name.casefold()
@@ -88,12 +82,7 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 def span(value: timedelta) -> str:
-    """Return a duration in words, for messages.
-
-    Examples:
-        >>> span(timedelta(days=7)), span(timedelta(minutes=90)), span(timedelta(0))
-        ('7 days', '1 hour 30 minutes', '0 seconds')
-    """
+    """Return a duration in words, for messages."""
     if value < timedelta(0):
         return f"minus {span(-value)}"
     hours, rest = divmod(value.seconds, 3600)
@@ -109,23 +98,13 @@ def span(value: timedelta) -> str:
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:
-    """Return the first names of a list, for a message.
-
-    Examples:
-        >>> some_of(["a", "b"]), some_of(map(str, range(9)), 2), some_of([])
-        ('`a`, `b`', '`0`, `1`, ...', 'none')
-    """
+    """Return the first names of a list, for a message."""
     first = [f"`{each}`" for each in islice(names, most + 1)]
     return ", ".join([*first[:most], *(["..."] if len(first) > most else [])]) or "none"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where needed.
-
-    Examples:
-        >>> counted(1, "chunk"), counted(1200, "row")
-        ('1 chunk', '1,200 rows')
-    """
+    """Return a number with its noun, in the plural where needed."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -274,12 +253,6 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
     """Return a check that accepts None and unsigned integers of ``bits`` bits.
 
     ``zero`` says whether the check accepts 0.
-
-    Examples:
-        >>> unsigned(16)("max_tries", 3)
-        >>> unsigned(16)("max_tries", -1)
-        Traceback (most recent call last):
-        frazil.errors.InvalidInputError: max_tries must be between 0 and 65535, got -1
     """
     low = 0 if zero else 1
 

@@ -251,36 +251,12 @@ class IcechunkError(Exception):
         return self._with("" if self.remedy is None else str(self.remedy))
 
     def with_remedy(self, text: str, *parts: object, shell: str | None = None) -> Self:
-        """Add a remedy to this error.
-
-        Args:
-            text: One or more sentences without the last full stop, with ``{}`` for each part.
-            *parts: Calls of ``frazil.remedies``, and other values.
-            shell: The text of the command line, if it differs in more than the spelling of the calls.
-
-        Returns:
-            This error.
-
-        Examples:
-            >>> from frazil.remedies import call
-            >>> error = RefNotFoundError("no branch `dev`").with_remedy("See `{}`", call("list_branches"))
-            >>> print(error)
-            no branch `dev`. See `Repository.list_branches`
-            >>> error.for_shell("ice")
-            'no branch `dev`. See `frazil refs ice`'
-        """
+        """Add a remedy to this error."""
         self.remedy = Remedy(text, parts, shell)
         return self
 
     def for_shell(self, location: str = "LOCATION") -> str:
-        """Return the text of the error with commands and options instead of calls.
-
-        Args:
-            location: The location of the repository.
-
-        Returns:
-            The text.
-        """
+        """Return the text of the error with commands and options instead of calls."""
         return self._with("" if self.remedy is None else self.remedy.for_shell(location))
 
     def _with(self, remedy: str) -> str:

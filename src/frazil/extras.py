@@ -59,12 +59,6 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
     ``feature`` is the name that the user knows. ``extra`` is an extra that installs all packages of the
     block; by default it is the extra of the missing package. Packages that are not in ``EXTRA_OF`` raise the
     error of the import.
-
-    Examples:
-        >>> with needs("frazil.spark.get_spark"):
-        ...     raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-        Traceback (most recent call last):
-        frazil.errors.MissingExtraError: frazil.spark.get_spark needs pyspark: pip install "frazil[spark]"
     """
     try:
         yield
@@ -83,12 +77,7 @@ def _installs(extra: str, other: str | None) -> bool:
 
 
 def installed(package: str) -> bool:
-    """Return whether a package is installed. This does not import the package.
-
-    Examples:
-        >>> installed("numpy"), installed("a_package_of_nobody")
-        (True, False)
-    """
+    """Return whether a package is installed. This does not import the package."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # a finder that refuses it; a module without a specification
@@ -111,10 +100,6 @@ def missing_codec(codec: str) -> MissingExtraError | None:
     """Return the error for a Zarr codec whose package is not installed, or None.
 
     The package of an extra has the name of the codec.
-
-    Examples:
-        >>> missing_codec("a_codec_of_nobody") is None
-        True
     """
     if codec not in EXTRA_OF or installed(codec):
         return None
@@ -122,12 +107,7 @@ def missing_codec(codec: str) -> MissingExtraError | None:
 
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
-    """Return the error for a feature whose package is not installed.
-
-    Examples:
-        >>> print(missing("the format grib", "cfgrib"))
-        the format grib needs cfgrib: pip install "frazil[grib]"
-    """
+    """Return the error for a feature whose package is not installed."""
     extra = extra or EXTRA_OF[package]
     text = f'{feature} needs {package}: pip install "frazil[{extra}]"'
     return MissingExtraError(text, name=package, extra=extra)

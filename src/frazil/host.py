@@ -46,16 +46,7 @@ _host = Host()
 
 @contextmanager
 def replace_host(host: Host) -> Iterator[None]:
-    """Let all threads of this process use another host during a block. For tests.
-
-    Examples:
-        >>> class Stopped(Host):
-        ...     def time_us(self) -> int:
-        ...         return 1_577_836_800_000_000
-        >>> with replace_host(Stopped()):
-        ...     time_us()
-        1577836800000000
-    """
+    """Let all threads of this process use another host during a block. For tests."""
     global _host
     before = _host
     _host = host
@@ -86,12 +77,7 @@ def pause(seconds: float) -> None:
 
 
 def random_bytes(count: int) -> bytes:
-    """Return this many random bytes.
-
-    Examples:
-        >>> len(random_bytes(12))
-        12
-    """
+    """Return this many random bytes."""
     return _host.random_bytes(count)
 
 

@@ -33,23 +33,7 @@ TABLES: Final[dict[str, Mapping[str, str]]] = {}
 
 
 def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | None = None) -> None:
-    """Make a package import its public names on first use.
-
-    Args:
-        package: The ``__name__`` of the package.
-        names: Public name -> the module that has it. ``"module:other"`` is for a name that the module calls
-            ``other``.
-        extra: The extra that installs all packages that the names need. By default, the error for a missing
-            package names the extra of this package.
-
-    Examples:
-        >>> import types
-        >>> sys.modules["example"] = module = types.ModuleType("example")
-        >>> import_on_demand("example", {"Kind": "frazil.errors:ErrorKind"})
-        >>> "Kind" in vars(module), module.Kind.__name__, "Kind" in vars(module)
-        (False, 'ErrorKind', True)
-        >>> del sys.modules["example"], TABLES["example"]
-    """
+    """Make a package import its public names on first use."""
     namespace = vars(sys.modules[package])
     TABLES[package] = names
 
@@ -81,11 +65,6 @@ class ModuleOnDemand:
             import asyncio
         else:
             asyncio = ModuleOnDemand("asyncio")
-
-    Examples:
-        >>> errors = ModuleOnDemand("frazil.errors")
-        >>> errors.ErrorKind.__name__
-        'ErrorKind'
     """
 
     __slots__ = ("_name",)
@@ -98,15 +77,7 @@ class ModuleOnDemand:
 
 
 def value_of(source: str) -> Any:
-    """Import a module, and return it or one of its names.
-
-    Args:
-        source: ``"module"`` or ``"module:name"``.
-
-    Examples:
-        >>> value_of("frazil.errors:ErrorKind").__name__, value_of("frazil.errors").__name__
-        ('ErrorKind', 'frazil.errors')
-    """
+    """Import a module, and return it or one of its names."""
     module_name, _, name = source.partition(":")
     module = importlib.import_module(module_name)
     return getattr(module, name) if name else module

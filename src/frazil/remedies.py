@@ -78,15 +78,6 @@ class Call:
     Attributes:
         operation: A key of ``OPERATIONS``, or an empty text.
         arguments: The arguments by their names in Python.
-
-    Examples:
-        >>> print(call("undo", branch="dev"))
-        repo.undo(branch='dev')
-        >>> call("undo", branch="dev").command("ice")
-        'frazil undo ice --branch dev'
-        >>> print(argument(on_problem="skip")); argument(on_problem="skip").command()
-        on_problem='skip'
-        '--on-problem skip'
     """
 
     operation: str

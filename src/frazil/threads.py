@@ -128,15 +128,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class ThreadPool:
-    """A pool whose threads start with the first call, and start again in a forked child.
-
-    Examples:
-        >>> pool = ThreadPool(Purpose.CHUNK_READS, size=2)
-        >>> pool.submit(len, "ice").result()
-        3
-        >>> list(pool.map(len, ["frazil", "ice"]))
-        [6, 3]
-    """
+    """A pool whose threads start with the first call, and start again in a forked child."""
 
     def __init__(self, purpose: Purpose, size: int | None = None) -> None:
         self._purpose = purpose
@@ -193,10 +185,6 @@ def map_bounded[T, R](
 
     The results are in the order of the items. If calls fail, the function raises the first error in this
     order, and cancels the calls that have not started.
-
-    Examples:
-        >>> map_bounded(Purpose.CATALOG_READS, len, ["frazil", "ice"])
-        [6, 3]
     """
     inputs = list(items)
     if len(inputs) < 2:

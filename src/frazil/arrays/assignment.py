@@ -26,21 +26,7 @@ _MOST_POINTS: Final = 1 << 21
 def assign(
     session: Session, path: str, document: bytes, selection: BoxSelection | PointSelection, value: Any
 ) -> None:
-    """Write values to the selected elements.
-
-    Args:
-        session: The session.
-        path: The path of the array.
-        document: The ``zarr.json`` of the array.
-        selection: The elements.
-        value: The values. They broadcast to the shape of the selection, and are converted as zarr does it.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for values of another shape.
-        ReadOnlyError: The session is read-only.
-        StorageError: The storage fails.
-        Exception: The errors of numpy for values that have no such dtype, and of the codecs of zarr.
-    """
+    """Write values to the selected elements."""
     session.require_writable()
     encoding = encoding_of(document)
     dtype = np.dtype(_zarr_array(session, path).dtype) if encoding is None else encoding.dtype
@@ -62,17 +48,7 @@ def assign(
 
 
 def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
-    """Return the values of a box, with all its dimensions and in ascending order, without a copy.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for values of another shape.
-
-    Examples:
-        >>> from frazil.arrays.selection import selection_of
-        >>> selection = selection_of((slice(None, None, -1), 1), (3, 2))
-        >>> box_values(np.arange(3), selection).tolist()
-        [[2], [1], [0]]
-    """
+    """Return the values of a box, with all its dimensions and in ascending order, without a copy."""
     counts = tuple(each.count for each in selection.slices)
     shape = np.broadcast_to(np.zeros((), np.bool_), counts)[selection.view].shape
     box = _broadcast(values, shape)
@@ -120,12 +96,7 @@ def _assign_points(session: Session, path: str, selection: PointSelection, value
 
 
 def _last_of_equal(columns: list[I64]) -> I64:
-    """Return the last row of each distinct point.
-
-    Examples:
-        >>> _last_of_equal([np.array([3, 1, 3]), np.array([0, 2, 0])]).tolist()
-        [2, 1]
-    """
+    """Return the last row of each distinct point."""
     order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
     ordered = [each[order] for each in columns]
     is_last = np.ones(len(order), np.bool_)

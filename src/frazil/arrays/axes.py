@@ -67,20 +67,7 @@ def _joined(class_: I64, rows: I64, columns: tuple[I64, ...]) -> tuple[I64, I64]
 
 
 def chunks_of_slice(start: int, count: int, step: int, length: int | I64) -> AxisChunks:
-    """Return the chunks of the elements ``start``, ``start + step``, ... (``count`` elements, at least 1).
-
-    Args:
-        start: The first element.
-        count: The number of elements.
-        step: The distance between elements, at least 1.
-        length: The length of all chunks of the dimension, or the first element of each chunk and the end of
-            the last chunk, int64 of shape (chunks + 1,).
-
-    Examples:
-        >>> chunks = chunks_of_slice(3, 8, 1, 4)
-        >>> chunks.number.tolist(), chunks.first.tolist(), chunks.count.tolist(), chunks.target.tolist()
-        ([0, 1, 2], [3, 0, 0], [1, 4, 3], [0, 1, 5])
-    """
+    """Return the chunks of the elements ``start``, ``start + step``, ... (``count`` elements, at least 1)."""
     last = start + (count - 1) * step
     number = chunk_numbers(np.array([start, last]), length)
     if number[1] - number[0] < count:

@@ -20,12 +20,7 @@ _BATCH: Final = 4 << 20
 
 
 def rows_by_number(numbers: NDArray[Any]) -> list[I64]:
-    """Return the rows of each distinct number.
-
-    Examples:
-        >>> [rows.tolist() for rows in rows_by_number(np.array([5, 2, 5]))]
-        [[1], [0, 2]]
-    """
+    """Return the rows of each distinct number."""
     if not len(numbers) or (numbers == numbers[0]).all():
         return [np.arange(len(numbers))] if len(numbers) else []
     order = np.argsort(numbers, kind="stable")
@@ -44,14 +39,7 @@ def process_all(
     requests: list[ColumnRequest],
     size: int,
 ) -> I64:
-    """Process all requests, in threads if they are large or remote. Return the failed rows in order.
-
-    Args:
-        reader: The reader of the session, which limits the number of remote requests at the same time.
-        process: Reads a request and processes its bytes. Returns the rows that failed.
-        requests: The requests.
-        size: The bytes of all requests together.
-    """
+    """Process all requests, in threads if they are large or remote. Return the failed rows in order."""
     local = [request for request in requests if request.is_local]
     remote = [request for request in requests if not request.is_local]
     failures: list[list[I64]] = []

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 
 def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...]) -> NDArray[Any]:
-    """Return the elements of a box.
-
-    Raises:
-        StorageError: A chunk cannot be read.
-        FormatError: A chunk is damaged.
-        Exception: Other errors of the codecs of zarr.
-    """
+    """Return the elements of a box."""
     shape = tuple(each.count for each in slices)
     if 0 in shape:
         return np.empty(shape, encoding.dtype)

@@ -44,14 +44,7 @@ _SMALL: Final = 1 << 20
 
 
 class BoxWriting:
-    """One write of a box.
-
-    Args:
-        workspace: The workspace of the session.
-        path: The path of the array.
-        encoding: The encoding of the array, without shards.
-        writes_fill: Whether chunks that have only the fill value are stored. Otherwise they are deleted.
-    """
+    """One write of a box."""
 
     def __init__(self, workspace: Workspace, path: str, encoding: Encoding, *, writes_fill: bool) -> None:
         self._workspace = workspace
@@ -61,20 +54,7 @@ class BoxWriting:
         self._inline_threshold = workspace.context.settings.inline_chunk_threshold_bytes
 
     def run(self, slices: tuple[AxisSlice, ...], values: NDArray[Any]) -> bool:
-        """Write values.
-
-        Args:
-            slices: The elements to write, at least one.
-            values: The values, with the shape of the box.
-
-        Returns:
-            False if zarr has to write the values: the codecs have no encoder, the session deduplicates, or
-            a chunk cannot be read in bulk. Then nothing has changed.
-
-        Raises:
-            StorageError: The storage fails.
-            SessionStateError: The session has committed, or the array has changed meanwhile.
-        """
+        """Write values."""
         workspace = self._workspace
         encoder = self._encoder()
         if encoder is None:

@@ -56,14 +56,7 @@ class ChunkEncoding:
     views_from: int
 
     def encode(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> EncodedBox:
-        """Encode the chunks of a box.
-
-        Args:
-            box: The chunks.
-            values: The values of the whole selection, of any dtype that numpy can convert.
-            before: The elements of the chunks before the write, shape ``(m, *shape)``. None: only the fill
-                value.
-        """
+        """Encode the chunks of a box."""
         chunks = self._chunks(box, values, before)
         index = box.index()
         is_fill = np.zeros(len(index), np.bool_)

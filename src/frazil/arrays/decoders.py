@@ -23,13 +23,7 @@ type Decoder = Callable[[U8, I64, I64, int], U8]
 
 
 def plain(data: U8, offset: I64, length: I64, size: int) -> U8:
-    """Return chunks without compression. Chunks with equal distances are not copied.
-
-    Examples:
-        >>> data = np.arange(10, dtype=np.uint8)
-        >>> plain(data, np.array([1, 5]), np.array([2, 2]), 2).tolist()
-        [[1, 2], [5, 6]]
-    """
+    """Return chunks without compression. Chunks with equal distances are not copied."""
     if (length != size).any():
         raise FormatError(f"a chunk must have {size} bytes, got {length[length != size][0]}")
     first = int(offset[0])

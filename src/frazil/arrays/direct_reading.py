@@ -27,13 +27,7 @@ _SHORTEST_RUN: Final = 64 << 10
 
 
 class DirectReading:
-    """The places of pieces in the memory of a result.
-
-    Args:
-        pieces: The pieces. Their bytes in the chunk and in the result must be in the same order.
-        out: The result, in C order.
-        length: The number of bytes of each piece, int64 of shape (m,).
-    """
+    """The places of pieces in the memory of a result."""
 
     def __init__(self, pieces: Pieces, out: NDArray[Any], length: I64) -> None:
         self._memory = memoryview(out.reshape(-1).view(np.uint8))
@@ -41,11 +35,7 @@ class DirectReading:
         self._length = length
 
     def read(self, request: ColumnRequest) -> bool:
-        """Read a request into the result. Return False if its runs are too short; then nothing is read.
-
-        Raises:
-            StorageError: The bytes cannot be read.
-        """
+        """Read a request into the result. Return False if its runs are too short; then nothing is read."""
         rows = request.rows
         place, length, offset = self._place[rows], self._length[rows], request.offset
         if len(rows) > 1:
@@ -60,13 +50,7 @@ class DirectReading:
 
 
 class DirectDecoding:
-    """The decoding of large zstd frames into the memory of a result.
-
-    Args:
-        encoding: The encoding of the array.
-        pieces: The pieces.
-        out: The result, in C order.
-    """
+    """The decoding of large zstd frames into the memory of a result."""
 
     def __init__(self, encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> None:
         self._memory = memoryview(out.reshape(-1).view(np.uint8))
@@ -99,14 +83,7 @@ class DirectDecoding:
 def direct_reading(
     encoding: Encoding, pieces: Pieces, out: NDArray[Any], length: I64
 ) -> DirectReading | None:
-    """Return the direct reading of pieces, or None if their bytes are in another order in the result.
-
-    Args:
-        encoding: The encoding of the array.
-        pieces: The pieces.
-        out: The result.
-        length: The number of bytes from the first to the last element of each piece, int64 of shape (m,).
-    """
+    """Return the direct reading of pieces, or None if their bytes are in another order in the result."""
     if encoding.decoder is not plain or not _is_same_order(encoding, out):
         return None
     if not all(_is_dense(region, out.shape) for region in pieces.regions):
@@ -134,12 +111,7 @@ def _is_dense(region: Region, shape: tuple[int, ...]) -> bool:
 
 
 def _is_run(counts: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Return whether a box of ``counts`` elements is one run of an array in C order.
-
-    Examples:
-        >>> _is_run((2, 8), (6, 8)), _is_run((1, 3), (6, 8)), _is_run((2, 3), (6, 8))
-        (True, True, False)
-    """
+    """Return whether a box of ``counts`` elements is one run of an array in C order."""
     is_whole = [count == length for count, length in zip(counts, shape, strict=True)]
     longer = [axis for axis, count in enumerate(counts) if count > 1]
     return not longer or all(is_whole[longer[0] + 1 :])

@@ -28,21 +28,12 @@ _SHUFFLES: Final[Mapping[str, int]] = {"noshuffle": 0, "shuffle": 1, "bitshuffle
 
 
 def plain(chunks: U8) -> tuple[U8, I64]:
-    """Return chunks without compression. They are not copied.
-
-    Examples:
-        >>> [each.tolist() for each in plain(np.array([[1, 2], [3, 4]], np.uint8))]
-        [[1, 2, 3, 4], [2, 2]]
-    """
+    """Return chunks without compression. They are not copied."""
     return chunks.reshape(-1), np.full(len(chunks), chunks.shape[1], np.int64)
 
 
 def encoder_of(codecs: Sequence[Any]) -> Encoder | None:
-    """Return the encoder of an array, or None for codecs without an encoder.
-
-    Args:
-        codecs: The codecs of zarr after ``bytes``, for the dtype of the array.
-    """
+    """Return the encoder of an array, or None for codecs without an encoder."""
     if not codecs:
         return plain
     create = _ENCODERS.get(type(codecs[0])) if len(codecs) == 1 else None

@@ -27,17 +27,7 @@ _WITH_NAN = "fcmM"
 
 
 def are_fill(chunks: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether all elements of a chunk are the fill value, for each chunk.
-
-    Args:
-        chunks: The elements of m chunks, shape (m, n), with at least one element each.
-        fill: The fill value, shape (), of the same dtype.
-
-    Examples:
-        >>> chunks = np.array([[0.0, 0.0], [0.0, -0.0], [1.0, 0.0]])
-        >>> are_fill(chunks, np.array(0.0)).tolist(), are_fill(chunks - np.nan, np.array(np.nan)).tolist()
-        ([True, False, False], [True, True, True])
-    """
+    """Return whether all elements of a chunk are the fill value, for each chunk."""
     if fill.dtype.kind == "f" and fill == 0 and fill.dtype.itemsize in (2, 4, 8):
         bits = np.dtype(f"u{fill.dtype.itemsize}")
         chunks, fill = chunks.view(bits), fill.view(bits)
@@ -62,12 +52,6 @@ def missing_element(array: zarr.Array[Any]) -> Any:
 
     This is an element that the CF conventions decode as missing: ``_FillValue``, NaN or NaT. An array without
     such an element has its fill value.
-
-    Examples:
-        >>> import zarr
-        >>> array = zarr.create_array({}, shape=(2,), dtype="i2", attributes={"_FillValue": -9})
-        >>> missing_element(array), array.fill_value
-        (np.int16(-9), np.int16(0))
     """
     element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
     return array.fill_value if element is None else element
@@ -84,22 +68,7 @@ type Bounds = Sequence[tuple[int, int]]
 
 
 def fill_box(array: zarr.Array[Any], box: Bounds, value: Any, *, only_whole: bool = False) -> None:
-    """Set all elements of a box to one value.
-
-    Args:
-        array: An array of an `IcechunkStore` that can be written.
-        box: The box.
-        value: The value, of the dtype of the array.
-        only_whole: Whether chunks that the box contains in part stay unchanged.
-
-    Examples:
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(7,), chunks=(2,), dtype="i4")
-        >>> fill_box(array, [(1, 7)], -1)
-        >>> array[:].tolist(), session.chunk_table("/t").offset.tolist()
-        ([0, -1, -1, -1, -1, -1, -1], [0, 0, 0, 0])
-    """
+    """Set all elements of a box to one value."""
     if any(start >= stop for start, stop in box):
         return
     try:

@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 
 
 class PieceReading:
-    """One read of the pieces of a selection.
-
-    Args:
-        source: The chunks of the array.
-        encoding: The encoding of the array.
-        pieces: The pieces to read.
-        out: The result, which ``run`` fills.
-    """
+    """One read of the pieces of a selection."""
 
     def __init__(self, source: ChunkSource, encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> None:
         self._source = source

@@ -68,14 +68,7 @@ class Pieces:
 
 
 def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
-    """Return the pieces of the box that the selections of all dimensions span. A scalar has one piece.
-
-    Examples:
-        >>> from frazil.arrays.axes import chunks_of_slice
-        >>> pieces = pieces_of_axes([chunks_of_slice(0, 4, 1, 2), chunks_of_slice(1, 2, 1, 2)])
-        >>> pieces.index.tolist(), len(pieces.regions)
-        ([[0, 0], [0, 1], [1, 0], [1, 1]], 2)
-    """
+    """Return the pieces of the box that the selections of all dimensions span. A scalar has one piece."""
     shape = tuple(len(axis.number) for axis in axes)
     m, ndim = prod(shape), len(axes)
     index, target = np.empty((m, ndim), np.uint32), np.empty((m, ndim), np.int64)
@@ -110,14 +103,7 @@ def _regions(axes: Sequence[AxisChunks], rows_of_classes: Sequence[I64]) -> tupl
 
 
 def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values: NDArray[Any]) -> None:
-    """Copy pieces of one shape to their places in the result.
-
-    Args:
-        out: The result.
-        target: The first element of each piece in the result, int64 of shape (m, ndim).
-        counts: The shape of a piece.
-        values: The pieces, shape (m, ...), or one element for all pieces.
-    """
+    """Copy pieces of one shape to their places in the result."""
     if not counts:
         out[...] = values.reshape(())
         return

@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 
 
 class PointReading:
-    """One read of points.
-
-    Args:
-        source: The chunks of the array.
-        encoding: The encoding of the array.
-        points: The points to read.
-        out: The result, shape (n,), which ``run`` fills.
-    """
+    """One read of points."""
 
     def __init__(self, source: ChunkSource, encoding: Encoding, points: Points, out: NDArray[Any]) -> None:
         self._source = source

@@ -36,12 +36,7 @@ class Points:
 
 
 def points_of(encoding: Encoding, coordinates: tuple[I64, ...]) -> Points:
-    """Return the chunks and places of points.
-
-    Args:
-        encoding: The encoding of the array, with at least one dimension.
-        coordinates: The coordinates of the points along each dimension, int64 of shape (n,).
-    """
+    """Return the chunks and places of points."""
     numbers = [
         chunk_numbers(each, length) for each, length in zip(coordinates, encoding.lengths, strict=True)
     ]

@@ -67,19 +67,7 @@ class PointSelection:
 
 
 def selection_of(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointSelection:
-    """Return what an index of numpy selects.
-
-    Raises:
-        InvalidIndexError: ``invalid-argument`` for an index that numpy refuses.
-
-    Examples:
-        >>> box = selection_of((slice(None, None, -2), 3), (5, 4))
-        >>> box.slices[0], box.view
-        (AxisSlice(start=0, count=3, step=2), (slice(None, None, -1), 0))
-        >>> selection_of(([0, -1], slice(2)), (5, 4)).coordinates
-        (array([[0],
-               [4]]), array([[0, 1]]))
-    """
+    """Return what an index of numpy selects."""
     items, end = _normalized(index, shape)
     if any(isinstance(item, np.ndarray) for item in items):
         return PointSelection(*_points(items, shape), end)
@@ -99,12 +87,7 @@ def selection_of(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointSele
 
 
 def outer_selection(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointSelection:
-    """Return what an index selects if each array stands for its own dimension, as in ``numpy.ix_``.
-
-    Raises:
-        InvalidIndexError: ``invalid-argument`` for an array of more than one dimension, and as in
-            ``selection_of``.
-    """
+    """Return what an index selects if each array stands for its own dimension, as in ``numpy.ix_``."""
     items, end = _normalized(index, shape)
     arrays = [item for item in items if isinstance(item, np.ndarray)]
     if any(item.ndim != 1 for item in arrays):

@@ -32,12 +32,7 @@ _MISSING: Final = np.uint64(2**64 - 1)
 
 
 class ShardedChunks:
-    """The inner chunks of an array with shards. It has the methods of ``ArrayChunks``.
-
-    Args:
-        shards: The shards of the array.
-        layout: The layout of the shards.
-    """
+    """The inner chunks of an array with shards. It has the methods of ``ArrayChunks``."""
 
     def __init__(self, shards: ArrayChunks, layout: ShardLayout) -> None:
         self._shards = shards

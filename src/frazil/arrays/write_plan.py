@@ -114,12 +114,7 @@ class ChunkBox:
 
 
 def boxes_of(encoding: Encoding, slices: tuple[AxisSlice, ...]) -> list[ChunkBox]:
-    """Return the boxes of a selection that is not empty.
-
-    Args:
-        encoding: The encoding of the array.
-        slices: The elements to write, for each dimension.
-    """
+    """Return the boxes of a selection that is not empty."""
     runs = []
     for each, size, length in zip(slices, encoding.shape, encoding.lengths, strict=True):
         axis = chunks_of_slice(each.start, each.count, each.step, length)
@@ -146,11 +141,6 @@ def _runs(axis: AxisChunks, size: int, length: int | I64) -> Iterator[AxisRun]:
 
 
 def _changes(target: I64) -> I64:
-    """Return where to split positions, so that the positions of each part have equal distances.
-
-    Examples:
-        >>> _changes(np.array([0, 8, 10, 12, 20])).tolist()
-        [2, 4]
-    """
+    """Return where to split positions, so that the positions of each part have equal distances."""
     distance = np.diff(target)
     return np.flatnonzero(np.diff(distance)) + 2

@@ -32,25 +32,6 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
 
     An array with the mode ``r`` reads boxes in bulk, and other arrays write boxes in bulk. Errors are those
     of ``zarr_store.arrays.array_at``.
-
-    Args:
-        source: Session or its store.
-        path: Path of the array.
-        mode: Mode of ``zarr.open_array``. Default: ``r``.
-
-    Returns:
-        The array.
-
-    Raises:
-        MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
-        Exception: Other errors of ``zarr.open_array``.
-
-    Examples:
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-        >>> array_at(session, "/t")[1:].tolist()
-        [0, 0, 0]
     """
     array = naming_array_at(source, path, mode)
     return in_bulk(array) if mode == "r" else BulkWritingArray(array.async_array)

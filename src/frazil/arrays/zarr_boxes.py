@@ -93,15 +93,7 @@ class OpenedArray:
     document: bytes = b""
 
     def stored(self, batch: Sequence[tuple[Any, ...]]) -> StoredArray | None:
-        """Return the array of a list of chunks of zarr, or None if the session has no array at their path.
-
-        Args:
-            batch: For each chunk, its place in a store.
-
-        Raises:
-            InvalidInputError: ``invalid-array-metadata`` if the stored array has another chunk grid, dtype,
-                fill value or other codecs.
-        """
+        """Return the array of a list of chunks of zarr, or None if the session has no array at their path."""
         place = batch[0][0]
         if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
             return None
@@ -181,13 +173,7 @@ _COMPARISONS: Final = (
 
 
 def zarr_box(array: StoredArray | None, batch: Sequence[tuple[Any, ...]]) -> ZarrBox | None:
-    """Return the box that a list of chunks of zarr stands for, or None for other lists.
-
-    Args:
-        array: The array of the chunks.
-        batch: For each chunk, its place in a store, its ``ArraySpec``, and the selections in the chunk and in
-            the values.
-    """
+    """Return the box that a list of chunks of zarr stands for, or None for other lists."""
     _, spec, first, *_ = batch[0]
     if array is None:
         return None

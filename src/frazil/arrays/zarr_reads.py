@@ -63,17 +63,7 @@ class ZarrRead:
 
 
 def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | None) -> ZarrRead | None:
-    """Return the box that a list of chunks of zarr reads, or None for other reads.
-
-    Args:
-        batch: For each chunk, its place in a store, its ``ArraySpec``, and the selections in the chunk and in
-            the result.
-        out: The result, a buffer of zarr.
-        opened: The array that zarr has opened, or None if it is not an array of Frazil.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for a stale array, as in `OpenedArray.stored`.
-    """
+    """Return the box that a list of chunks of zarr reads, or None for other reads."""
     spec, array = batch[0][1], None if opened is None else opened.stored(batch)
     if getattr(spec.config, "read_missing_chunks", True) is False:
         return None  # zarr wants to know which chunks are missing

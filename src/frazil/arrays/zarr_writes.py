@@ -41,17 +41,7 @@ class ZarrWrite:
 
 
 def zarr_write(batch: Sequence[tuple[Any, ...]], value: Any, opened: OpenedArray | None) -> ZarrWrite | None:
-    """Return the box that a list of chunks of zarr writes, or None for other writes.
-
-    Args:
-        batch: For each chunk, its place in a store, its ``ArraySpec``, the selections in the chunk and in the
-            values, and whether the chunk is written whole.
-        value: The values, a buffer of zarr.
-        opened: The array that zarr has opened, or None if it is not an array of Frazil.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for a stale array, as in `OpenedArray.stored`.
-    """
+    """Return the box that a list of chunks of zarr writes, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
     if len(batch) < _FEW:
         return None

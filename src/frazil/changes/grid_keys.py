@@ -110,16 +110,6 @@ def leading_axis(extents: U32, num_chunks: Sequence[int], before: Sequence[int])
 
     The windows that exist decide. Without them it is the dimension that grew, or else the first one of
     several chunks.
-
-    Args:
-        extents: The boxes of the manifests, (m, ndim, 2), half-open.
-        num_chunks: The chunks along each dimension.
-        before: The same, before the changes.
-
-    Examples:
-        >>> boxes = np.array([[[0, 9], [0, 4]], [[0, 9], [4, 8]]], np.uint32)
-        >>> leading_axis(boxes, (9, 8), (9, 8)), leading_axis(boxes[:1], (9, 8), (9, 4))
-        (1, 1)
     """
     grown = [axis for axis, (new, old) in enumerate(zip(num_chunks, before, strict=True)) if new > old]
     several = [axis for axis, count in enumerate(num_chunks) if count > 1]

@@ -103,10 +103,6 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
     each. The boxes are slabs along the first dimension, and along the next dimension if one index of the
     first has too many references. Their sizes are powers of two. So when the array grows, boxes are cut in
     halves, and no manifest crosses several boxes.
-
-    Examples:
-        >>> auto_split((100_000, 10, 20), 20_000_000), auto_split((3, 3000, 5000), 45_000_000)
-        ((4096, 4294967295, 4294967295), (1, 128, 4294967295))
     """
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)

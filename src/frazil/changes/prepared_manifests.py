@@ -40,15 +40,5 @@ class PreparedManifests:
         return (PreparedManifests, (self.path, self.manifests, self.files, index))
 
     def log(self) -> U32:
-        """Return the coordinates for the transaction log.
-
-        Returns:
-            ``index``, or an empty array, uint32 of shape (0, 0), for a new array.
-
-        Examples:
-            >>> from frazil.format.snapshot import ManifestFiles
-            >>> prepared = PreparedManifests("/t", (), None, np.array([[0, 1]], np.uint32))
-            >>> prepared.log().tolist()
-            [[0, 1]]
-        """
+        """Return the coordinates for the transaction log."""
         return np.zeros((0, 0), np.uint32) if self.index is None else self.index

@@ -35,18 +35,7 @@ def axes_of(array: ArrayData, before: tuple[int, ...]) -> Axes:
 def plan_windows(
     array: ArrayData, edits: ChunkTable, counts: I64, axes: Axes, *, everything: bool = False
 ) -> tuple[ManifestRewrite, Windows]:
-    """Return which manifests of an array a commit reads, and the windows for their references and the edits.
-
-    Args:
-        array: The array, of one dimension or more, with its grid after the changes.
-        edits: The edits, deletions included.
-        counts: The number of references of each manifest.
-        axes: The result of ``axes_of``.
-        everything: Whether the commit reads all manifests.
-
-    Returns:
-        The plan, and the division.
-    """
+    """Return which manifests of an array a commit reads, and the windows for its references and edits."""
     most = int(counts.sum()) + len(edits)
     capacity = capacity_for(min(most, math.prod(array.num_chunks)))
     is_one_window = most <= capacity and bool((edits.kind != ChunkKind.ABSENT).any())

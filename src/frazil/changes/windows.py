@@ -48,27 +48,13 @@ def capacity_for(refs: int) -> int:
 
     A commit of one chunk writes a manifest and a list of all manifests, the snapshot. The sum is smallest for
     manifests in proportion to the square root of the references. The capacities are powers of two.
-
-    Examples:
-        >>> [capacity_for(10**power) for power in (4, 7, 8, 9)]
-        [8192, 8192, 16384, 65536]
     """
     best = (_ENTRY_BYTES * refs) ** 0.5 / _FULLNESS
     return int(CAPACITY * 2 ** max(0, round(np.log2(max(best, 1) / CAPACITY))))
 
 
 def windows_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> tuple[I64, I64]:
-    """Return the first keys and the numbers of bits of the windows that contain ``keys``.
-
-    Args:
-        keys: Keys, sorted.
-        spans: Spans of other references, with their counts. A span counts for each cell that it meets.
-        loose: The keys that count as one reference each, sorted.
-        capacity: The largest number of references of a window.
-
-    Returns:
-        Two columns, sorted: disjoint cells that contain all keys. A cell of 0 bits may be overfull.
-    """
+    """Return the first keys and the numbers of bits of the windows that contain ``keys``."""
     first: list[I64] = []
     bits: list[I64] = []
     left = keys

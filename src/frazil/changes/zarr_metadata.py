@@ -27,10 +27,6 @@ def parse_node(document: bytes) -> ArrayData | None:
     """Return the array data of a ``zarr.json`` document, or None for a group.
 
     Raises ``InvalidInputError`` (``bad-metadata``) if the document is not valid metadata of zarr v3.
-
-    Examples:
-        >>> parse_node(b'{"zarr_format": 3, "node_type": "group"}') is None
-        True
     """
     try:
         parsed = json.loads(document)
@@ -53,11 +49,6 @@ def chunk_lengths(document: bytes) -> list[int | list[int]]:
     """Return the lengths of chunks in elements for each dimension of an array.
 
     An integer is the length of all chunks of the dimension. A list has the length of each chunk.
-
-    Examples:
-        >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [2, 3]}}'
-        >>> chunk_lengths(b'{"shape": [4, 4], "chunk_grid": ' + grid + b"}")
-        [2, 3]
     """
     parsed = json.loads(document)
     return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))

@@ -14,15 +14,6 @@ class ByteCache:
     """A cache of the chunks that were used last, up to ``limit`` bytes in total.
 
     A chunk that is larger than the limit is never cached.
-
-    Examples:
-        >>> cache = ByteCache(10)
-        >>> cache.add_chunk("a", b"12345678")
-        >>> cache.get_chunk("a")
-        b'12345678'
-        >>> cache.add_chunk("b", b"123")
-        >>> cache.get_chunk("a") is None
-        True
     """
 
     def __init__(self, limit: int) -> None:

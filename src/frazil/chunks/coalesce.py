@@ -51,14 +51,6 @@ def plan_reads(
     """Return the plan for reads of ``starts[i] <= byte < stops[i]`` of the object with number ``keys[i]``.
 
     The wanted ranges can be in any order, and can overlap or repeat. Each is completely in one fetched range.
-
-    Examples:
-        >>> limits = dict(max_gap=64, max_waste=64, max_size=4096)
-        >>> plan = plan_reads([7, 7, 7], [100, 0, 5000], [200, 90, 5100], **limits)
-        >>> plan.start.tolist(), plan.stop.tolist()
-        ([0, 5000], [200, 5100])
-        >>> plan.part.tolist(), plan.offset.tolist()
-        ([0, 0, 1], [100, 0, 0])
     """
     key, start, stop = (np.asarray(column, np.int64) for column in (keys, starts, stops))
     n = len(key)

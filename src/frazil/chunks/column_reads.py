@@ -95,17 +95,7 @@ class ColumnRequest:
 
 
 def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) -> list[ColumnRequest]:
-    """Return the requests for ``length`` bytes from byte ``start`` of each chunk.
-
-    Args:
-        reader: The reader of the session, with the limits of merged requests.
-        refs: The references of the chunks, in any order. Rows of the kind ``ABSENT`` are left out.
-        start: The first byte in each chunk, int64 of shape (n,).
-        length: The number of bytes, at least 1, int64 of shape (n,).
-
-    Raises:
-        InvalidInputError: A virtual chunk has no container, or its container is not authorised.
-    """
+    """Return the requests for ``length`` bytes from byte ``start`` of each chunk."""
     requests: list[ColumnRequest] = []
     is_inline = refs.kind == ChunkKind.INLINE
     if is_inline.any():

@@ -73,20 +73,6 @@ class ContentStore:
     ``new_id`` returns random ids. ``now_us`` returns the time in microseconds since 1970. ``quiet`` returns
     whether no garbage collection was running since its last call (the first call only looks at the current
     state). ``under_way`` returns whether a garbage collection is running now.
-
-    Examples:
-        >>> import os, time
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> settings = ContentSettings(lifetime_us=86_400_000_000)
-        >>> def store_on(storage):
-        ...     return ContentStore(
-        ...         storage, settings, lambda: os.urandom(12), lambda: time.time_ns() // 1000, lambda: True
-        ...     )
-        >>> storage = MemoryStorage()
-        >>> store_on(storage).put_chunk(b"ice") == store_on(storage).put_chunk(b"ice")
-        True
-        >>> len(list(storage.list("chunks")))
-        1
     """
 
     def __init__(

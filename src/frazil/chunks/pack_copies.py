@@ -70,14 +70,7 @@ class FileRanges:
         return len(self.length)
 
     def distinct(self) -> tuple[FileRanges, I64]:
-        """Return each range once, in the order of the first occurrences, and the new row of each row.
-
-        Examples:
-            >>> columns = np.array([[1, 0, 1], [5, 0, 5], [2, 3, 2]])
-            >>> ranges, rows = FileRanges(np.zeros((2, 12), np.uint8), *columns).distinct()
-            >>> ranges.source.tolist(), rows.tolist()
-            ([1, 0], [0, 1, 0])
-        """
+        """Return each range once, in the order of the first occurrences, and the new row of each row."""
         order = np.lexsort((self.length, self.offset, self.source))
         is_new = np.zeros(len(order), bool)
         is_new[:1] = True
@@ -112,34 +105,7 @@ class PackOptions:
 def copy_to_packs(
     storage: Storage, ranges: FileRanges, options: PackOptions, new_id: Callable[[], bytes]
 ) -> FileRanges:
-    """Copy ranges of chunk files into new packs, which are durable on return.
-
-    Args:
-        storage: The storage of the repository.
-        ranges: The ranges. Their order is the order in the packs.
-        options: How packs are written.
-        new_id: Returns the id of a new chunk file, 12 random bytes.
-
-    Returns:
-        The ranges of the copies, in the same order. The source of a range that was not copied is -1.
-
-    Raises:
-        StorageError: ``object-not-found`` for a missing file, ``invalid-object-size`` for a file that is too
-            short. Another kind if the storage fails.
-        FormatError: A range differs from the checksum in its file, or the file was exchanged.
-
-    Examples:
-        >>> import itertools
-        >>> from frazil.storage import in_memory_storage
-        >>> storage, numbers = in_memory_storage(), itertools.count()
-        >>> def new_id():
-        ...     return next(numbers).to_bytes(12, "big")
-        >>> stored = storage.put(chunk_key(new_id()), b"0123456789")
-        >>> one = FileRanges(np.zeros((1, 12), np.uint8), *np.array([[0, 0], [7, 1], [3, 2]]))
-        >>> copies = copy_to_packs(storage, one, PackOptions(1 << 20), new_id)
-        >>> bytes(storage.get(chunk_key(copies.ids[0].tobytes()), 0, 5)), copies.offset.tolist()
-        (b'78912', [0, 3])
-    """
+    """Copy ranges of chunk files into new packs, which are durable on return."""
     ids: list[bytes] = []
     source, offset = np.zeros((2, len(ranges)), np.int64)
     for start, stop in _pack_bounds(ranges.length, options.pack_size):

@@ -98,18 +98,6 @@ class ChunkReader:
     None as ``stop`` is the end of the chunk. ``writer`` has the session's own chunks that are not durable
     yet. ``limits`` limits the merge of requests. ``max_requests`` is the largest number of requests at the
     same time. ``cache`` has chunks of remote objects.
-
-    Examples:
-        >>> import secrets
-        >>> from frazil.chunks.virtual import VirtualSources
-        >>> from frazil.chunks.writer import ChunkWriter, PackSettings
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> storage = MemoryStorage()
-        >>> writer = ChunkWriter(storage, PackSettings(), lambda: secrets.token_bytes(12))
-        >>> reader = ChunkReader(storage, VirtualSources([], {}), writer)
-        >>> ref = writer.write(b"hello, ice")
-        >>> bytes(reader.read(ref)), bytes(reader.read(ref, 7))
-        (b'hello, ice', b'ice')
     """
 
     def __init__(

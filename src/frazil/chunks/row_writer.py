@@ -28,25 +28,7 @@ _TOGETHER: Final = 16 << 20
 
 
 class RowWriter:
-    """Stores the chunks of one array, and gathers their references.
-
-    Args:
-        writer: The writer of the session, without deduplication.
-        ndim: The number of dimensions of the array.
-        inline_threshold: Chunks up to this size become inline chunks, in bytes.
-
-    Examples:
-        >>> import secrets
-        >>> from frazil.chunks.writer import PackSettings
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> writer = ChunkWriter(MemoryStorage(), PackSettings(), lambda: secrets.token_bytes(12))
-        >>> rows = RowWriter(writer, 1, inline_threshold=3)
-        >>> index, data = np.array([[0], [4]], np.uint32), np.frombuffer(b"snowice", np.uint8)
-        >>> rows.add(index, ChunkRows(data, np.array([4, 3]), None))
-        >>> rows.delete(np.array([[2]], np.uint32))
-        >>> rows.table().kind.tolist()
-        [1, 0, 3]
-    """
+    """Stores the chunks of one array, and gathers their references."""
 
     def __init__(self, writer: ChunkWriter, ndim: int, inline_threshold: int) -> None:
         self._writer = writer
@@ -62,15 +44,7 @@ class RowWriter:
         self._files: deque[tuple[int, Future[list[bytes]]]] = deque()
 
     def add(self, index: U32, rows: ChunkRows) -> None:
-        """Store chunks.
-
-        Args:
-            index: The coordinates of the chunks, uint32 of shape (n, ndim).
-            rows: Their bytes.
-
-        Raises:
-            StorageError: The storage fails.
-        """
+        """Store chunks."""
         if not len(rows):
             return
         pack_below = self._writer.pack_below
@@ -90,11 +64,7 @@ class RowWriter:
         self._add_columns(index, ChunkKind.ABSENT, zeros.astype(np.uint32), zeros, zeros)
 
     def table(self) -> ChunkTable:
-        """Return the references. Chunks that must not exist are rows of the kind ``ABSENT``.
-
-        Raises:
-            StorageError: The storage fails.
-        """
+        """Return the references. Chunks that must not exist are rows of the kind ``ABSENT``."""
         self._wait(0)
         inline = Ragged.concat(self._inline) if self._inline else Ragged.empty()
         none = ChunkTable.empty(0)
@@ -163,12 +133,7 @@ class RowWriter:
 
 
 def _groups(ends: I64, most: int) -> list[tuple[int, int]]:
-    """Split rows into groups of at most ``most`` bytes, or of one row. Return the begin and end of each.
-
-    Examples:
-        >>> _groups(np.array([2, 4, 6, 16, 18]), 5)
-        [(0, 2), (2, 3), (3, 4), (4, 5)]
-    """
+    """Split rows into groups of at most ``most`` bytes, or of one row. Return the begin and end of each."""
     groups, begin = [], 0
     while begin < len(ends):
         before = int(ends[begin - 1]) if begin else 0

@@ -121,13 +121,6 @@ class VirtualSources:
 
     ``credentials`` has values by the URL prefixes of containers. A container is authorised if its prefix has
     a value, also None. The first read opens a store. A pickled copy opens its stores again.
-
-    Examples:
-        >>> sources = VirtualSources([Container("era", "s3://bucket/era5/", None)], {})
-        >>> sources.resolve("vcc://era/2024.nc")
-        's3://bucket/era5/2024.nc'
-        >>> sources.matching(["s3://bucket/era5/x.nc", "s3://other/x.nc"]).tolist()
-        [True, False]
     """
 
     def __init__(
@@ -294,12 +287,6 @@ def normalized(location: str) -> str:
     """Return a location in the form in which it is stored and matched with containers.
 
     Raises ``InvalidInputError`` (``invalid-virtual-ref``) if the location is not a URL.
-
-    Examples:
-        >>> normalized("s3://bucket//a/../b")
-        's3://bucket//a/../b'
-        >>> normalized("file:///data/a b/../c.nc")
-        'file:///data/c.nc'
     """
     match = _URL.fullmatch(location)
     if match is None:

@@ -211,15 +211,6 @@ class ChunkWriter:
 
     ``new_id`` returns the id of a chunk file, 12 random bytes. ``content`` finds chunks that are already
     stored, for deduplication.
-
-    Examples:
-        >>> import secrets
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> writer = ChunkWriter(MemoryStorage(), PackSettings(), lambda: secrets.token_bytes(12))
-        >>> first, second = writer.write(b"abc"), writer.write(b"defg")
-        >>> first.chunk_id == second.chunk_id, second.offset, second.length
-        (True, 3, 4)
-        >>> writer.flush()
     """
 
     def __init__(
@@ -310,9 +301,6 @@ class ChunkWriter:
         """Write chunks into packs. Rows that nearly fill a pack become a pack without a copy.
 
         The writer must not deduplicate.
-
-        Returns:
-            For each pack its id, the position of the first chunk, and the number of chunks.
         """
         places: list[tuple[bytes, int, int]] = []
         begin = 0

@@ -210,9 +210,6 @@ def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
 def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> Values:
     """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON.
 
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for values that the array cannot hold.
-
     >>> values_of(Coding(np.dtype("i2")), (), "7", "/t")
     array(7, dtype=int16)
     """

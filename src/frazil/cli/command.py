@@ -170,18 +170,7 @@ LOCATION: Final = LocationType()
 def verb(
     name: str, *, description: str, examples: str, commits: bool = False, **settings: Any
 ) -> Callable[[Callable[..., int | None]], VerbCommand]:
-    """Return a decorator that makes a function a command with the common options.
-
-    Args:
-        name: The name of the command.
-        description: The text of the help.
-        examples: Lines of examples, each a call of the command and what the call does.
-        commits: Whether the command makes commits. Then it has the option ``--author``.
-        **settings: More settings of click's context.
-
-    Returns:
-        The decorator. Decorators for arguments and options go below it.
-    """
+    """Return a decorator that makes a function a command with the common options."""
 
     def decorate(function: Callable[..., int | None]) -> VerbCommand:
         def run(*args: Any, **kwargs: Any) -> int:

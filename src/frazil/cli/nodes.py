@@ -35,11 +35,7 @@ def workspace_of(version: OpenVersion) -> Workspace:
 
 
 def node_at(nodes: NodeView, path: str) -> Node:
-    """Return the node at a path. The root exists, also in an empty version.
-
-    Raises:
-        NodeNotFoundError: ``node-not-found`` if there is no such node.
-    """
+    """Return the node at a path. The root exists, also in an empty version."""
     node = nodes.node(path)
     if node is None and path == "/":
         return Node(bytes(NODE_ID_BYTES), path, b"{}", None)

@@ -92,12 +92,7 @@ def context_at(target: Target) -> Context:
 
 
 def repo_info_of(storage: Storage) -> RepoInfo:
-    """Read the refs and snapshots of a repository, of spec version 1 too.
-
-    Raises:
-        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
-        FormatError: If the file ``repo`` is damaged.
-    """
+    """Read the refs and snapshots of a repository, of spec version 1 too."""
     try:
         info = open_current_repo_info(storage, RepoInfoCache())
         info.snapshots  # noqa: B018  # decoded here, because most commands need them
@@ -133,25 +128,14 @@ def virtual_access() -> dict[str, AnyCredential] | None:
 
 
 def open_version(target: Target, default: str = MAIN) -> OpenVersion:
-    """Open the repository of a target, and find the version that it names.
-
-    Raises:
-        RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
-        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
-    """
+    """Open the repository of a target, and find the version that it names."""
     storage = storage_of(target)
     info = repo_info_of(storage)
     return OpenVersion(storage, info, version_id(info, target.version or default), target.path or "/")
 
 
 def version_id(info: RepoInfo, text: str) -> bytes:
-    """Return the id of the snapshot that the text of a version means.
-
-    Raises:
-        RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
-        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
-        InvalidInputError: ``invalid-argument`` for ``~N`` before the first version.
-    """
+    """Return the id of the snapshot that the text of a version means."""
     exact = find_snapshot(text, lambda: info)
     id_ = _ancestor(info, parse_version(text), text) if exact is None else exact
     require_snapshot(info, id_)
@@ -159,11 +143,7 @@ def version_id(info: RepoInfo, text: str) -> bytes:
 
 
 def branch_of(repo: Repository, target: Target) -> str:
-    """Return the branch that a command changes: the version of its target, which must be a branch.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for a version that is no branch.
-    """
+    """Return the branch that a command changes: the version of its target, which must be a branch."""
     branch = target.version or MAIN
     if branch in repo.list_branches():
         return branch

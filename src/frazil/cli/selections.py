@@ -66,13 +66,7 @@ def _selector(match: re.Match[str]) -> Any:
 
 
 def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indices:
-    """Return the indices and slices of a selection.
-
-    Raises:
-        InvalidInputError: ``invalid-chunk-index`` for a label that the coordinate does not have,
-            ``invalid-array-metadata`` without a coordinate.
-        MissingExtraError: ``missing-extra`` for labels without the extra ``pipeline``.
-    """
+    """Return the indices and slices of a selection."""
     if isinstance(selection, tuple):
         return selection
     with needs("a selection by labels", extra="pipeline"):

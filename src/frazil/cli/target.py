@@ -63,18 +63,7 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Return the parts of a text ``LOCATION[@VERSION][:PATH]``.
-
-    Raises:
-        InvalidInputError: ``cannot-parse-url`` for an empty text, ``invalid-argument`` for ``@`` without a
-            version and for characters that no location contains.
-
-    Examples:
-        >>> parse_target("s3://bucket/ice@dev~3:era5/t")
-        Target(location='s3://bucket/ice', version='dev~3', path='/era5/t')
-        >>> parse_target("https://me@host:8080/ice@v1")
-        Target(location='https://me@host:8080/ice', version='v1', path=None)
-    """
+    """Return the parts of a text ``LOCATION[@VERSION][:PATH]``."""
     if not text:
         raise InvalidInputError(
             "a location must not be empty. Write `.` for the current folder", ErrorKind.CANNOT_PARSE_URL

@@ -42,17 +42,7 @@ class VersionText:
 
 
 def parse_version(text: str) -> VersionText:
-    """Return the parts of the text of a version.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for a time that does not exist, such as a month 13.
-
-    Examples:
-        >>> parse_version("dev~3")
-        VersionText(name='dev', time=None, back=3)
-        >>> parse_version("2026-11-01").time.isoformat()
-        '2026-11-01T00:00:00+00:00'
-    """
+    """Return the parts of the text of a version."""
     match = _VERSION.fullmatch(text)
     assert match is not None  # the name may be any text
     back = match["back"]
@@ -62,15 +52,7 @@ def parse_version(text: str) -> VersionText:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time of a text: a day, or a day and a clock, in UTC unless the text has a time zone.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for a text that is not a time.
-
-    Examples:
-        >>> parse_time("2026-11-01T06:00+02:00").isoformat()
-        '2026-11-01T06:00:00+02:00'
-    """
+    """Return the time of a text: a day, or a day and a clock, in UTC unless the text has a time zone."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

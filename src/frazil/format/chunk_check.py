@@ -19,10 +19,6 @@ class ChunkFileCheck:
 
     trailer  the trailer. None if the file has no trailer
     rows     int64 (k,)  rows of the trailer whose chunks are damaged. If the file was exchanged, all rows
-
-    Examples:
-        >>> ChunkFileCheck(None, np.zeros(0, np.int64)).ok
-        True
     """
 
     trailer: ChunkTrailer | None
@@ -35,27 +31,7 @@ class ChunkFileCheck:
 
 
 def check_file(id_: bytes, data: Buffer) -> ChunkFileCheck:
-    """Compare a whole chunk file with its trailer.
-
-    Args:
-        id_: Id of the file.
-        data: All bytes of the file.
-
-    Returns:
-        The trailer, and the rows of the damaged chunks: ``trailer.offsets[rows]``, ``trailer.lengths[rows]``.
-
-    Raises:
-        FormatError: The trailer is damaged, so the chunks cannot be compared.
-
-    Examples:
-        >>> from frazil.format.chunk_trailer import encode_trailer
-        >>> trailer = encode_trailer(bytes(12), [3, 4], [crc32c(b"ice"), crc32c(b"berg")])
-        >>> check = check_file(bytes(12), b"icebExg" + trailer)
-        >>> check.trailer.offsets[check.rows].tolist()
-        [3]
-        >>> check_file(bytes(12), b"iceberg").trailer is None
-        True
-    """
+    """Compare a whole chunk file with its trailer."""
     view = memoryview(data).cast("B")
     trailer = decode_trailer(id_, view, len(view))
     if trailer is None and find_remains(id_, view):
@@ -67,24 +43,7 @@ def check_file(id_: bytes, data: Buffer) -> ChunkFileCheck:
 
 
 def damaged_rows(trailer: ChunkTrailer, rows: I64, data: Buffer, start: int = 0) -> I64:
-    """Return which chunks differ from their checksums.
-
-    Args:
-        trailer: The trailer of the file.
-        rows: Rows of the trailer, int64 (k,).
-        data: Bytes of the file that contain all these chunks.
-        start: The position of ``data`` in the file. Default: 0.
-
-    Returns:
-        Some of ``rows``.
-
-    Examples:
-        >>> from frazil.format.chunk_trailer import encode_trailer
-        >>> file = b"ice" + encode_trailer(bytes(12), [3], [crc32c(b"ice")])
-        >>> trailer = decode_trailer(bytes(12), file, len(file))
-        >>> damaged_rows(trailer, np.array([0]), b"Ice").tolist()
-        [0]
-    """
+    """Return which chunks differ from their checksums."""
     view = memoryview(data).cast("B")
     low = (trailer.offsets[rows] - start).tolist()
     high = (trailer.offsets[rows] - start + trailer.lengths[rows].astype(np.int64)).tolist()

@@ -146,11 +146,6 @@ class ChunkTable:
         chunk_ids: uint8 (m, 12), the chunk files.
         foreign: The objects of virtual references.
         inline: The bytes of inline chunks.
-
-    Examples:
-        >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
-        >>> len(table), table.find_chunk((0, 0)), table.find_chunk((7, 7)), table.ref(0)
-        (2, 0, -1, InlineRef(data=b'a'))
     """
 
     index: U32

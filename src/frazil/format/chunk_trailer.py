@@ -61,18 +61,7 @@ _PART: Final = 16 << 20
 
 
 def crc32c(data: Buffer) -> int:
-    """Return the CRC-32C of bytes.
-
-    Args:
-        data: One-dimensional bytes without gaps.
-
-    Returns:
-        A number of 32 bits.
-
-    Examples:
-        >>> hex(crc32c(b"123456789"))
-        '0xe3069283'
-    """
+    """Return the CRC-32C of bytes."""
     view = np.frombuffer(data, np.uint8)
     value: int = google_crc32c.value(view[:_PART])
     for start in range(_PART, len(view), _PART):
@@ -81,20 +70,7 @@ def crc32c(data: Buffer) -> int:
 
 
 def crc32c_rows(data: U8, length: I64) -> U32:
-    """Return the CRC-32C of many chunks, one after the other in ``data``.
-
-    Args:
-        data: The bytes of the chunks, without gaps.
-        length: The length of each chunk in bytes, int64 of shape (n,).
-
-    Returns:
-        Numbers of 32 bits, uint32 of shape (n,).
-
-    Examples:
-        >>> data = np.frombuffer(b"123456789ice", np.uint8)
-        >>> crc32c_rows(data, np.array([9, 3])).tolist() == [crc32c(b"123456789"), crc32c(b"ice")]
-        True
-    """
+    """Return the CRC-32C of many chunks, one after the other in ``data``."""
     ends = np.cumsum(length)
     rows: Iterable[U8] = map(data.__getitem__, map(slice, (ends - length).tolist(), ends.tolist()))
     if len(length) and (length == length[0]).all():
@@ -121,15 +97,7 @@ class ChunkTrailer:
     size: int
 
     def find_ranges(self, offset: U64, length: U64) -> I64:
-        """Return the rows of ranges, -1 where no chunk is exactly at this range.
-
-        Args:
-            offset: Positions in the file, uint64 (k,).
-            length: Lengths in bytes, uint64 (k,).
-
-        Returns:
-            Rows of the trailer, int64 (k,).
-        """
+        """Return the rows of ranges, -1 where no chunk is exactly at this range."""
         if not len(self.offsets):
             return np.full(len(offset), -1, np.int64)
         rows = self.offsets.searchsorted(offset.astype(np.int64), side="right") - 1
@@ -139,89 +107,29 @@ class ChunkTrailer:
 
 
 def encode_trailer(id_: bytes, lengths: Sequence[int], crcs: Sequence[int]) -> bytes:
-    """Return the trailer of a chunk file.
-
-    Args:
-        id_: Id of the file.
-        lengths: Lengths of the chunks in bytes, in the order of the file.
-        crcs: CRC-32C of the chunks.
-
-    Returns:
-        The bytes of the trailer.
-
-    Examples:
-        >>> len(encode_trailer(bytes(12), [3], [crc32c(b"ice")])) == SINGLE_TRAILER_BYTES
-        True
-    """
+    """Return the trailer of a chunk file."""
     table = np.asarray(lengths, "<u8").tobytes() + np.asarray(crcs, "<u4").tobytes()
     start: bytes = _HEAD + id_ + table + _END.pack(_FIXED + len(table), _VERSION, 0, b"")[:12]
     return start + crc32c(start).to_bytes(4, "little") + _TAIL
 
 
 def single_trailer(id_: bytes, chunk: Buffer) -> bytes:
-    """Return the trailer of a file with one chunk.
-
-    Args:
-        id_: Id of the file.
-        chunk: One-dimensional bytes without gaps.
-
-    Returns:
-        The bytes of the trailer.
-
-    Examples:
-        >>> single_trailer(bytes(12), b"ice") == encode_trailer(bytes(12), [3], [crc32c(b"ice")])
-        True
-    """
+    """Return the trailer of a file with one chunk."""
     return encode_trailer(id_, [memoryview(chunk).nbytes], [crc32c(chunk)])
 
 
 def marked_id(lead: bytes) -> bytes:
-    """Return the id of a chunk file that has a trailer.
-
-    Args:
-        lead: Random bytes, all bytes of the id but the last two.
-
-    Returns:
-        The id.
-
-    Examples:
-        >>> is_marked(marked_id(bytes(10))), is_marked(bytes(12))
-        (True, False)
-    """
+    """Return the id of a chunk file that has a trailer."""
     return lead + crc32c(_HEAD + lead).to_bytes(4, "little")[:MARK_BYTES]
 
 
 def is_marked(id_: bytes) -> bool:
-    """Return whether an id says that its chunk file has a trailer. One of 65,536 other ids says so by chance.
-
-    Args:
-        id_: Id of the file.
-
-    Returns:
-        Whether the last two bytes are the checksum of the others.
-    """
+    """Return whether an id says that its chunk file has a trailer. One of 65,536 other ids does by chance."""
     return marked_id(id_[:-MARK_BYTES]) == id_
 
 
 def trailer_size(id_: bytes, end: Buffer, size: int) -> int:
-    """Return the length of the trailer of a chunk file, 0 if the file has none.
-
-    Args:
-        id_: Id of the file.
-        end: The last bytes of the file, at least ``END_BYTES`` of them if the file has so many.
-        size: Length of the file in bytes.
-
-    Returns:
-        The length in bytes, less than ``size``.
-
-    Raises:
-        FormatError: The file ends with a trailer that has an impossible length.
-
-    Examples:
-        >>> file = b"ice" + encode_trailer(bytes(12), [3], [crc32c(b"ice")])
-        >>> trailer_size(bytes(12), file, len(file)), trailer_size(bytes(12), b"ice", 3)
-        (56, 0)
-    """
+    """Return the length of the trailer of a chunk file, 0 if the file has none."""
     last = memoryview(end).cast("B")[-END_BYTES:]
     if len(last) < END_BYTES or bytes(last[-len(_TAIL) :]) != _TAIL:
         return 0
@@ -235,24 +143,7 @@ def trailer_size(id_: bytes, end: Buffer, size: int) -> int:
 
 
 def decode_trailer(id_: bytes, end: Buffer, size: int) -> ChunkTrailer | None:
-    """Return the trailer of a chunk file.
-
-    Args:
-        id_: Id of the file, for messages. The trailer may have another id.
-        end: The last bytes of the file, with the whole trailer.
-        size: Length of the file in bytes.
-
-    Returns:
-        The trailer. None if the file has no trailer, or a trailer of a later version.
-
-    Raises:
-        FormatError: The trailer is damaged.
-
-    Examples:
-        >>> file = b"ice" + encode_trailer(bytes(12), [3], [crc32c(b"ice")])
-        >>> decode_trailer(bytes(12), file, len(file)).lengths.tolist()
-        [3]
-    """
+    """Return the trailer of a chunk file."""
     length = trailer_size(id_, end, size)
     if not length:
         return None
@@ -283,20 +174,7 @@ def _table(id_: bytes, trailer: bytes, size: int) -> ChunkTrailer:
 
 
 def find_remains(id_: bytes, rest: Buffer) -> bool:
-    """Return whether bytes contain the beginning of the trailer of a file, even if its end is cut off.
-
-    Args:
-        id_: Id of the file.
-        rest: The bytes of the file after the last known chunk.
-
-    Returns:
-        Whether the bytes contain the first mark and the id.
-
-    Examples:
-        >>> trailer = encode_trailer(bytes(12), [3], [0])
-        >>> find_remains(bytes(12), trailer[:-1]), find_remains(bytes(12), b"another chunk")
-        (True, False)
-    """
+    """Return whether bytes contain the beginning of the trailer of a file, even if its end is cut off."""
     return bytes(rest).rfind(_HEAD + id_) >= 0
 
 

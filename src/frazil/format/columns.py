@@ -111,11 +111,6 @@ class Ragged:
         values: One-dimensional, of any dtype.
         starts: int64 (n,).
         lengths: int64 (n,).
-
-    Examples:
-        >>> names = Ragged.of_text(["lat", "longitude"])
-        >>> names.take(np.array([1, 0, 1])).texts()
-        ['longitude', 'lat', 'longitude']
     """
 
     values: NDArray[Any]
@@ -175,11 +170,7 @@ class Ragged:
         return int(self.lengths.sum())
 
     def compact(self) -> Ragged:
-        """Return the same rows, one after the other in their own values.
-
-        Raises:
-            FormatError: If overlapping rows of a damaged file would need more than 2 GiB.
-        """
+        """Return the same rows, one after the other in their own values."""
         if not len(self.values):
             return self
         total = self.total()

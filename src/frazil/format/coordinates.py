@@ -113,12 +113,7 @@ def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32
 
 
 def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, I64]:
-    """Read the coordinates of many arrays, each with ``counts`` consecutive tables.
-
-    Returns:
-        All numbers, one array after the other; the rank of each array; the position of each array's first
-        number.
-    """
+    """Read the coordinates of many arrays, each with ``counts`` consecutive tables."""
     if not tables.present(slot).all():
         raise FormatError("each chunk must have coordinates, got one without")
     filled = counts > 0

@@ -18,21 +18,7 @@ _WITHOUT_REFERENCES: Final = 2
 
 
 def encoded_config(config: dict[str, Any]) -> bytes:
-    """Return a configuration as a flexbuffer.
-
-    Args:
-        config: JSON-like values by name.
-
-    Returns:
-        The bytes of ``flexbuffer.dumps``.
-
-    Raises:
-        InvalidMetadataError: ``bad-metadata`` for a value that is not JSON-like.
-
-    Examples:
-        >>> encoded_config({"is_root": True}) == flexbuffer.dumps({"is_root": True})
-        True
-    """
+    """Return a configuration as a flexbuffer."""
     try:
         return _encoded(marshal.dumps(config, _WITHOUT_REFERENCES))
     except (ValueError, InvalidMetadataError):

@@ -89,12 +89,7 @@ class Header:
 
 
 def parse_header(data: Buffer, expected: FileType) -> Header:
-    """Return the header of a file.
-
-    Raises:
-        FormatError: ``invalid-file-format`` if the file is not a metadata file of type ``expected``.
-            ``unsupported-spec-version`` if it has another spec version.
-    """
+    """Return the header of a file."""
     return _header(bytes(memoryview(data)[:HEADER_BYTES]), expected)
 
 
@@ -129,9 +124,6 @@ def open_envelope(
 
     The payload has at most ``max_bytes``, and at most a plausible size: ``FREE_PAYLOAD_BYTES``, or
     ``MAX_RATIO`` times the size of the file if that is more.
-
-    Raises:
-        FormatError: If the header is not valid or the payload cannot be decompressed.
     """
     header = parse_header(data, expected)
     body = memoryview(data)[HEADER_BYTES:]

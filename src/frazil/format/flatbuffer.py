@@ -534,11 +534,7 @@ class Writer:
         self.size = 8
 
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
-        """Reserve ``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4).
-
-        Raises:
-            FormatError: ``serialization`` if the buffer would have more than 2 GiB.
-        """
+        """Reserve ``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4)."""
         gap = -self.size % alignment
         if self.size + gap + size > MAX_BYTES:
             raise FormatError(

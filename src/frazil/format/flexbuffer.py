@@ -228,9 +228,6 @@ def dumps(value: Any) -> bytes:
     JSON-like values are None, bool, int of 64 bits, finite float, str, sequences, and mappings with str keys.
     Numbers and arrays of numpy are encoded as those of Python.
 
-    Raises:
-        InvalidMetadataError: ``bad-metadata`` for any other value.
-
     >>> dumps({"is_root": True}).hex()
     '69735f726f6f740001090101010168022401'
     """
@@ -375,9 +372,6 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
     """Decode a flexbuffer to None, bool, int, float, str, list, dict (and bytes, for a blob).
 
     ``what`` names the bytes in errors.
-
-    Raises:
-        FormatError: If the bytes are not a flexbuffer.
 
     >>> loads(bytes.fromhex("6b000103010101f904022401"))
     {'k': -7}

@@ -25,21 +25,7 @@ _LETTERS: Final = {INT: "i", UINT: "u", FLOAT: "f", BOOL: "u"}
 
 
 def load_values(values: Ragged) -> list[Any]:
-    """Return the decoded values of rows of bytes.
-
-    Args:
-        values: The FlexBuffers, one in each row.
-
-    Returns:
-        The values, as ``flexbuffer.loads`` returns them.
-
-    Raises:
-        FormatError: If a row is not a FlexBuffer.
-
-    Examples:
-        >>> load_values(Ragged.of_bytes([flexbuffer.dumps(value) for value in (7, "a", [True])]))
-        [7, 'a', [True]]
-    """
+    """Return the decoded values of rows of bytes."""
     count = len(values)
     if count < _MANY or int(values.lengths.min()) <= _END:
         return list(map(flexbuffer.loads, values.blobs()))

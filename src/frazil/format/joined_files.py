@@ -46,19 +46,7 @@ class JoinedFiles:
 
     @classmethod
     def of(cls, payloads: Iterable[Any]) -> JoinedFiles:
-        """Join payloads.
-
-        Args:
-            payloads: The bytes of each payload. A generator is faster than a list, because a payload is then
-                joined while it is in the cache of the processor.
-
-        Returns:
-            The joined payloads, each aligned as a payload alone.
-
-        Examples:
-            >>> JoinedFiles.of([b"abc", b"defg"]).starts.tolist()
-            [0, 8]
-        """
+        """Join payloads."""
         joined, starts, stops = bytearray(), list[int](), list[int]()
         for payload in payloads:
             starts.append(len(joined))
@@ -68,14 +56,7 @@ class JoinedFiles:
         return cls(Buffer(joined), np.array(starts, np.int64), np.array(stops, np.int64))
 
     def roots(self) -> JoinedTables:
-        """Return the root table of each file.
-
-        Returns:
-            As many tables as files.
-
-        Raises:
-            FormatError: The files cannot be read together.
-        """
+        """Return the root table of each file."""
         rows = FileRows.of(np.arange(len(self.starts)))
         self.require_inside(self.starts, self.starts + 4, rows)
         return JoinedTables.at(self, self.starts + self.buffer.gather(self.starts, _U4), rows)

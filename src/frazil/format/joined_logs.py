@@ -38,23 +38,7 @@ _NODE_ID, _CHUNKS = 0, 1
 
 
 def decode_logs_together(files: Sequence[Any]) -> list[TransactionLog] | None:
-    """Read some small transaction logs together.
-
-    Args:
-        files: The bytes of each file.
-
-    Returns:
-        The same as ``decode_transaction_log`` for each file. None if the files must be read one by one,
-        because one of them is large, unusual or damaged, or has moves.
-
-    Examples:
-        >>> from frazil.format.transaction_log import empty_log, encode_transaction_log
-        >>> file = encode_transaction_log(empty_log(bytes(12)))
-        >>> [len(each.new_groups) for each in decode_logs_together([file, file])]
-        [0, 0]
-        >>> decode_logs_together([file, b"damaged"]) is None
-        True
-    """
+    """Read some small transaction logs together."""
     try:
         payloads = (open_envelope(data, FileType.TRANSACTION_LOG, _JOINED_BYTES)[1] for data in files)
         roots = JoinedFiles.of(payloads).roots()

@@ -29,44 +29,12 @@ _JOINED_BYTES: Final = 1 << 19
 
 
 def decode_chunk_files_together(files: Sequence[Any]) -> list[ChunkFiles] | None:
-    """Read the ids of the chunk files of some small manifests together.
-
-    Args:
-        files: The bytes of each file.
-
-    Returns:
-        The same as ``decode_chunk_files`` for each file. None if the files must be read one by one, because
-        one of them is large, unusual or damaged.
-
-    Examples:
-        >>> from frazil.format.manifest import Manifest, encode_manifest
-        >>> file = encode_manifest(Manifest(bytes(12), {}))
-        >>> [len(each.chunk_ids) for each in decode_chunk_files_together([file, file])]
-        [0, 0]
-        >>> decode_chunk_files_together([file, b"damaged"]) is None
-        True
-    """
+    """Read the ids of the chunk files of some small manifests together."""
     return _together(files, _chunk_files)
 
 
 def decode_chunk_ranges_together(files: Sequence[Any]) -> list[ChunkRanges] | None:
-    """Read the ranges of the chunks of some small manifests together.
-
-    Args:
-        files: The bytes of each file.
-
-    Returns:
-        The same as ``decode_chunk_ranges`` for each file. None if the files must be read one by one, because
-        one of them is large, unusual or damaged, or has virtual or inline chunks.
-
-    Examples:
-        >>> from frazil.format.manifest import Manifest, encode_manifest
-        >>> file = encode_manifest(Manifest(bytes(12), {}))
-        >>> [len(each.length) for each in decode_chunk_ranges_together([file, file])]
-        [0, 0]
-        >>> decode_chunk_ranges_together([file, b"damaged"]) is None
-        True
-    """
+    """Read the ranges of the chunks of some small manifests together."""
     return _together(files, _chunk_ranges)
 
 

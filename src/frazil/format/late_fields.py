@@ -55,14 +55,6 @@ def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], dec
     """Return a value with some fields, and with functions that decode the others.
 
     A function may also set the fields itself, or replace the functions of the value, and return no fields.
-
-    Args:
-        cls: The class of the value.
-        fields: The values of fields by name.
-        decoders: For each other field, the function that returns the fields of its group by name.
-
-    Returns:
-        The value. A read of a field raises the errors of its function.
     """
     value = object.__new__(cls)
     _set_fields(value, {**fields, "_decoders": decoders})

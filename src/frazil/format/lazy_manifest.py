@@ -46,11 +46,7 @@ class LazyTables(Mapping[bytes, ChunkTable]):
     _locks: dict[int, Lock] = field(default_factory=dict)
 
     def find_ref(self, node_id: bytes, coords: Coords) -> ChunkRef | None:
-        """Return the reference of one chunk, or None if the array or the chunk has none.
-
-        Raises:
-            FormatError: The manifest is damaged.
-        """
+        """Return the reference of one chunk, or None if the array or the chunk has none."""
         search = self.searches.get(node_id)
         if search is not None and self._number < MAX_SEARCHES:
             self._number += 1
@@ -90,13 +86,7 @@ def find_in_table(table: ChunkTable | None, coords: Coords) -> ChunkRef | None:
 
 
 def find_ref(manifest: Manifest, node_id: bytes, coords: Coords) -> ChunkRef | None:
-    """Return the reference of one chunk of a manifest, or None if the array or the chunk has none.
-
-    Examples:
-        >>> table = ChunkTable.from_inline([[0, 1]], [b"ice"])
-        >>> find_ref(Manifest(bytes(12), {bytes(8): table}), bytes(8), (0, 1))
-        InlineRef(data=b'ice')
-    """
+    """Return the reference of one chunk of a manifest, or None if the array or the chunk has none."""
     arrays = manifest.arrays
     if isinstance(arrays, LazyTables):
         return arrays.find_ref(node_id, coords)
@@ -107,20 +97,13 @@ def open_manifest(data: Any, name: str) -> Manifest:
     """Read a manifest, as ``decode_manifest``. The references are decoded when they are needed.
 
     Errors in the references are raised when they are read.
-
-    Raises:
-        FormatError: With ``name``, if the bytes are not a manifest.
     """
     with reading(name):
         return lazy_manifest(Buffer(open_envelope(data, FileType.MANIFEST)[1]), name)
 
 
 def lazy_manifest(buffer: Buffer, name: str) -> Manifest:
-    """Return the manifest of a decompressed file, whose references are decoded when they are needed.
-
-    Raises:
-        FormatError: The id or the arrays are damaged. numpy may raise other errors: call it in ``reading``.
-    """
+    """Return the manifest of a decompressed file, whose references are decoded when they are needed."""
     id_, vectors = array_vectors(buffer)
     searches = {node: ReferenceSearch(buffer.bytes, *vector) for node, vector in vectors.items()}
     return Manifest(id_, LazyTables(name, searches, buffer.bytes))

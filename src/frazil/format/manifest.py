@@ -139,10 +139,6 @@ def encode_manifest(
     A manifest cannot store deletions, so they are left out, as are arrays without references. Locations are
     compressed with a dictionary if ``locations`` allows it and the file becomes smaller (never in spec
     version 1).
-
-    Raises:
-        FormatError: ``serialization`` if the payload would have more than 2 GiB, counted as readers count: a
-            shared string counts once for each reference.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
@@ -379,11 +375,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
 
 
 def manifest_of_payload(payload: Any) -> Manifest:
-    """Return the manifest of the decompressed bytes of a file.
-
-    Raises:
-        FormatError: The bytes are not a manifest. numpy may raise other errors: call it in ``reading``.
-    """
+    """Return the manifest of the decompressed bytes of a file."""
     root = Buffer(payload).root()
     arrays, refs, counts = _read_tables(root)
     rows = _rows_of_arrays(arrays)
@@ -413,9 +405,6 @@ def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
     """Return the id of a manifest, and the vector of references of each array.
 
     A vector is the position of its first element, and the number of its elements.
-
-    Raises:
-        FormatError: The bytes are not a manifest.
     """
     root = buffer.root()
     require(root, "manifest", _ID, _ARRAYS)
@@ -460,11 +449,7 @@ class ChunkRanges:
 
 
 def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
-    """Read only the ranges of the chunks, faster than ``decode_manifest``.
-
-    Raises:
-        FormatError: With ``name``, if the bytes are not a manifest.
-    """
+    """Read only the ranges of the chunks, faster than ``decode_manifest``."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         _, refs, _ = _read_tables(root)
@@ -483,11 +468,7 @@ class ChunkFiles:
 
 
 def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
-    """Read only the ids of the chunk files, much faster than ``decode_manifest``.
-
-    Raises:
-        FormatError: With ``name``, if the bytes are not a manifest.
-    """
+    """Read only the ids of the chunk files, much faster than ``decode_manifest``."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         _, refs, _ = _read_tables(root)
@@ -509,12 +490,7 @@ def _read_tables(root: Tables) -> tuple[Tables, Tables, I64]:
 
 
 def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
-    """Return how a manifest's file stores locations.
-
-    Returns:
-        Whether the file is marked as compressed (some old files are marked without compressed locations), the
-        size of its dictionary in bytes or None, and the number of references with a compressed location.
-    """
+    """Return how a manifest's file stores locations."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         refs, _ = root.children(_ARRAYS)[0].children(_REFS)

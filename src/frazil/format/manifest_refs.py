@@ -43,11 +43,6 @@ class ManifestRefs(Sequence[ManifestRef]):
     Attributes:
         ids: uint8 (m, 12).
         extents: uint32 (m, ndim, 2).
-
-    Examples:
-        >>> refs = ManifestRefs.of([ManifestRef(b"\1" * 12, np.array([[0, 4]], np.uint32))], 1)
-        >>> len(refs), refs[0].extents.tolist(), refs == (refs[0],), len(refs.join(refs))
-        (1, [[0, 4]], True, 2)
     """
 
     ids: U8
@@ -55,15 +50,7 @@ class ManifestRefs(Sequence[ManifestRef]):
 
     @classmethod
     def of(cls, refs: Iterable[ManifestRef], ndim: int) -> ManifestRefs:
-        """Return the columns of manifests, for an array with ``ndim`` dimensions.
-
-        Args:
-            refs: The manifests. ``ManifestRefs`` are returned as they are.
-            ndim: The number of dimensions.
-
-        Returns:
-            The columns.
-        """
+        """Return the columns of manifests, for an array with ``ndim`` dimensions."""
         if isinstance(refs, ManifestRefs):
             return refs
         refs = tuple(refs)
@@ -97,25 +84,11 @@ class ManifestRefs(Sequence[ManifestRef]):
         return hash(tuple(self))
 
     def select_refs(self, rows: NDArray[Any] | slice) -> ManifestRefs:
-        """Return some of the manifests.
-
-        Args:
-            rows: Row numbers, a mask or a slice.
-
-        Returns:
-            The columns of these manifests.
-        """
+        """Return some of the manifests."""
         return ManifestRefs(self.ids[rows], self.extents[rows])
 
     def join(self, other: Iterable[ManifestRef]) -> ManifestRefs:
-        """Return these manifests and others of the same array.
-
-        Args:
-            other: The other manifests.
-
-        Returns:
-            The columns of both.
-        """
+        """Return these manifests and others of the same array."""
         more = ManifestRefs.of(other, self.extents.shape[1])
         return ManifestRefs(
             np.concatenate([self.ids, more.ids]), np.concatenate([self.extents, more.extents])

@@ -50,11 +50,7 @@ class ReferenceSearch:
         self._ends: tuple[Coords, Coords] | None = None
 
     def find_ref(self, coords: Coords) -> ChunkRef | None:
-        """Return the reference at ``coords``, or None if only the columns can tell.
-
-        Raises:
-            FormatError: The bytes on the way are damaged.
-        """
+        """Return the reference at ``coords``, or None if only the columns can tell."""
         row = self._find_row(coords)
         if row is None:
             return None

@@ -65,11 +65,7 @@ class MetadataColumn:
 
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
-        """Create a column of encoded values, with items sorted by name.
-
-        Raises:
-            InvalidMetadataError: ``bad-metadata`` if a name is not text or a value is not JSON-like.
-        """
+        """Create a column of encoded values, with items sorted by name."""
         if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
             raise InvalidMetadataError(f"names of metadata must be str, got {wrong!r}")
@@ -181,11 +177,7 @@ def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
 
 
 def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:
-    """Write the metadata that belong to the root table. Return the position of the vector.
-
-    Raises:
-        InvalidMetadataError: ``bad-metadata``, as ``MetadataColumn.of``.
-    """
+    """Write the metadata that belong to the root table. Return the position of the vector."""
     if not metadata:
         return writer.no_elements()
     return int(write_metadata(writer, MetadataColumn.of([metadata], spec_version))[0])

@@ -68,9 +68,6 @@ def _as_json(value: Any) -> Any:
 def dumps(value: Any) -> bytes:
     """Encode a JSON-like value, in the shortest form.
 
-    Raises:
-        InvalidMetadataError: ``bad-metadata`` for any other value.
-
     >>> dumps([1, "x", {"k": -7}]).hex()
     '9301a17881a16bf9'
     """

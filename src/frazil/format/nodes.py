@@ -94,13 +94,6 @@ class NodeTable(LateFields):
         dim_names: Text.
         manifests: 'V12' rows, one for each ManifestRef.
         extents: uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row.
-
-    Examples:
-        >>> group = Node(bytes(8), "/", b"{}", None)
-        >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
-        >>> table = NodeTable.from_nodes([array, group])
-        >>> table.paths_list(), table.find_node("/t"), table.children("/")
-        (['/', '/t'], 1, ['t'])
     """
 
     ids: U8
@@ -122,11 +115,7 @@ class NodeTable(LateFields):
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[Node]) -> NodeTable:
-        """Create a table of a few nodes, such as the changed nodes of a session, in any order.
-
-        Raises:
-            InternalError: ``node-already-exists`` if two nodes have the same path.
-        """
+        """Create a table of a few nodes, such as the changed nodes of a session, in any order."""
         nodes = sorted(nodes, key=lambda node: node.path)
         arrays = [node.array for node in nodes]
         shapes = [array.shape if array else () for array in arrays]
@@ -235,11 +224,7 @@ class NodeTable(LateFields):
         )
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
-        """Return the table without the rows ``removed`` and with the nodes ``added``, sorted.
-
-        Raises:
-            InternalError: ``node-already-exists`` if two nodes would have the same path.
-        """
+        """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
         if not len(removed) and not len(added):
             return self
         if self._are_at(removed, added):
@@ -288,11 +273,7 @@ class NodeTable(LateFields):
         return table
 
     def renamed(self, rows: NDArray[np.int64], paths: Sequence[str]) -> NodeTable:
-        """Return the table with new paths for some rows, sorted.
-
-        Raises:
-            InternalError: ``node-already-exists`` if two nodes would have the same path.
-        """
+        """Return the table with new paths for some rows, sorted."""
         names = np.array([*self.paths_list(), None], object)  # None stops numpy from looking into the texts
         names[rows] = paths
         now: list[str] = names[:-1].tolist()

@@ -55,9 +55,6 @@ def read_nodes(nodes: Tables, spec_version: int, source: str = "snapshot") -> No
 
     The names of dimensions are decoded when they are read. ``source`` is the name of the file, for the errors
     of that read.
-
-    Raises:
-        FormatError: If two nodes have the same path, or if a node is damaged.
     """
     require(nodes, "node", 0, 1, 2, 3, 4)
     kinds = nodes.scalars(3, np.uint8)

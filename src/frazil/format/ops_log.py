@@ -205,11 +205,6 @@ class OpsLog:
         flags: uint16 (n, 3): id, new_value, is_set.
         statuses: n statuses.
         source: The name of the file, for errors.
-
-    Examples:
-        >>> log = OpsLog.of([OpsEntry(UpdateKind.TAG_CREATED, 5, name="v1")])
-        >>> log.entry(0).name
-        'v1'
     """
 
     kinds: U8

@@ -77,13 +77,6 @@ class RepoInfo(LateFields):
         enabled_flags: The ids of feature flags that the owner has turned on.
         disabled_flags: The ids of feature flags that the owner has turned off.
         extra: Bytes of later versions of the format, stored unchanged; None if there are none.
-
-    Examples:
-        >>> info = new_repo_info(1_700_000_000_000_000)
-        >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
-        >>> later = info.recorded(entry, backup="repo.1.A", keep=1000)
-        >>> [later.ops.entry(row).backup_path for row in range(2)]
-        [None, 'repo.1.A']
     """
 
     spec_version: int
@@ -115,10 +108,6 @@ class RepoInfo(LateFields):
         the backup whose newest entry is the first dropped entry. Entries that a migration reconstructed have
         no backup: the log is never cut before such an entry, and has more than ``keep`` entries until it can
         be cut elsewhere.
-
-        Raises:
-            InternalError: If the entry is not newer than the newest one, or if ``keep`` is less than 1.
-            FormatError: If the newest entry has the last possible time, as only damaged files have.
         """
         if keep < 1:
             raise InternalError(f"an ops log must keep at least 1 entry, got {keep}")

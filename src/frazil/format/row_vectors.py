@@ -38,12 +38,7 @@ def require(tables: HasFields, what: str, *slots: int) -> None:
 
 
 def unshared(rows: Ragged, what: str) -> Ragged:
-    """Return the same rows if the file contains all their bytes.
-
-    Raises:
-        FormatError: If the rows have more bytes than the file. Then a damaged file shares the same bytes so
-            often that decoding all rows would fill the memory.
-    """
+    """Return the same rows if the file contains all their bytes."""
     if rows.total() > len(rows.values):
         raise FormatError(f"{what} have {rows.total()} bytes in total in {len(rows.values)} bytes")
     return rows

@@ -64,16 +64,6 @@ class ManifestFiles:
         ids: uint8 (m, 12).
         size_bytes: uint64 (m,), the size of the whole file. Readers fetch exactly this many bytes.
         num_chunk_refs: uint32 (m,).
-
-    Examples:
-        >>> files = ManifestFiles(
-        ...     np.array([[2] * 12, [1] * 12], np.uint8), np.array([30, 20], "u8"), np.array([3, 2], "u4")
-        ... )
-        >>> files = files.sorted()
-        >>> files.find_manifest(b"\x02" * 12), files.find_manifest(bytes(12)), files.size_of(b"\x01" * 12)
-        (1, -1, 20)
-        >>> len(files.select_manifests(np.array([0]))), len(ManifestFiles.empty())
-        (1, 0)
     """
 
     ids: U8
@@ -85,38 +75,17 @@ class ManifestFiles:
 
     @classmethod
     def empty(cls) -> ManifestFiles:
-        """Return a table without rows.
-
-        Returns:
-            A table of 0 rows.
-        """
+        """Return a table without rows."""
         return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def find_manifest(self, id_: bytes) -> int:
-        """Return the row of a manifest.
-
-        Args:
-            id_: The id of the manifest, 12 bytes.
-
-        Returns:
-            The row, or -1 if the manifest is not listed.
-        """
+        """Return the row of a manifest."""
         keys = id_keys(self.ids)
         row = int(np.searchsorted(keys, np.frombuffer(id_, keys.dtype)[0]))
         return row if row < len(keys) and self.ids[row].tobytes() == id_ else -1
 
     def size_of(self, id_: bytes) -> int:
-        """Return the size of a manifest's file.
-
-        Args:
-            id_: The id of the manifest, 12 bytes.
-
-        Returns:
-            The size in bytes.
-
-        Raises:
-            FormatError: ``manifest-info-not-found`` if the manifest is not listed.
-        """
+        """Return the size of a manifest's file."""
         row = self.find_manifest(id_)
         if row < 0:
             raise FormatError(
@@ -126,55 +95,23 @@ class ManifestFiles:
         return int(self.size_bytes[row])
 
     def select_manifests(self, rows: NDArray[Any]) -> ManifestFiles:
-        """Return some of the rows.
-
-        Args:
-            rows: The numbers of the rows, or a mask.
-
-        Returns:
-            A table of these rows.
-        """
+        """Return some of the rows."""
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
     def part(self, start: int, stop: int) -> ManifestFiles:
-        """Return some of the rows, which share the columns.
-
-        Args:
-            start: The first row.
-            stop: The row after the last row.
-
-        Returns:
-            A table of these rows.
-
-        Examples:
-            >>> len(ManifestFiles.empty().part(0, 0))
-            0
-        """
+        """Return some of the rows, which share the columns."""
         rows = slice(start, stop)
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
     def sorted(self) -> ManifestFiles:
-        """Return the rows sorted by id.
-
-        Returns:
-            A table with the same rows.
-        """
+        """Return the rows sorted by id."""
         keys = id_keys(self.ids)
         if (keys[1:] >= keys[:-1]).all():
             return self
         return self.select_manifests(id_order(self.ids))
 
     def distinct(self) -> ManifestFiles:
-        """Return the first row of each id. The rows must be sorted.
-
-        Returns:
-            A table with each id once.
-
-        Examples:
-            >>> twice = ManifestFiles(np.ones((2, 12), np.uint8), np.ones(2, "u8"), np.ones(2, "u4"))
-            >>> len(twice.distinct())
-            1
-        """
+        """Return the first row of each id. The rows must be sorted."""
         keys = id_keys(self.ids)
         new = np.ones(len(keys), np.bool_)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])

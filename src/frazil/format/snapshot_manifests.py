@@ -43,17 +43,7 @@ class ManifestsOfSnapshot:
 
 
 def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
-    """Read only the manifests of a snapshot, much faster than ``decode_snapshot``.
-
-    Raises:
-        FormatError: With ``name``, if the bytes are not a snapshot.
-
-    Examples:
-        >>> from frazil.format.snapshot import encode_snapshot, initial_snapshot
-        >>> file = encode_snapshot(initial_snapshot(0))
-        >>> len(decode_manifests_of_snapshot(file, "snapshots/1CECHNKREP0F1RSTCMT0").files)
-        0
-    """
+    """Read only the manifests of a snapshot, much faster than ``decode_snapshot``."""
     with reading(name):
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
@@ -81,23 +71,7 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
 
 
 def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnapshot] | None:
-    """Read the manifests of some small snapshots together.
-
-    Args:
-        files: The bytes of each file, at most ``MOST_JOINED``.
-
-    Returns:
-        The same as ``decode_manifests_of_snapshot`` for each file. None if the files must be read one by one:
-        another spec version than 2, a manifest that is not in the list of its snapshot, or damage.
-
-    Examples:
-        >>> from frazil.format.snapshot import encode_snapshot, initial_snapshot
-        >>> file = encode_snapshot(initial_snapshot(0))
-        >>> [len(each.files) for each in decode_manifests_of_snapshots([file, file])]
-        [0, 0]
-        >>> decode_manifests_of_snapshots([file, b"damaged"]) is None
-        True
-    """
+    """Read the manifests of some small snapshots together."""
     try:
         roots = JoinedFiles.of(map(_payload, files)).roots()
         require(roots, "snapshot", 0, 2, 4, 5, 6)

@@ -331,12 +331,7 @@ class SnapshotTable(LateFields):
         return iter(np.split(rows, ends[ends <= len(rows)]))
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
-        """Return the table with one more snapshot. The rows of parents are renumbered.
-
-        Raises:
-            InternalError: ``snapshot-not-found`` if the parent is not listed, ``duplicate-snapshot-id`` if
-                the id is listed.
-        """
+        """Return the table with one more snapshot. The rows of parents are renumbered."""
         at = self._place(entry.id)
         if at < len(self) and self.id_of(at) == entry.id:
             raise InternalError(
@@ -370,9 +365,6 @@ class SnapshotTable(LateFields):
         """Return only some snapshots, with new parents and pruned logs for some of them.
 
         Expiration and garbage collection use this method.
-
-        Raises:
-            InternalError: ``snapshot-not-found`` if the parent of a remaining snapshot does not remain.
         """
         parents = self._parents.copy()
         for id_, parent in new_parents.items():

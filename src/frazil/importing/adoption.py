@@ -72,11 +72,7 @@ class ZarrStore:
 
 
 def read_zarr_store(source: Storage) -> ZarrStore:
-    """List a Zarr store of version 3, and read its documents.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if the storage has no Zarr store of version 3.
-    """
+    """List a Zarr store of version 3, and read its documents."""
     listing = _Listing.of(source)
     keys = [key for key in listing.keys if key.rpartition("/")[2] == _DOCUMENT]
     _require_version_3(source, listing, keys)
@@ -86,19 +82,7 @@ def read_zarr_store(source: Storage) -> ZarrStore:
 
 
 def adopt(session: Session, store: ZarrStore, location: str) -> Adoption:
-    """Create the nodes of a Zarr store in a session, with virtual references to its chunks.
-
-    Args:
-        session: A writable session, whose configuration has a container for ``location``.
-        store: The Zarr store.
-        location: The URL of its storage, as references have it: ``file:///data/plain.zarr``.
-
-    Returns:
-        The number of nodes and chunks. The session is not committed.
-
-    Raises:
-        InvalidInputError: ``unsupported-array`` for arrays whose chunks are not objects of a regular grid.
-    """
+    """Create the nodes of a Zarr store in a session, with virtual references to its chunks."""
     chunks = size = arrays = 0
     for path, document in store.documents.items():
         is_array = document["node_type"] == "array"

@@ -35,11 +35,7 @@ class Copied:
 
 
 def container_of(source: Source) -> VirtualChunkContainer:
-    """Return a container for the chunk files of the source.
-
-    Raises:
-        InvalidInputError: ``storage-config`` if the storage of the source has no URL.
-    """
+    """Return a container for the chunk files of the source."""
     address = address_of(source.storage, source.layout.chunks)
     if address is None:
         raise InvalidInputError(

@@ -46,12 +46,7 @@ _STORE_NAMES: Final = {
 
 
 def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
-    """Return the buckets, or the common folder, of locations.
-
-    Examples:
-        >>> sorted(url_prefixes(["s3://b/x/1", "s3://b/2", "file:///a/b/c.nc", "file:///a/bc.nc"]))
-        ['file:///a/', 's3://b/']
-    """
+    """Return the buckets, or the common folder, of locations."""
     given = set(locations)
     files = {location for location in given if location.startswith(_FILE)}
     parts = map(str.split, given - files, repeat("/"), repeat(3))
@@ -78,9 +73,6 @@ def new_config(
     """Return the configuration to save, and the prefixes that were left out with the reasons.
 
     ``extra`` has further containers. ``over`` overrides everything else.
-
-    Raises:
-        FormatError: The old configuration is invalid.
     """
     with decoding(CONFIG):
         document = {

@@ -81,12 +81,7 @@ class History:
 
 
 def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
-    """Read the history of a repository.
-
-    Raises:
-        StorageError: ``object-not-found`` if the tip of a branch or a tag is missing.
-        FormatError: A file is damaged.
-    """
+    """Read the history of a repository."""
     newest = [sequence[-1] for sequence in refs.branches.values()]
     tips = {ref.snapshot for ref in (*newest, *refs.tags.values())}
     earlier = {ref.snapshot for sequence in refs.branches.values() for ref in sequence} - tips
@@ -162,11 +157,7 @@ def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
 
 
 def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, Version], set[bytes]]:
-    """Return versions with parents before children, and the ids of missing parents.
-
-    Raises:
-        FormatError: The ancestors of a snapshot form a cycle, or two snapshots have the same id.
-    """
+    """Return versions with parents before children, and the ids of missing parents."""
     by_inner = {summary.inner: file for file, summary in summaries.items()}
     parents: dict[bytes, bytes | None] = {}
     children: dict[bytes | None, list[bytes]] = {}

@@ -141,11 +141,7 @@ class ImportJob:
         )  # another process created it, perhaps with the same import
 
     def compared(self, repo_file: bytes) -> ImportReport:
-        """Return the report if the target already contains this import.
-
-        Raises:
-            InvalidInputError: ``parent-directory-not-clean`` if it contains another repository.
-        """
+        """Return the report if the target already contains this import."""
         info = decode_repo_info(repo_file, REPO)
         versions = [*self.plan.history.versions.values()]
         rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))

@@ -17,11 +17,7 @@ from frazil.importing.manifests import Converted
 
 
 def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
-    """Return the nodes of a snapshot. ``manifests`` are by old id.
-
-    Raises:
-        FormatError: A node is invalid. The message contains the name of the snapshot's file.
-    """
+    """Return the nodes of a snapshot. ``manifests`` are by old id."""
     try:
         return NodeTable.from_nodes([_node(node, manifests) for node in snapshot.nodes])
     except InvalidInputError as error:

@@ -30,10 +30,6 @@ def sizes_of(
 
     ``config`` says where the objects are, or otherwise the ``settings`` of the old repository. These settings
     are hints: see ``frazil.storage.hints``. Each object is looked up once. A missing object has no size.
-
-    Raises:
-        InvalidInputError: ``untrusted-virtual-chunk-container`` if the hints choose a server, a file
-            or a secret.
     """
     if not credentials:
         return None

@@ -75,12 +75,7 @@ class Source:
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
-        """Return a snapshot.
-
-        Raises:
-            StorageError: ``object-not-found`` if there is no such file.
-            FormatError: The file contains the id of another snapshot, or is damaged.
-        """
+        """Return a snapshot."""
         key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
         if (
@@ -90,12 +85,7 @@ class Source:
         return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
-        """Return a manifest.
-
-        Raises:
-            StorageError: ``object-not-found`` if there is no such file.
-            FormatError: The file contains the id of another manifest, or is damaged.
-        """
+        """Return a manifest."""
         key = _existing_key(self.manifest_files, self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:

@@ -42,9 +42,6 @@ _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 def parse_bytes(size: int | str) -> int:
     """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units.
 
-    Raises:
-        InvalidInputError: ``invalid-argument`` for a value that is not a size of at least 1 byte.
-
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
     (256000000, 1610612736, 1000)
     """
@@ -152,11 +149,7 @@ def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def regular_grid(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """Return the shape of the shards or chunks of an array.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` if its chunks have several shapes.
-    """
+    """Return the shape of the shards or chunks of an array."""
     try:
         return tuple(array.shards or array.chunks)
     except NotImplementedError as error:  # zarr raises this for a rectilinear grid

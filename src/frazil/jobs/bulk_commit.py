@@ -91,11 +91,7 @@ class TaskChanges:
         return self.refs > self.above
 
     def add_result(self, result: Result) -> Result:
-        """Add the changes of a task, and return the result without them.
-
-        Raises:
-            SessionStateError: ``merge-failed`` as ``Session.merge`` does.
-        """
+        """Add the changes of a task, and return the result without them."""
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
             raise FormatError("a task staged references in another folder", ErrorKind.INVALID_FILE_FORMAT)
         if self.session.workspace.reads is not None:
@@ -111,13 +107,7 @@ class TaskChanges:
         return replace(result, changes=ChangeSet(), segments=())
 
     def finish(self, engine: Engine) -> None:
-        """Merge all changes into the session.
-
-        Raises:
-            SessionStateError: ``merge-failed`` if two tasks set the same chunk.
-            InvalidInputError: ``not-allowed`` for more chunks of existing arrays than a transaction log can
-                name.
-        """
+        """Merge all changes into the session."""
         workspace = self.session.workspace
         storage = workspace.context.storage
         try:
@@ -213,15 +203,6 @@ def rewritten(
     context: Context, parent: Snapshot, above: int, engine: Engine
 ) -> dict[bytes, PreparedManifests]:
     """Write all manifests of arrays with more than ``above`` references again, with the present split.
-
-    Args:
-        context: The context of the repository.
-        parent: The snapshot whose arrays are rewritten.
-        above: The number of references above which tasks rewrite the manifests of an array.
-        engine: The engine that runs the tasks.
-
-    Returns:
-        The new manifests, by the id of the array.
 
     >>> import frazil
     >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID

@@ -71,18 +71,6 @@ def _uses_spark() -> bool:
 def engine_of(engine: Engine | EngineName | None) -> Engine:
     """Return the engine that the caller passes or names.
 
-    Args:
-        engine: An `Engine`, or the name of an engine: "inline", "local", "spark", or an entry point of the
-            group ``frazil.engines``. None: `default_engine()`.
-
-    Returns:
-        The engine.
-
-    Raises:
-        InvalidInputError: ``unknown-choice`` for an unknown name.
-        TypeError: If ``engine`` is neither an engine nor a name.
-        MissingExtraError: For the name ``"spark"`` if pyspark is not installed.
-
     >>> engine_of("inline")
     Inline(resumable=False)
     >>> engine_of("fast")

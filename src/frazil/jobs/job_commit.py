@@ -47,10 +47,6 @@ def commit_job(commit: JobCommit, session: Session) -> Committed:
 
     Each rebase checks the reads of the job, and whether another driver has committed the job. The update of
     the commit checks the latter again, because a reset may bring the branch back to the same tip.
-
-    Raises:
-        StaleReadError: If another session changed nodes that the job has read.
-        RebaseFailedError: If another session changed the same nodes.
     """
     start = replace(commit.start, tip=session.snapshot_id)
     state_of(session).note = first_driver_note(commit.id, commit.work, commit.target, start)

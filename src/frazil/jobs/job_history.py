@@ -69,11 +69,7 @@ def _info(target: Target) -> RepoInfo:
 
 
 def job_state(job: Job, tip: str) -> JobState:
-    """Return the id of the job, and its commit if the history of the snapshot ``tip`` has it.
-
-    Raises:
-        InvalidInputError: ``conflicting-arguments`` if a commit of another job has the same id.
-    """
+    """Return the id of the job, and its commit if the history of the snapshot ``tip`` has it."""
     return _derived_state(job, tip) if job.id is None else _given_state(job, job.id, tip)
 
 
@@ -124,17 +120,7 @@ def _without_suffix(record: dict[str, Any]) -> str:
 
 
 def find_job(target: Target, id_: str, start: JobStart, tip: str | None = None) -> str | None:
-    """Return the snapshot of the commit of a job that another driver has made since this one started.
-
-    Args:
-        target: The target of the job.
-        id_: The id of the job.
-        start: The state of the branch when this driver started.
-        tip: The snapshot whose history may have the commit. None: the tip of the branch.
-
-    Returns:
-        The id of the snapshot, or of a version with the changes of the commit; None if there is none.
-    """
+    """Return the snapshot of the commit of a job that another driver has made since this one started."""
     tip = tip or target.repo.lookup_branch(target.branch)
     commit = _find_commit(target, tip, id_, lambda record: record.get("id") == id_, start.tip)
     if commit is not None:
@@ -180,15 +166,6 @@ def first_driver_note(
 
     It adds the record of the job. It raises ``ConflictError`` (``commit-conflict``) if another driver has
     committed the job, even if a reset or a squash has removed this commit from the branch since.
-
-    Args:
-        id_: The id of the job.
-        work: The digest of the work of the job.
-        target: The target of the job.
-        start: The state of the branch when this driver started.
-
-    Returns:
-        The function, for ``SessionState.note``.
     """
 
     def note(info: RepoInfo, snapshot: bytes) -> dict[str, Any]:

@@ -55,11 +55,7 @@ def commit_metadata(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
 
 
 def require_recordable(job: Job) -> None:
-    """Check before the work that the metadata of a commit can hold the record of the job.
-
-    Raises:
-        InvalidInputError: ``bad-metadata`` if they cannot.
-    """
+    """Check before the work that the metadata of a commit can hold the record of the job."""
     record = {"id": job.id, "name": job.name, "parameters": dict(job.parameters)}
     MetadataColumn.of([{**job.metadata, JOB: record}], job.target.repo.spec_version)
     if job.id is not None and not (isinstance(job.id, str) and job.id):

@@ -31,23 +31,7 @@ class JobRecord:
 def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | None:
     """Return the record of the job that made a commit; None if no job made it.
 
-    Args:
-        metadata: The metadata of the commit.
-        snapshot_id: The id of its snapshot, for errors.
-
-    Returns:
-        The record, or None.
-
-    Raises:
-        FormatError: If the record is damaged.
-
-    Examples:
-        >>> job_record({"frazil_job": {"name": "mean", "outputs": ["/m"]}}, "1CECHNKREP0F1RSTCMT0").outputs
-        ('/m',)
-        >>> job_record({"frazil_job": {"inputs": 5}}, "1CECHNKREP0F1RSTCMT0")
-        Traceback (most recent call last):
-        frazil.errors.FormatError: snapshot 1CECHNKREP0F1RSTCMT0: the record of a job must have the field \
-inputs as Frazil writes it, got 5. Another program wrote it. Amend the commit with other metadata
+    inputs as Frazil writes it, got 5. Another program wrote it. Amend the commit with other metadata
     """
     record = metadata.get(JOB)
     if not isinstance(record, dict):

@@ -19,14 +19,6 @@ def is_unchanged_since(commit: bytes, after: Session, paths: Sequence[str]) -> b
     """Return whether nodes are the same in a version and in a commit that a squash or expiration removed.
 
     Only the transaction logs of the removed commits tell. If they cannot decide, the nodes count as changed.
-
-    Args:
-        commit: The id of the removed commit.
-        after: A session on the version whose list of removed commits has the commit.
-        paths: The paths of the nodes. All nodes below them count too.
-
-    Returns:
-        Whether no later commit has changed the nodes.
     """
     context = after.workspace.context
     end = id_from_text(after.snapshot_id)

@@ -26,13 +26,6 @@ from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES
 def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
     """Yield the sums of the references in manifests, for the statistics of a storage.
 
-    Args:
-        context: The context of the repository.
-        ids: The ids of manifests.
-
-    Yields:
-        The sums of one manifest.
-
     >>> list(sum_parts(None, []))
     []
     """
@@ -41,13 +34,6 @@ def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
 
 def walk_manifests(context: Context, item: Any) -> Iterator[SnapshotManifests]:
     """Yield the manifests of snapshots.
-
-    Args:
-        context: The context of the repository.
-        item: A pair of lists of ids: of the snapshots to read, and of other snapshots.
-
-    Yields:
-        One table of the snapshots, with sizes and numbers of references of manifests.
 
     >>> import frazil
     >>> from frazil.repository.handle.interior import context_of
@@ -62,13 +48,6 @@ def walk_manifests(context: Context, item: Any) -> Iterator[SnapshotManifests]:
 def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[ManifestChunks]:
     """Yield the digests of the chunk files to which manifests refer.
 
-    Args:
-        context: The context of the repository.
-        ids: The ids of manifests.
-
-    Yields:
-        One table of the manifests.
-
     >>> import frazil
     >>> from frazil.repository.handle.interior import context_of
     >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
@@ -81,13 +60,6 @@ def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[ManifestChunks]:
 def chunk_file_ids(context: Context, ids: list[bytes]) -> Iterator[U8]:
     """Yield the distinct ids of the chunk files to which manifests refer.
 
-    Args:
-        context: The context of the repository.
-        ids: The ids of manifests.
-
-    Yields:
-        The ids, (chunks, bytes of an id).
-
     >>> [ids.shape for ids in chunk_file_ids(None, [])]
     [(0, 12)]
     """
@@ -96,13 +68,6 @@ def chunk_file_ids(context: Context, ids: list[bytes]) -> Iterator[U8]:
 
 def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     """Delete files of a repository, and yield the numbers of deleted files and bytes.
-
-    Args:
-        context: The context of the repository.
-        item: The listed files, and the patience with errors of the storage.
-
-    Yields:
-        The result of the deletion.
 
     >>> import frazil
     >>> from frazil.repository.handle.interior import context_of
@@ -147,13 +112,6 @@ def _unpacked(shared: bytes) -> tuple[str, Context]:
 def pieces_run(context: Context, engine: Engine) -> Run:
     """Return a function that runs the pieces of a verification as tasks.
 
-    Args:
-        context: The context of the repository.
-        engine: The engine that runs the tasks.
-
-    Returns:
-        A function of a piece and its items, like `pieces`.
-
     >>> from frazil.jobs.engine import Inline
     >>> list(pieces_run(None, Inline())(sum_parts, [[]]))
     []
@@ -163,15 +121,6 @@ def pieces_run(context: Context, engine: Engine) -> Run:
 
 def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
     """Run a piece for items, one task for each item.
-
-    Args:
-        context: The context of the repository.
-        engine: The engine that runs the tasks.
-        piece: A function of this module, or a piece of a verification.
-        items: The items.
-
-    Yields:
-        The results of the piece for all items, in order.
 
     >>> from frazil.jobs.engine import Inline
     >>> list(pieces(None, Inline(), sum_parts, [[], []]))

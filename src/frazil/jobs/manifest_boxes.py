@@ -108,11 +108,7 @@ def _numbers(low: Corner, high: Corner, split: Corner) -> Iterable[Corner]:
 
 
 def write_boxes(context: Context, boxes: Sequence[Box], engine: Engine) -> list[BoxManifests]:
-    """Write the manifests of boxes in tasks of the engine.
-
-    Raises:
-        SessionStateError: ``merge-failed`` if two tasks set the same chunk.
-    """
+    """Write the manifests of boxes in tasks of the engine."""
     shared = pickle.dumps(context)
     weights = np.cumsum([box.count + sum(map(_weight, box.old)) for box in boxes])
     numbers = weights // SPLIT_REFS

@@ -68,13 +68,6 @@ def with_options(options: type, values: type = Run) -> Decorator:
     In the docstring, the descriptions of the options replace the entry ``**options:``.
     The decorated function raises ``TypeError`` for an option that ``options`` does not have.
 
-    Args:
-        options: The ``TypedDict`` of the options.
-        values: A dataclass with the defaults of these options.
-
-    Returns:
-        The decorator.
-
     >>> @with_options(RunOptions)
     ... def copy(source, **options): ...
     >>> print(inspect.signature(copy))  # doctest: +NORMALIZE_WHITESPACE

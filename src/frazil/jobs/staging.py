@@ -106,10 +106,6 @@ class Staging:
         """Continue a job with its staged results, or start it.
 
         ``digest`` is a hash of everything that decides the results of tasks.
-
-        Raises:
-            InvalidInputError: ``conflicting-arguments`` if results of another job with the same id are
-                staged.
         """
         place = place_of(branch, job)
         plan = _read_plan(repo, place)

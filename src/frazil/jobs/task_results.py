@@ -93,9 +93,6 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
     """Return the result that `encode_result` encoded.
 
     ``staged_for`` is the module of the work function, for bytes from the storage.
-
-    Raises:
-        FormatError: For damaged bytes, and for values from the storage with types that are not allowed.
     """
     header, changes, value = split(data, 3)
     try:

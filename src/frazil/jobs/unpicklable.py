@@ -48,11 +48,7 @@ def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exce
 
 
 def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
-    """Return ``value`` as bytes.
-
-    Raises:
-        InvalidInputError: ``invalid-argument``, with the name of the part that cannot be sent.
-    """
+    """Return ``value`` as bytes."""
     try:
         return dumps(value)
     except Exception as error:

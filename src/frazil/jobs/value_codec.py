@@ -54,10 +54,6 @@ def loaded(data: bytes, module: str | None = None) -> Any:
     """Return the value in ``data``.
 
     With a ``module`` the bytes are not trusted, and the value may have dataclasses of this module.
-
-    Raises:
-        pickle.UnpicklingError: If the bytes are not trusted, and a type is not allowed. Damaged bytes may
-            raise nearly any error.
     """
     return pickle.loads(data) if module is None else _Unpickler(data, module).load()
 

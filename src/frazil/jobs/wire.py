@@ -38,9 +38,6 @@ _COORDINATE_BYTES: Final = 4
 def encode(changes: ChangeSet) -> bytes:
     """Return a change set as bytes. ``decode`` returns the same nodes, chunk changes and references.
 
-    Raises:
-        InvalidInputError: ``not-allowed`` for a change set of more than 2 GiB before compression.
-
     >>> len(encode(ChangeSet())) < 1000, decode(encode(ChangeSet())) == ChangeSet()
     (True, True)
     """

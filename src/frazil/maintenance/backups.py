@@ -96,9 +96,6 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     """Return the old backups that are in no chain from ``names``.
 
     ``names`` are the backups that ``repo`` names after the update of the collection.
-
-    Raises:
-        FormatError: A backup in a chain is damaged, so that the rest of the chain is not known.
     """
     if not len(old):
         return old

@@ -27,16 +27,7 @@ class Onto(Enum):
 
 
 def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> SnapshotTable:
-    """Return only the rows in ``keep``, which must be true for every root.
-
-    Examples:
-        >>> from frazil.format.snapshot_table import SnapshotEntry
-        >>> ids = [bytes([n]) * 12 for n in range(4)]
-        >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
-        >>> left = collapse(SnapshotTable.of(entries), np.array([True, False, True, True]), Onto.ROOT)
-        >>> left.parents().tolist(), [id_[0] for id_ in left.entry(1).pruned_ancestor_tx_logs]
-        ([-1, 0, 1], [1])
-    """
+    """Return only the rows in ``keep``, which must be true for every root."""
     if keep.all():
         return table
     parents = table.parents()
@@ -46,23 +37,7 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> Snaps
 
 
 def relink(table: SnapshotTable, row: int, parent: int) -> SnapshotTable:
-    """Return the table with an ancestor of a snapshot as its parent. All snapshots stay in the table.
-
-    Args:
-        table: The table of the snapshots.
-        row: The row of the snapshot.
-        parent: The row of an ancestor.
-
-    Returns:
-        The table. The snapshot has the list of the transaction logs in between.
-
-    Examples:
-        >>> from frazil.format.snapshot_table import SnapshotEntry
-        >>> ids = [bytes([n]) * 12 for n in range(4)]
-        >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
-        >>> relink(SnapshotTable.of(entries), 3, 0).parents().tolist()
-        [-1, 0, 1, 0]
-    """
+    """Return the table with an ancestor of a snapshot as its parent. All snapshots stay in the table."""
     chain = table.chain(row)
     skipped = chain[1 : int(np.argmax(chain == parent))][::-1]
     logs = np.concatenate([_with_own(table).take(skipped).compact().values, table.pruned().row(row)])
@@ -116,16 +91,7 @@ def _with_own(table: SnapshotTable) -> Ragged:
 
 
 def with_lists(rows: Ragged, at: NDArray[np.int64], lists: list[NDArray[np.void]]) -> Ragged:
-    """Return the rows, with other rows at ``at``.
-
-    Args:
-        rows: The rows.
-        at: The numbers of some rows.
-        lists: The new values of these rows.
-
-    Returns:
-        The rows.
-    """
+    """Return the rows, with other rows at ``at``."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     return _spread(rows, at, Ragged.from_lengths(np.concatenate([rows.values[:0], *lists]), lengths))
 

@@ -67,11 +67,7 @@ class Sweeper:
         self._last: StorageError | None = None
 
     def sweep(self, garbage: Objects) -> Swept:
-        """Delete all objects of a list, and return the counts.
-
-        Raises:
-            ConflictError: ``gc-deletes-failing`` after too many failed requests in a row.
-        """
+        """Delete all objects of a list, and return the counts."""
         done = Swept()
         # Starts with one request at a time. Each success allows one more.
         gate = _Gate(self._patience.concurrent)

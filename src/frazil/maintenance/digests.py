@@ -24,20 +24,7 @@ _STEPS: Final = ((np.uint64(30), _MIX[1]), (np.uint64(27), _MIX[2]))
 
 
 def mixed(one: U64, other: U64) -> U64:
-    """Return a number for each pair of numbers (the last steps of splitmix64).
-
-    Args:
-        one: Numbers, uint64 (n,).
-        other: Numbers, uint64 (n,).
-
-    Returns:
-        The numbers of the pairs, uint64 (n,).
-
-    Examples:
-        >>> zero = np.zeros(1, np.uint64)
-        >>> mixed(zero, zero).tolist()
-        [0]
-    """
+    """Return a number for each pair of numbers (the last steps of splitmix64)."""
     out = one * _MIX[0]
     out += other
     for shift, factor in _STEPS:
@@ -48,18 +35,7 @@ def mixed(one: U64, other: U64) -> U64:
 
 
 def id_words(ids: U8) -> tuple[U64, U64]:
-    """Return the first 8 and the last 4 bytes of ids as numbers.
-
-    Args:
-        ids: Ids, uint8 (n, 12).
-
-    Returns:
-        Two columns of numbers, uint64 (n,).
-
-    Examples:
-        >>> [column.tolist() for column in id_words(np.ones((1, 12), np.uint8))]
-        [[72340172838076673], [16843009]]
-    """
+    """Return the first 8 and the last 4 bytes of ids as numbers."""
     parts = np.ascontiguousarray(ids).view("<u4").reshape(len(ids), OBJECT_ID_BYTES // 4)
     first = parts[:, 1].astype(np.uint64)
     first <<= _HALF
@@ -68,36 +44,14 @@ def id_words(ids: U8) -> tuple[U64, U64]:
 
 
 def id_digests(ids: U8) -> U64:
-    """Return the digests of ids.
-
-    Args:
-        ids: Ids, uint8 (n, 12).
-
-    Returns:
-        Numbers below 2**48, uint64 (n,).
-
-    Examples:
-        >>> bool(id_digests(np.ones((1, 12), np.uint8))[0] < 2**48)
-        True
-    """
+    """Return the digests of ids."""
     digests: U64 = mixed(*id_words(ids))
     digests >>= _DROPPED_BITS
     return digests
 
 
 def distinct_digests(digests: U64) -> U64:
-    """Return each number once, sorted. ``np.unique`` uses a hash table, which takes three times as long.
-
-    Args:
-        digests: Numbers, uint64 (n,).
-
-    Returns:
-        Distinct numbers, uint64 (k,).
-
-    Examples:
-        >>> distinct_digests(np.array([7, 5, 7], np.uint64)).tolist()
-        [5, 7]
-    """
+    """Return each number once, sorted. ``np.unique`` uses a hash table, which takes three times as long."""
     numbers: U64 = np.sort(digests)
     new = np.ones(len(numbers), np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=new[1:])
@@ -108,13 +62,6 @@ class Marks:
     """Marks on the files of a list, by the digests of their ids.
 
     Memory: 17 bytes for each file.
-
-    Examples:
-        >>> ids = np.arange(24, dtype=np.uint8).reshape(2, 12)
-        >>> marks = Marks(ids)
-        >>> marks.mark(id_digests(ids[1:]))
-        >>> marks.rows().tolist()
-        [False, True]
     """
 
     __slots__ = ("_digests", "_marked", "_order")
@@ -129,31 +76,13 @@ class Marks:
         return len(self._digests)
 
     def mark(self, digests: U64) -> None:
-        """Mark the files with these digests.
-
-        Args:
-            digests: Digests, uint64 (k,). Sorted digests are faster.
-
-        Examples:
-            >>> marks = Marks(np.zeros((1, 12), np.uint8))
-            >>> marks.mark(np.array([0], np.uint64))
-            >>> marks.rows().tolist()
-            [True]
-        """
+        """Mark the files with these digests."""
         if len(self._digests):
             places = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
             self._marked[places[self._digests[places] == digests]] = True
 
     def rows(self) -> NDArray[np.bool_]:
-        """Return which files are marked. Of files with equal digests, all are marked or none.
-
-        Returns:
-            One bool for each file, in the order of the list.
-
-        Examples:
-            >>> Marks(np.zeros((2, 12), np.uint8)).rows().tolist()
-            [False, False]
-        """
+        """Return which files are marked. Of files with equal digests, all are marked or none."""
         marked = self._marked
         starts = np.flatnonzero(np.append(True, self._digests[1:] != self._digests[:-1]))
         if 0 < len(starts) < len(marked):

@@ -76,12 +76,6 @@ class DistinctRanges:
     """Sums up the lengths of distinct ranges.
 
     Memory: 12 bytes for each distinct range, and for each range since repetitions were removed.
-
-    Examples:
-        >>> distinct = DistinctRanges()
-        >>> distinct.add(Ranges.of(np.array([5, 7, 5], np.uint64), np.array([10, 1, 10], np.uint64)))
-        >>> distinct.length()
-        11
     """
 
     __slots__ = ("_blocks", "_gathered", "_held", "_settled", "_waiting")
@@ -94,11 +88,7 @@ class DistinctRanges:
         self._settled = 0
 
     def add(self, ranges: Ranges) -> None:
-        """Add ranges.
-
-        Args:
-            ranges: Ranges, which may repeat.
-        """
+        """Add ranges."""
         self._gathered.append(ranges)
         self._waiting += len(ranges)
         if self._waiting >= _BLOCK:
@@ -108,11 +98,7 @@ class DistinctRanges:
                 self._held = self._settled = sum(map(len, self._blocks[0]))
 
     def length(self) -> int:
-        """Return the total length of the distinct ranges.
-
-        Returns:
-            The length in bytes.
-        """
+        """Return the total length of the distinct ranges."""
         self._pack()
         return sum(int(part.distinct().lengths.sum(dtype=np.uint64)) for part in self._parts())
 

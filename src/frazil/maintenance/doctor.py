@@ -77,20 +77,7 @@ class _Patient:
 
 
 def examine(context: Context) -> DoctorReport:
-    """Make all checks. See ``Repository.doctor``.
-
-    Args:
-        context: The repository.
-
-    Returns:
-        The findings.
-
-    Examples:
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> examine(repo.readonly_session("main").workspace.context).ok
-        True
-    """
+    """Make all checks. See ``Repository.doctor``."""
     patient = _Patient(context, context.catalog.repo_info())
     findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(patient)]
     return DoctorReport(findings, tuple(CHECKS))

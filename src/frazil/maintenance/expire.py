@@ -71,20 +71,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
 
 
 def expiry_report(info: RepoInfo, what: Expiry) -> RetentionReport:
-    """Return what an expiration would remove, and why.
-
-    Args:
-        info: The repo info, with all snapshots.
-        what: The snapshots to expire.
-
-    Returns:
-        The report of a dry run.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> expiry_report(new_repo_info(0), Expiry(older_than=1)).retained[0].reasons
-        ('first version', 'tip of branch `main`')
-    """
+    """Return what an expiration would remove, and why."""
     table, after = info.table, expire(info, what)
     keep = np.ones(len(table), bool)
     keep[table.find_snapshots(after.ids)] = False

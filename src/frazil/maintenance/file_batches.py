@@ -17,36 +17,12 @@ _SNAPSHOTS: Final = 200
 
 
 def snapshot_batches[T](rows: Sequence[T], size: int = _SNAPSHOTS) -> list[Sequence[T]]:
-    """Return rows in batches. Each row costs one or two requests.
-
-    Args:
-        rows: Rows of any type.
-        size: Most rows in a batch. Default: 200.
-
-    Returns:
-        The batches, in order.
-
-    Examples:
-        >>> snapshot_batches([1, 2, 3], size=2)
-        [[1, 2], [3]]
-    """
+    """Return rows in batches. Each row costs one or two requests."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def manifest_batches(manifests: ManifestFiles, *, with_sizes: bool = False) -> list[list[Any]]:
-    """Return the ids of manifests in batches with a limited number of references.
-
-    Args:
-        manifests: Table of manifests.
-        with_sizes: True returns tuples of id, size in bytes and number of references. Default: False.
-
-    Returns:
-        The batches, in order.
-
-    Examples:
-        >>> manifest_batches(ManifestFiles.empty())
-        []
-    """
+    """Return the ids of manifests in batches with a limited number of references."""
     rows: list[Any] = id_list(manifests.ids)
     if with_sizes:
         rows = list(zip(rows, manifests.size_bytes.tolist(), manifests.num_chunk_refs.tolist(), strict=True))

@@ -85,18 +85,7 @@ class Collection:
         return self.walk or LocalWalk(self.bounds)
 
     def sweeper(self, storage: Storage) -> Sweeper:
-        """Return the object that deletes files in this process.
-
-        Args:
-            storage: Storage of the repository.
-
-        Returns:
-            A sweeper, which reports its progress.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> sweeper = Collection(older_than=0).sweeper(in_memory_storage())
-        """
+        """Return the object that deletes files in this process."""
         return Sweeper(storage, self.patience, progress=self.progress)
 
 
@@ -123,25 +112,6 @@ def collect(context: Context, what: Collection) -> GCSummary:
     """Collect garbage, with all steps. On a full storage, old backups are deleted first.
 
     ``repository.catalog.leases`` describes how the files of running sessions are protected.
-
-    Args:
-        context: Repository.
-        what: Files to collect, and limits of the work.
-
-    Returns:
-        Counts of the deleted files.
-
-    Raises:
-        ConflictError: ``gc-deletes-failing`` after too many failed deletions in a row.
-        FormatError: A file that the collection needs is damaged. Nothing was deleted.
-        StorageError: ``storage-full`` if the storage is full, and no old backup can be deleted first.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> collect(context_of(repo), Collection(older_than=0)).chunks_deleted
-        0
     """
     try:
         return _collect(context, what)
@@ -284,16 +254,7 @@ def _swept_backups(context: Context, old: Old, after: RepoInfo, what: Collection
 
 
 def collection_summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
-    """Return the result of a collection.
-
-    Args:
-        phases: The files that it should delete, by kind.
-        done: What it deleted, by kind.
-        spared: The leases that it respected.
-
-    Returns:
-        The summary.
-    """
+    """Return the result of a collection."""
     counts: dict[str, Any] = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
         bytes_deleted=sum(swept.size for name, swept in done.items() if name != BACKUPS),

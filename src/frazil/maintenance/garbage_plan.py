@@ -42,14 +42,7 @@ class Old:
     unions: Sequence[LogUnion] = ()
 
     def modified_before(self, time: int) -> Old:
-        """Return the files, other than backups, that were modified before a time, and all backups.
-
-        Args:
-            time: Microseconds since 1970, by the storage's clock.
-
-        Returns:
-            The files.
-        """
+        """Return the files, other than backups, that were modified before a time, and all backups."""
         kinds = (self.snapshots, self.logs, self.manifests, self.chunks)
         snapshots, logs, manifests, chunks = (each.select_files(each.modified < time) for each in kinds)
         return replace(self, snapshots=snapshots, logs=logs, manifests=manifests, chunks=chunks)
@@ -71,20 +64,6 @@ def old_files(storage: Storage, before: int, backups_before: int, listings: int)
     """Return the old files: step 1.
 
     Backups have their own limit, because no session needs them. Only the lease of a copy protects them.
-
-    Args:
-        storage: Storage of the repository.
-        before: Files that were modified before this time are old, in microseconds since 1970.
-        backups_before: The same limit for backups.
-        listings: The number of folders to list at a time.
-
-    Returns:
-        The old files.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> len(old_files(in_memory_storage(), 0, 0, listings=1).chunks)
-        0
     """
     folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
     with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, listings)) as pool:
@@ -113,21 +92,7 @@ def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
-    """Return which snapshots a branch or tag leads to.
-
-    Args:
-        info: Repo info with all its snapshots.
-
-    Returns:
-        One bool for each row of the table of snapshots.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> referred(context_of(repo).catalog.full_repo_info()).tolist()
-        [True]
-    """
+    """Return which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
     return info.table.reachable(info.table.find_snapshots(tips))
 

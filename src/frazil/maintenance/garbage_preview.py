@@ -35,22 +35,7 @@ _PREVIEW: Final = "preview"
 
 
 def look(context: Context, what: Collection) -> GCSummary:
-    """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host.
-
-    Args:
-        context: Repository.
-        what: Files to collect, and limits of the work.
-
-    Returns:
-        Counts of the files that would be deleted.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> look(context_of(repo), Collection(older_than=0)).chunks_deleted
-        0
-    """
+    """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host."""
     storage = context.storage
     require_online(context.catalog.repo_info())
     limit = what.older_than

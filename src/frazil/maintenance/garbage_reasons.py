@@ -36,18 +36,7 @@ _CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}
 def garbage_table(
     storage: Storage, info: RepoInfo, phases: Mapping[str, Listed], backups: Backups, walk: Walk
 ) -> GarbageFiles:
-    """Return the garbage as a table, with reasons.
-
-    Args:
-        storage: Storage of the repository.
-        info: Repo info, with all snapshots.
-        phases: The garbage by kind.
-        backups: The backups that are garbage.
-        walk: Reads snapshots and manifests.
-
-    Returns:
-        The files.
-    """
+    """Return the garbage as a table, with reasons."""
     snapshots, manifests, chunks = (phases[name] for name in ("snapshots", "manifests", "chunks"))
     reasons = {
         name: _reasons_of_versions(info, phases[name].ids) for name in ("snapshots", "transaction_logs")

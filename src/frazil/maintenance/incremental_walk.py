@@ -37,15 +37,7 @@ class IncrementalWalk:
         self._uses_held = 0
 
     def manifests(self, ids: U8, optional: U8) -> ManifestFiles:
-        """Return each manifest of snapshots once.
-
-        Args:
-            ids: Ids of snapshots, uint8 (n, 12).
-            optional: Ids of snapshots whose files may be missing, uint8 (n, 12).
-
-        Returns:
-            The manifests, sorted by id.
-        """
+        """Return each manifest of snapshots once."""
         stored = self._walked.snapshots
         wanted = np.concatenate([ids, optional])
         new, new_optional = (each[~among(each, stored.ids)] for each in (ids, optional))
@@ -70,12 +62,7 @@ class IncrementalWalk:
         return each_once([stored.select(among(stored.ids, wanted)).files, files, fresh.files, *parts])
 
     def mark_chunks(self, manifests: ManifestFiles, marks: Marks) -> None:
-        """Mark the chunk files of manifests.
-
-        Args:
-            manifests: The manifests.
-            marks: Marks on the chunk files of the repository.
-        """
+        """Mark the chunk files of manifests."""
         stored = self._walked.manifests
         rows = among(stored.ids, manifests.ids)
         for part in _blocks(stored.select(rows)):
@@ -98,12 +85,7 @@ class IncrementalWalk:
                 yield chunks
 
     def store(self, snapshots: U8, manifests: U8) -> None:
-        """Store the result for the next collection, if it differs from the stored result.
-
-        Args:
-            snapshots: Ids of the snapshots that are alive, uint8 (n, 12).
-            manifests: Ids of the manifests that are alive, uint8 (n, 12).
-        """
+        """Store the result for the next collection, if it differs from the stored result."""
         walked = self._walked
         alive = Walked(
             walked.snapshots.select(among(walked.snapshots.ids, snapshots)),

@@ -19,19 +19,7 @@ _REFERENCES: Final = 1 << 15
 
 
 def joined(manifests: Iterable[ChunkRanges], references: int = _REFERENCES) -> Iterator[ChunkRanges]:
-    """Return the same ranges in fewer tables.
-
-    Args:
-        manifests: The ranges of manifests.
-        references: A table is complete when it has this number of references.
-
-    Yields:
-        Tables with the ranges of one or several manifests. The id is that of the first.
-
-    Examples:
-        >>> list(joined([]))
-        []
-    """
+    """Return the same ranges in fewer tables."""
     waiting, count = list[ChunkRanges](), 0
     for manifest in manifests:
         waiting.append(manifest)

@@ -45,14 +45,6 @@ class Listed:
     ids       uint8 (n, 12)
     sizes     int64 (n,)  bytes
     modified  int64 (n,)  microseconds since 1970, by the storage's clock
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> storage = in_memory_storage()
-        >>> stored = storage.put("chunks/1CECHNKREP0F1RSTCMT0", b"data")
-        >>> files = listed(storage, "chunks")
-        >>> files.keys(), len(files.select_files(files.sizes > 4))
-        (['chunks/1CECHNKREP0F1RSTCMT0'], 0)
     """
 
     folder: str
@@ -64,35 +56,16 @@ class Listed:
         return len(self.sizes)
 
     def select_files(self, rows: NDArray[np.bool_]) -> Listed:
-        """Return a part of the objects.
-
-        Args:
-            rows: One bool for each row.
-
-        Returns:
-            The objects whose value is True.
-        """
+        """Return a part of the objects."""
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def part(self, start: int, stop: int) -> Listed:
-        """Return some of the objects, which share the columns.
-
-        Args:
-            start: The first row.
-            stop: The row after the last row.
-
-        Returns:
-            The objects.
-        """
+        """Return some of the objects, which share the columns."""
         rows = slice(start, stop)
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:
-        """Return the keys of the objects.
-
-        Returns:
-            One key for each row.
-        """
+        """Return the keys of the objects."""
         return [f"{self.folder}/{name}" for name in ids_to_text(self.ids)]
 
 
@@ -133,19 +106,7 @@ def among(ids: U8, others: U8) -> NDArray[np.bool_]:
 
 
 def distinct(parts: list[U8]) -> U8:
-    """Return each id once, sorted.
-
-    Args:
-        parts: Ids, uint8 (n, 12) each.
-
-    Returns:
-        Distinct ids, uint8 (k, 12).
-
-    Examples:
-        >>> ids = np.zeros((2, OBJECT_ID_BYTES), np.uint8)
-        >>> distinct([ids, ids + 1]).shape
-        (2, 12)
-    """
+    """Return each id once, sorted."""
     every = np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *parts])
     # Not `np.unique`, which imports masked arrays.
     keys = np.sort(id_keys(every))

@@ -50,26 +50,7 @@ class LogUnion:
 
 
 def planned_unions(context: Context, info: RepoInfo, logs: Listed, now: int) -> list[LogUnion]:
-    """Read the logs that a collection unites, and return their unions, under new ids.
-
-    Args:
-        context: The repository.
-        info: The repo info, with all snapshots.
-        logs: The transaction logs that the collection may delete.
-        now: The present time of the storage's clock, microseconds since 1970.
-
-    Returns:
-        The unions. Nothing is written.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.maintenance.listing import listed
-        >>> from frazil.repository.handle.interior import context_of
-        >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
-        >>> logs = listed(context.storage, "transactions")
-        >>> planned_unions(context, context.catalog.full_repo_info(), logs, now=0)
-        []
-    """
+    """Read the logs that a collection unites, and return their unions, under new ids."""
     if info.spec_version < 2 or not info.table.pruned().lengths.any():
         return []
     lifetime = max(_AGE, context.settings.session_lifetime) // timedelta(microseconds=1)
@@ -83,32 +64,14 @@ def planned_unions(context: Context, info: RepoInfo, logs: Listed, now: int) -> 
 
 
 def put_unions(context: Context, unions: Iterable[LogUnion]) -> None:
-    """Store the unions.
-
-    Args:
-        context: The repository.
-        unions: The unions.
-    """
+    """Store the unions."""
     level = context.settings.compression_level
     for each in unions:
         context.storage.put(transaction_key(each.log.id), encode_transaction_log(each.log, level=level))
 
 
 def with_unions(table: SnapshotTable, unions: Iterable[LogUnion]) -> SnapshotTable:
-    """Return the table with unions in the place of their logs. A list without all of these logs stays.
-
-    Args:
-        table: The table of the snapshots.
-        unions: The unions.
-
-    Returns:
-        The table.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> len(with_unions(new_repo_info(0).table, []))
-        1
-    """
+    """Return the table with unions in the place of their logs. A list without all of these logs stays."""
     by_first: dict[bytes, list[LogUnion]] = {}
     for each in sorted(unions, key=lambda union: len(union.ids), reverse=True):
         by_first.setdefault(each.ids[0], []).append(each)

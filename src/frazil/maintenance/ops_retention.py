@@ -142,28 +142,7 @@ def _with_backup(log: OpsLog, name: str | None) -> OpsLog:
 def cut_ops_log(
     storage: Storage, after: RepoInfo, policy: OpsLogRetention | None, now: int, level: int
 ) -> bool:
-    """Make the chain of backups one link, with the entries that stay.
-
-    Args:
-        storage: Storage of the repository.
-        after: The repo info that the update of a collection has written, with a short log.
-        policy: The entries that stay. None keeps all of them, and changes only long chains.
-        now: The time of the collection, in microseconds since 1970.
-        level: The level of compression.
-
-    Returns:
-        Whether no other backup is needed than those that ``after`` names.
-
-    Raises:
-        FormatError: A link is damaged.
-        StorageError: A link cannot be read or written.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> from frazil.storage import in_memory_storage
-        >>> cut_ops_log(in_memory_storage(), new_repo_info(0), None, 0, level=1)
-        False
-    """
+    """Make the chain of backups one link, with the entries that stay."""
     link = planned_link(storage, after, policy, now)
     if link is None or after.repo_before_updates is None:
         return False
@@ -179,22 +158,7 @@ def cut_ops_log(
 def planned_link(
     storage: Storage, after: RepoInfo, policy: OpsLogRetention | None, now: int
 ) -> RepoInfo | None:
-    """Return the first link of the chain with all entries that stay, or None if the chain stays as it is.
-
-    Args:
-        storage: Storage of the repository.
-        after: The repo info after the update of a collection.
-        policy: The entries that stay. None keeps all of them, and changes only long chains.
-        now: The time of the collection, in microseconds since 1970.
-
-    Returns:
-        The content of the backup that ``after`` names.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> from frazil.storage import in_memory_storage
-        >>> planned_link(in_memory_storage(), new_repo_info(0), None, 0)
-    """
+    """Return the first link of the chain with all entries that stay, or None if the chain stays as it is."""
     names = after.ops.backups.texts()
     if after.repo_before_updates is None or len(names) != _IN_REPO or not names[1]:
         return None

@@ -17,18 +17,10 @@ class Progress(Protocol):
     """The methods that maintenance calls. Calls come from the thread of the caller."""
 
     def expect(self, tasks: int) -> None:
-        """Announce steps.
-
-        Args:
-            tasks: The number of steps that begin.
-        """
+        """Announce steps."""
 
     def advance(self, *, bytes: int = 0) -> None:
-        """Count one more finished step.
-
-        Args:
-            bytes: The number of bytes that the step has deleted.
-        """
+        """Count one more finished step."""
 
 
 class _Silent:
@@ -48,9 +40,6 @@ NO_PROGRESS: Final[Progress] = _Silent()
 def one_step(progress: Progress) -> Iterator[None]:
     """Report the block as one step.
 
-    Args:
-        progress: The object of the caller.
-
     >>> with one_step(NO_PROGRESS):
     ...     pass
     """
@@ -61,15 +50,6 @@ def one_step(progress: Progress) -> Iterator[None]:
 
 def progress_of(progress: Progress | None) -> Progress:
     """Return the argument ``progress`` of a public function, or an object that reports nothing.
-
-    Args:
-        progress: The argument of the caller.
-
-    Returns:
-        An object with both methods.
-
-    Raises:
-        TypeError: If the argument lacks a method.
 
     >>> progress_of(None) is NO_PROGRESS
     True

@@ -44,22 +44,7 @@ class RewriteCommit:
 
 
 def is_amend(commit_method: str) -> bool:
-    """Return whether the commit replaces the tip of the branch.
-
-    Args:
-        commit_method: ``"new_commit"`` or ``"amend"``.
-
-    Returns:
-        True for ``"amend"``.
-
-    Raises:
-        TypeError: The argument is not text.
-        ValueError: The argument is another text.
-
-    Examples:
-        >>> is_amend("amend")
-        True
-    """
+    """Return whether the commit replaces the tip of the branch."""
     if not isinstance(commit_method, str):
         raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
     if commit_method not in get_args(CommitMethod):
@@ -72,43 +57,13 @@ def rewrite(
     commit: RewriteCommit,
     write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
 ) -> bytes:
-    """Write all manifests again in a commit, and return the id of the new snapshot.
-
-    Args:
-        context: Repository.
-        commit: The branch, message and metadata of the commit.
-        write: Function that writes the manifests of some arrays in other processes, by node id. Default: this
-            process writes all of them.
-
-    Returns:
-        The id of the new snapshot, 12 bytes.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> id_ = rewrite(context_of(repo), RewriteCommit("main", "rewrite the manifests", {}))
-        >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
-        'rewrite the manifests'
-    """
+    """Write all manifests again in a commit, and return the id of the new snapshot."""
     start, parent = open_tip(context, commit)
     return commit_manifests(context, commit, start, parent, write(parent), writes_others=True)
 
 
 def open_tip(context: Context, commit: RewriteCommit) -> tuple[SessionStart, Snapshot]:
-    """Return the newest version of the branch, and the start of the session on it.
-
-    Args:
-        context: Repository.
-        commit: The commit that will follow.
-
-    Returns:
-        The start, and the snapshot of the tip.
-
-    Raises:
-        FormatError: ``unsupported-spec-version`` for ``amend`` in a repository of spec version 1.
-        RefNotFoundError: ``ref-not-found`` if there is no such branch.
-    """
+    """Return the newest version of the branch, and the start of the session on it."""
     if commit.amend:
         context.require_version_2()
     since = now_us()
@@ -132,21 +87,6 @@ def commit_manifests(
 
     The transaction log names no chunks, because no chunk has other content. So a session that is rebased
     across the commit has no conflict with it.
-
-    Args:
-        context: Repository.
-        commit: The branch, message and metadata of the commit.
-        start: The start of the session. No file of ``manifests`` is older.
-        parent: The snapshot of the tip.
-        manifests: The manifests of arrays that other code has written, by node id.
-        writes_others: Whether the manifests of all other arrays are written too, with the splitting of the
-            configuration.
-
-    Returns:
-        The id of the new snapshot, 12 bytes.
-
-    Raises:
-        ConflictError: ``commit-conflict`` if the branch has left ``parent``.
     """
     kind = _KINDS[commit.amend, writes_others]
     metadata = commit.metadata

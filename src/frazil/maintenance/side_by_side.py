@@ -21,20 +21,6 @@ def side_by_side[T, R](
 
     At most ``threads`` items run or wait at a time, and the sum of their weights is at most 1. An item with a
     larger weight runs alone. If the caller stops, items that have not started are cancelled.
-
-    Args:
-        items: The items.
-        work: A function of an item.
-        threads: The number of items at a time.
-        purpose: The purpose of the pool of threads.
-        weight: A function of an item: the part of the memory that its work needs.
-
-    Yields:
-        The results, in the order of the items.
-
-    Examples:
-        >>> list(side_by_side([1, 2], str, threads=2))
-        ['1', '2']
     """
     with thread_pool(purpose, min(max(1, threads), SIZES[purpose])) as pool:
         running: deque[tuple[Future[R], float]] = deque()

@@ -51,30 +51,7 @@ class NewCommit:
 
 
 def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
-    """Remove the versions between two versions of a branch, in one update of the repository.
-
-    Args:
-        context: The repository.
-        span: The two versions.
-        commit: The message and metadata of the new tip. None leaves the later version as it is.
-
-    Returns:
-        The id of the later version, or of the version that replaces it.
-
-    Raises:
-        RefNotFoundError: ``ref-not-found`` if there is no such branch.
-        SnapshotNotFoundError: ``snapshot-not-found`` if a version is not listed.
-        InvalidInputError: ``not-allowed`` if the versions are not such a range of the branch.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> ids = [repo.writable_session("main").commit(name, allow_empty=True) for name in "abc"]
-        >>> id_ = squash(context_of(repo), Range("main", frazil.format.ids.id_from_text(ids[0])), None)
-        >>> [commit.message for commit in repo.ancestry(branch="main")]
-        ['c', 'a', 'Repository initialized']
-    """
+    """Remove the versions between two versions of a branch, in one update of the repository."""
     if commit is None:
         change = Squashing(span)
         return change.end_of(context.catalog.update_repo_info(change))
@@ -183,18 +160,7 @@ class Squashing:
         return Changed(_without_unused(before, after, unused), entry)
 
     def end_of(self, after: RepoInfo) -> bytes:
-        """Return the id of the later version in the attempt with the result ``after``.
-
-        Args:
-            after: The repo info that the update returned.
-
-        Returns:
-            The id.
-
-        Examples:
-            >>> Squashing(Range("main", bytes(12)))._ends
-            {}
-        """
+        """Return the id of the later version in the attempt with the result ``after``."""
         return self._ends[int(after.ops.updated_at[0])]
 
 

@@ -79,18 +79,7 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
 
 
 def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:
-    """Return the statistics of many manifests. This is the finish.
-
-    Args:
-        pieces: Contents of the manifests.
-
-    Returns:
-        The size of native, virtual and inline chunks in bytes.
-
-    Examples:
-        >>> summed([]).native_bytes
-        0
-    """
+    """Return the statistics of many manifests. This is the finish."""
     native, virtual = DistinctRanges(), DistinctRanges()
     inline = 0
     for parts in pieces:

@@ -66,20 +66,7 @@ class Walked:
 
 
 def read_walked(storage: Storage) -> tuple[Walked, list[str]]:
-    """Return the result of earlier walks, and the keys of the objects under ``walks/``.
-
-    Args:
-        storage: Storage of the repository.
-
-    Returns:
-        The content of the newest object. It is empty if there is none, or if the object cannot be used.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> walked, keys = read_walked(in_memory_storage())
-        >>> len(walked), keys
-        (0, [])
-    """
+    """Return the result of earlier walks, and the keys of the objects under ``walks/``."""
     objects = sorted(storage.list(WALKS), key=lambda info: (info.modified, info.key))
     keys = [info.key for info in objects]
     if not keys:
@@ -96,54 +83,19 @@ def read_walked(storage: Storage) -> tuple[Walked, list[str]]:
 
 
 def store_walked(storage: Storage, walked: Walked, replaced: list[str]) -> None:
-    """Store the result of a walk in place of earlier objects. A failure of the storage has no effect.
-
-    Args:
-        storage: Storage of the repository.
-        walked: The result.
-        replaced: Keys of the earlier objects.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> storage = in_memory_storage()
-        >>> store_walked(storage, Walked(), [])
-        >>> len(read_walked(storage)[1])
-        1
-    """
+    """Store the result of a walk in place of earlier objects. A failure of the storage has no effect."""
     with suppress(StorageError):  # the next collection reads more
         storage.put_parts(new_key(WALKS), walked_parts(walked))
         storage.delete(replaced)
 
 
 def encode_walked(walked: Walked) -> bytes:
-    """Return the bytes of the object. See ``walked_parts``.
-
-    Args:
-        walked: The result of a walk. What does not fit into the object is left out.
-
-    Returns:
-        The bytes.
-
-    Examples:
-        >>> len(decode_walked(encode_walked(Walked())))
-        0
-    """
+    """Return the bytes of the object. See ``walked_parts``."""
     return b"".join(walked_parts(walked))
 
 
 def walked_parts(walked: Walked) -> list[bytes]:
-    """Return the bytes of the object in several buffers, because all of them together may be large.
-
-    Args:
-        walked: The result of a walk. What does not fit into the object is left out.
-
-    Returns:
-        The buffers.
-
-    Examples:
-        >>> walked_parts(Walked())[0]
-        b'FRAZWLK1'
-    """
+    """Return the bytes of the object in several buffers, because all of them together may be large."""
     snapshots, manifests = walked.snapshots, walked.manifests
     snapshots = snapshots.select(np.cumsum(snapshots.rows.lengths) <= MOST_USES)
     manifests = manifests.select(np.cumsum(manifests.digests.lengths) <= MOST_DIGESTS)
@@ -175,18 +127,7 @@ def _blocks(column: np.ndarray[Any, Any]) -> Iterator[bytes]:
 
 
 def decode_walked(data: Buffer) -> Walked | None:
-    """Return the content of an object, or None if it cannot be used.
-
-    Args:
-        data: The bytes of the object.
-
-    Returns:
-        The result of a walk.
-
-    Examples:
-        >>> decode_walked(b"something else") is None
-        True
-    """
+    """Return the content of an object, or None if it cannot be used."""
     view = memoryview(data)
     body = view[_BODY:]
     checksum = blake2b(body, digest_size=_HASH_BYTES).digest()

@@ -49,21 +49,12 @@ class Bounds:
 
 
 def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
-    """Return the manifests of one snapshot: those in its list, and those that its nodes use.
-
-    Raises:
-        StorageError: ``object-not-found`` if the file is missing.
-        FormatError: The file is damaged.
-    """
+    """Return the manifests of one snapshot: those in its list, and those that its nodes use."""
     return SNAPSHOT_MANIFESTS.read(storage, snapshot).files
 
 
 def chunks_of(storage: Storage, manifest: bytes) -> U64:
-    """Return the digests of the chunk files that one manifest refers to, sorted, uint64 (k,).
-
-    Raises:
-        IcechunkError: The manifest cannot be read. To skip it would make its chunks garbage.
-    """
+    """Return the digests of the chunk files that one manifest refers to, sorted, uint64 (k,)."""
     return _digests(MANIFEST_CHUNK_FILES.read(storage, manifest))
 
 
@@ -99,20 +90,6 @@ def read_manifests[T: HasId](
 
     Threads fetch the files, and the thread of the caller decodes them: several threads that decode wait for
     each other, because most steps need the lock of the interpreter. A local storage needs no threads.
-
-    Args:
-        storage: Storage of the repository.
-        kind: The decoder.
-        manifests: Table of manifests.
-        bounds: Limits of concurrent reads.
-
-    Yields:
-        The decoded values of some manifests, in the order of the table.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> list(read_manifests(in_memory_storage(), MANIFEST_CHUNK_FILES, ManifestFiles.empty(), Bounds()))
-        []
     """
 
     def fetch(id_: bytes) -> tuple[bytes, Buffer]:
@@ -125,38 +102,13 @@ def read_manifests[T: HasId](
 
 
 class Walk(Protocol):
-    """Reads the metadata of many versions, in this process or in many.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> walk, storage = LocalWalk(Bounds()), in_memory_storage()
-        >>> no_ids = np.zeros((0, 12), np.uint8)
-        >>> list(walk.snapshots(storage, no_ids, no_ids))
-        []
-    """
+    """Reads the metadata of many versions, in this process or in many."""
 
     def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
-        """Return the manifests of snapshots, in parts.
-
-        Args:
-            storage: Storage of the repository.
-            ids: Ids of snapshots, uint8 (n, 12).
-            optional: Ids of snapshots whose files may be missing, uint8 (n, 12). Missing files are left out.
-
-        Yields:
-            The manifests of some of the snapshots.
-        """
+        """Return the manifests of snapshots, in parts."""
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
-        """Return the digests of the chunk files of manifests, in parts.
-
-        Args:
-            storage: Storage of the repository.
-            manifests: Table of manifests.
-
-        Yields:
-            The digests of some of the manifests.
-        """
+        """Return the digests of the chunk files of manifests, in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,22 +145,7 @@ class LocalWalk:
 
 
 def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:
-    """Return each manifest of many snapshots once.
-
-    Args:
-        storage: Storage of the repository.
-        snapshots: Ids of the snapshots, uint8 (n, 12).
-        walk: Reads the snapshots.
-
-    Returns:
-        The manifests, sorted by id.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> no_ids = np.zeros((0, 12), np.uint8)
-        >>> len(all_manifests(in_memory_storage(), no_ids, LocalWalk(Bounds())))
-        0
-    """
+    """Return each manifest of many snapshots once."""
     files, parts, waiting = ManifestFiles.empty(), list[ManifestFiles](), 0
     for part in walk.snapshots(storage, snapshots, snapshots[:0]):
         parts.append(part.files)

@@ -14,18 +14,7 @@ from frazil.format.snapshot import ManifestFiles
 
 
 def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
-    """Return each manifest of several tables once.
-
-    Args:
-        parts: Tables of manifests.
-
-    Returns:
-        One table, sorted by id.
-
-    Examples:
-        >>> len(each_once([ManifestFiles.empty()]))
-        0
-    """
+    """Return each manifest of several tables once."""
     return _numbered(parts)[0]
 
 
@@ -66,33 +55,13 @@ class SnapshotManifests:
 
     @classmethod
     def empty(cls) -> SnapshotManifests:
-        """Return a table without snapshots.
-
-        Returns:
-            A table of 0 rows.
-
-        Examples:
-            >>> len(SnapshotManifests.empty())
-            0
-        """
+        """Return a table without snapshots."""
         no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
         return cls(no_ids, ManifestFiles.empty(), Ragged.empty(0, np.uint32))
 
     @classmethod
     def of_many(cls, snapshots: list[bytes], files: Sequence[ManifestFiles]) -> SnapshotManifests:
-        """Return the table of some snapshots.
-
-        Args:
-            snapshots: The ids of the snapshots.
-            files: The manifests of each snapshot, each once, sorted by id.
-
-        Returns:
-            A table with a row for each snapshot.
-
-        Examples:
-            >>> len(SnapshotManifests.of_many([bytes(12)], [ManifestFiles.empty()]))
-            1
-        """
+        """Return the table of some snapshots."""
         if not snapshots:
             return cls.empty()
         once, numbers = _numbered(files)
@@ -100,19 +69,7 @@ class SnapshotManifests:
 
     @staticmethod
     def concat(parts: Sequence[SnapshotManifests]) -> SnapshotManifests:
-        """Return one table for several tables.
-
-        Args:
-            parts: Tables.
-
-        Returns:
-            The rows of all tables.
-
-        Examples:
-            >>> one = SnapshotManifests.of_many([bytes(12)], [ManifestFiles.empty()])
-            >>> len(SnapshotManifests.concat([one, one]))
-            2
-        """
+        """Return one table for several tables."""
         if len(parts) == 1:
             return parts[0]
         whole = SnapshotManifests.empty()
@@ -128,18 +85,7 @@ class SnapshotManifests:
         )
 
     def select(self, keep: NDArray[np.bool_]) -> SnapshotManifests:
-        """Return some of the snapshots, with only their manifests.
-
-        Args:
-            keep: One bool for each snapshot.
-
-        Returns:
-            The snapshots whose value is True.
-
-        Examples:
-            >>> len(SnapshotManifests.empty().select(np.zeros(0, bool)))
-            0
-        """
+        """Return some of the snapshots, with only their manifests."""
         if keep.all():
             return self
         rows = self.rows.take(keep).compact()
@@ -167,49 +113,17 @@ class ManifestChunks:
 
     @classmethod
     def empty(cls) -> ManifestChunks:
-        """Return a table without manifests.
-
-        Returns:
-            A table of 0 rows.
-
-        Examples:
-            >>> len(ManifestChunks.empty())
-            0
-        """
+        """Return a table without manifests."""
         return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), Ragged.empty(0, np.uint64))
 
     @classmethod
     def of(cls, manifest: bytes, digests: U64) -> ManifestChunks:
-        """Return the table of one manifest.
-
-        Args:
-            manifest: The id of the manifest.
-            digests: The digests of its chunk files, sorted.
-
-        Returns:
-            A table of one row.
-
-        Examples:
-            >>> len(ManifestChunks.of(bytes(12), np.zeros(0, np.uint64)))
-            1
-        """
+        """Return the table of one manifest."""
         return cls(id_matrix([manifest]), Ragged.from_lengths(digests, np.array([len(digests)])))
 
     @staticmethod
     def concat(parts: Iterable[ManifestChunks], expected: int = 0) -> ManifestChunks:
-        """Return one table for several tables.
-
-        Args:
-            parts: Tables. A generator needs memory for one table at a time.
-            expected: The expected number of digests. The result is faster to build if there are not more.
-
-        Returns:
-            The rows of all tables.
-
-        Examples:
-            >>> len(ManifestChunks.concat([]))
-            0
-        """
+        """Return one table for several tables."""
         # Memory that was never written takes no space.
         values, held = np.empty(expected, np.uint64), 0
         ids, lengths = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)], [np.zeros(0, np.int64)]
@@ -227,16 +141,5 @@ class ManifestChunks:
         )
 
     def select(self, keep: NDArray[np.bool_]) -> ManifestChunks:
-        """Return some of the manifests.
-
-        Args:
-            keep: One bool for each manifest.
-
-        Returns:
-            The manifests whose value is True.
-
-        Examples:
-            >>> len(ManifestChunks.empty().select(np.zeros(0, bool)))
-            0
-        """
+        """Return some of the manifests."""
         return self if keep.all() else ManifestChunks(self.ids[keep], self.digests.take(keep).compact())

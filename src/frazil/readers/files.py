@@ -128,10 +128,6 @@ class File:
 def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> File:
     """Return the file at a path or URL. ``storage_options`` are options of the storage of its scheme.
 
-    Raises:
-        StorageError: If the file does not exist or cannot be read.
-        InvalidInputError: For a URL of an unknown scheme.
-
     >>> find_file("nowhere.nc")
     Traceback (most recent call last):
     frazil.errors.StorageError: file:///.../nowhere.nc: the file does not exist

@@ -94,12 +94,7 @@ class Cubes:
 
 
 def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
-    """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors.
-
-    Raises:
-        InvalidInputError: ``key-not-found`` if ``filter_by_keys`` matches no field, ``unimplemented`` if
-            cfgrib can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
-    """
+    """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors."""
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)

@@ -40,11 +40,7 @@ class Packing:
 
 
 def check_messages(file: File) -> None:
-    """Follow the lengths of the messages to the end of the file.
-
-    Raises:
-        FormatError: If a message is cut off.
-    """
+    """Follow the lengths of the messages to the end of the file."""
     at, count = 0, 0
     with file.open() as stream:
         while True:

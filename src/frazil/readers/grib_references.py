@@ -47,10 +47,6 @@ def message_references(
     """Return references to the messages of ``array``, which is an array on disk of cfgrib.
 
     ``url`` is the location for the references, ``path`` the present path of the file.
-
-    Raises:
-        MissingExtraError: If gribberish is not installed.
-        FormatError: For a message with damaged sections.
     """
     decode = _decoder()
     rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]

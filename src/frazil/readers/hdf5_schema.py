@@ -30,11 +30,7 @@ _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
 
 
 def read_group(file: File, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
-    """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types.
-
-    Raises:
-        FormatError: If there is no such group, or if some of its data are outside of the file.
-    """
+    """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types."""
     group = root.get(path)
     if not isinstance(group, h5py.Group):
         raise no_group(file.url, path, f"the file has the groups {_group_paths(root)}")
@@ -143,11 +139,7 @@ class _GroupSchema:
         )
 
     def _with_whole_dimensions(self, variable: VariableSchema, sizes: dict[str, int]) -> VariableSchema:
-        """Return the variable with the full length of its unlimited dimensions.
-
-        Raises:
-            FormatError: If another dimension has a different length in other variables.
-        """
+        """Return the variable with the full length of its unlimited dimensions."""
         shape = tuple(
             sizes[dim] if dim in self.unlimited else size
             for dim, size in zip(variable.dims, variable.shape, strict=True)

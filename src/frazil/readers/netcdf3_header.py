@@ -56,11 +56,7 @@ class Header:
 
 
 def read_header(file: File) -> Header:
-    """Parse the header of a file.
-
-    Raises:
-        FormatError: If the header is damaged, or if the file is too short for its values.
-    """
+    """Parse the header of a file."""
     return _Parser(file).header()
 
 

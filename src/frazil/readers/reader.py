@@ -114,9 +114,6 @@ class ChunkReferences:
         length: The number of bytes of each chunk, uint64.
         location: The row of each chunk in ``locations``, uint32; `INLINE` for an inline chunk.
         inline: The bytes of inline chunks, which are not in a file, by row (see `with_inline`).
-
-    Raises:
-        FormatError: ``invalid-file-format`` for a row with neither bytes in a file nor inline bytes.
     """
 
     chunks: tuple[int, ...]

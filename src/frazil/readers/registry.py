@@ -52,12 +52,7 @@ class Format:
     extra: str | None
 
     def load(self) -> ReaderClass:
-        """Import the module, and return the class of its reader.
-
-        Raises:
-            MissingExtraError: If a library is not installed.
-            InvalidInputError: ``unimplemented`` if a library is installed, but its import fails.
-        """
+        """Import the module, and return the class of its reader."""
         try:
             with needs(f"the reader of {self.module} files", extra=self.extra):
                 module = importlib.import_module(f"frazil.readers.{self.module}")
@@ -107,22 +102,7 @@ def open_source(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Reader:
-    """Open a file with the reader of its format.
-
-    Args:
-        url: The path or URL of the file.
-        format: A name in `FORMATS` or `ALIASES`. None: detected from the first bytes.
-        group: The path of the group in the file.
-        storage_options: Options of the storage of the file.
-        **options: Options of the reader.
-
-    Raises:
-        FormatError: ``invalid-file-format`` if no reader knows the format, or the file is damaged.
-        StorageError: If the file cannot be read.
-        MissingExtraError: If the library of the reader is not installed.
-        InvalidInputError: ``unimplemented`` if that library cannot be imported or the format is unknown,
-            ``invalid-key`` for an option that the reader does not have.
-    """
+    """Open a file with the reader of its format."""
     name = require_format(format)
     file = None if name == "zarr" else _file(url, name, storage_options)
     if file is None:

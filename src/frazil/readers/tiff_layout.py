@@ -63,11 +63,7 @@ class Layout:
 
 
 def read_layout(file: File, tags: Directory | None = None) -> Layout:
-    """Return the layout of the first image. ``tags`` is the result of `read_directory`, if already read.
-
-    Raises:
-        FormatError: If the directory is damaged, or if the file is too short for its pixels.
-    """
+    """Return the layout of the first image. ``tags`` is the result of `read_directory`, if already read."""
     tags = read_directory(file) if tags is None else tags
 
     def one(tag: int, default: int | None = None) -> int:
@@ -116,11 +112,7 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
 
 
 def read_directory(file: File, page: int = 1) -> Directory:
-    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes.
-
-    Raises:
-        FormatError: If the directory is damaged, or if there is no such page.
-    """
+    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes."""
     order = ">" if file.head[:2] == b"MM" else "<"
 
     def number(start: int, size: int) -> int:

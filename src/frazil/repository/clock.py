@@ -106,22 +106,7 @@ def to_datetimes(us: Sequence[int] | NDArray[np.uint64]) -> list[datetime]:
 
 
 def from_datetime(when: datetime, name: str = "time") -> int:
-    """Return a datetime as microseconds since 1970.
-
-    Args:
-        when: The datetime, with a time zone.
-        name: The name of the argument, for the message of an error.
-
-    Returns:
-        Microseconds since 1970, UTC.
-
-    Raises:
-        TypeError: If the datetime has no time zone.
-
-    Examples:
-        >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
-        1000000
-    """
+    """Return a datetime as microseconds since 1970."""
     if when.tzinfo is None:
         raise TypeError(
             f"{name} must be a datetime with a time zone, got {when.isoformat()} without one. Add "

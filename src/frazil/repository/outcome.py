@@ -74,13 +74,6 @@ def write_once(
     """Write the object whose existence makes a storage a repository.
 
     ``data`` must differ from the data of every other writer. ``what`` describes the write in errors.
-
-    Returns:
-        True if the object was written, False if another writer was first.
-
-    Raises:
-        StorageError: If the storage refuses the write.
-        OutcomeUnknownError: ``outcome-unknown`` if it is not known whether the write took effect.
     """
     failure = StorageError(f"the storage refuses to write `{key}`, although no other writer has changed it")
     for attempt in range(policy.errors):

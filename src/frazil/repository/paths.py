@@ -14,31 +14,12 @@ HIDDEN: Final = ".frazil"
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a node is in a group that Frazil writes for itself.
-
-    Examples:
-        >>> is_hidden("/era5/.frazil/url"), is_hidden("/era5/t.frazil")
-        (True, False)
-    """
+    """Return whether a node is in a group that Frazil writes for itself."""
     return HIDDEN in path.split("/")
 
 
 def absolute(path: str) -> str:
-    """Return the canonical form of the path of a node, with or without a leading slash.
-
-    Args:
-        path: The path.
-
-    Returns:
-        The path with a leading slash, without a trailing one. The root is ``/``.
-
-    Raises:
-        InvalidInputError: ``invalid-path`` if a segment is empty, ``.`` or ``..``.
-
-    Examples:
-        >>> absolute("group/array"), absolute("/"), absolute("")
-        ('/group/array', '/', '/')
-    """
+    """Return the canonical form of the path of a node, with or without a leading slash."""
     inner = path.strip("/") if path in ("", "/") else path.removeprefix("/").removesuffix("/")
     if not inner:
         return "/"

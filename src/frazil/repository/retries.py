@@ -42,18 +42,7 @@ class RetryPolicy:
         return host.random_between(0.5, 1.0) * min(self._backoff(attempt), self.max_backoff_ms) / 1000
 
     def pause_after_loss(self, attempt: int) -> float:
-        """Return the seconds to wait after an attempt in which another writer was first.
-
-        Args:
-            attempt: The number of the attempt, from 0.
-
-        Returns:
-            A random number of seconds.
-
-        Examples:
-            >>> max(RetryPolicy().pause_after_loss(attempt) for attempt in range(100)) <= 5
-            True
-        """
+        """Return the seconds to wait after an attempt in which another writer was first."""
         if attempt < self.eager:
             return self.pause(attempt)
         longest = max(_LONGEST_MS * _DECAY ** max(0, attempt - _SPREAD), _SHORTEST_MS)

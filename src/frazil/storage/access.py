@@ -77,16 +77,7 @@ def require_scheme(store: AnyObjectStoreConfig, url_prefix: str) -> None:
 
 
 def anonymous_access(url_prefix: str) -> AnyCredential:
-    """Return the permission to read below a URL prefix without credentials.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` for a scheme that no store has.
-
-    Examples:
-        >>> anonymous_access("file:///data/")
-        <frazil.credentials.Credentials.LocalFileSystemAccess>
-        <BLANKLINE>
-    """
+    """Return the permission to read below a URL prefix without credentials."""
     return _access(url_prefix)[0]()
 
 
@@ -94,9 +85,6 @@ def environment_access(url_prefix: str) -> AnyCredential:
     """Return the permission to read below a URL prefix with the credentials of the environment.
 
     Files and web servers need no credentials.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` for a scheme that no store has.
     """
     return _access(url_prefix)[1]()
 

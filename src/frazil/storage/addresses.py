@@ -21,11 +21,6 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
 
     Neither contains credentials, or options that may contain credentials. The result is None for a storage
     without a URL, such as an in-memory storage.
-
-    Examples:
-        >>> from frazil.storage import s3_storage
-        >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
-        's3://ice/a/b/chunks/'
     """
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")

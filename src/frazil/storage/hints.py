@@ -30,19 +30,7 @@ _AZURE: Final = CLIENT_OPTIONS | {"account", "account_name", "skip_signature", "
 
 
 def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
-    """Raise ``InvalidInputError`` unless a repository may set this store for the URLs below the prefix.
-
-    Raises:
-        InvalidInputError: ``invalid-virtual-ref`` if the store cannot hold such URLs;
-            ``untrusted-virtual-chunk-container`` if the store has options that only the user may set.
-
-    Examples:
-        >>> from frazil.storage.object_store_config import s3_store
-        >>> require_hint(s3_store(region="eu-west-1", anonymous=True), "s3://bucket/")
-        >>> require_hint(s3_store(endpoint_url="http://evil.example"), "s3://bucket/")
-        Traceback (most recent call last):
-        frazil.errors.InvalidInputError: the repository's container 's3://bucket/' sets `endpoint_url`...
-    """
+    """Raise ``InvalidInputError`` unless a repository may set this store for the URLs below the prefix."""
     require_scheme(store, url_prefix)
     offences = list(dict.fromkeys(_offences(store, url_prefix)))
     if offences:

@@ -170,11 +170,7 @@ def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
 
 
 def check_url(url: str) -> str:
-    """Return ``url`` if it has a scheme, a host, and no invalid port.
-
-    Raises:
-        StorageError: ``cannot-parse-url`` otherwise.
-    """
+    """Return ``url`` if it has a scheme, a host, and no invalid port."""
     try:
         parts = urlsplit(url)
         is_valid = bool(parts.scheme and parts.hostname) and parts.port != 0

@@ -20,18 +20,7 @@ _is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*", re.DOTALL).fullmatch
 
 
 def check_key(key: str) -> str:
-    """Return ``key`` if it is valid.
-
-    Raises:
-        InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-    Examples:
-        >>> check_key("chunks/1CECHNKREP0F1RSTCMT0")
-        'chunks/1CECHNKREP0F1RSTCMT0'
-        >>> check_key("../secret")
-        Traceback (most recent call last):
-        frazil.errors.InvalidInputError: '../secret' is not a key: a key must be a relative path ...
-    """
+    """Return ``key`` if it is valid."""
     if _is_key(key) is None:
         raise InvalidInputError(
             f"{key!r} is not a key: a key must be a relative path without empty, '.' and '..' segments",

@@ -83,22 +83,12 @@ MASK: Final = "****"
 
 
 def plain_name(option: str) -> str:
-    """Return the plain form of the name of an option.
-
-    Examples:
-        >>> plain_name("AZURE_STORAGE_Endpoint"), plain_name("proxy-url")
-        ('endpoint', 'proxy_url')
-    """
+    """Return the plain form of the name of an option."""
     return _VENDOR.sub("", option.strip().lower().replace("-", "_"), count=1)
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without user name and password, and without the values of a web URL's query.
-
-    Examples:
-        >>> shown_url("https://me:secret@example.org/data?sig=abc")
-        'https://****@example.org/data?sig=****'
-    """
+    """Return a URL without user name and password, and without the values of a web URL's query."""
     shown = _USER.sub(rf"\1{MASK}@", _REMOVED.sub("", url))
     return _QUERY.sub(rf"\1{MASK}", shown) if _WEB.match(shown) else shown
 
@@ -134,15 +124,6 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
     """Raise an error for headers that HTTP does not allow.
 
     The message never contains a value, because values of headers are often secret.
-
-    Raises:
-        InvalidInputError: ``storage-config`` for a name or value with characters that HTTP does not allow.
-        TypeError: A name or value is not text.
-
-    Examples:
-        >>> check_headers({"bad name": "x"})
-        Traceback (most recent call last):
-        frazil.errors.InvalidInputError: the name of a header must consist of letters, digits and -, got...
     """
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):

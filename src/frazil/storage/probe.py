@@ -60,27 +60,6 @@ def create_and_probe(storage: Storage, first: tuple[str, bytes], second: tuple[s
     The function creates both files at the same time. Then it sends the first file twice again, at the same
     time: as a new object, and with the version of the second file. The storage must refuse both writes. A
     storage that accepts one of them stores the same bytes again.
-
-    Args:
-        storage: Storage to test.
-        first: Key and bytes of the first file.
-        second: Key and bytes of the second file. They differ from those of the first file.
-
-    Returns:
-        True if this call created both files, and the storage refused the two writes. False if the storage is
-        not tested, because one of the files existed, or because the versions of the files do not differ.
-
-    Raises:
-        StorageError: ``conditions-not-supported`` if the storage accepts a write that it must refuse. Then
-            this call has written both files. Another kind if a request fails.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> storage = in_memory_storage()
-        >>> create_and_probe(storage, ("a", b"1"), ("b", b"2")), bytes(storage.get("a"))
-        (True, b'1')
-        >>> create_and_probe(storage, ("a", b"3"), ("b", b"4")), bytes(storage.get("a"))
-        (False, b'1')
     """
 
     def put(write: tuple[str, bytes, Condition]) -> Stored | Refused:

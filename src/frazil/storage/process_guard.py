@@ -17,11 +17,7 @@ _used_by: int | None = None
 
 
 def enter_runtime() -> None:
-    """Check the process. Every use of obstore calls this function first.
-
-    Raises:
-        StorageError: ``forked-process`` in a child that was forked after the parent's first use.
-    """
+    """Check the process. Every use of obstore calls this function first."""
     global _used_by
     process = os.getpid()
     if _used_by != process:

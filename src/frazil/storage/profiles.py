@@ -43,10 +43,6 @@ def profile_of(location: str) -> Profile:
 
     Only a location without ``/``, ``\``, ``:`` and ``.`` can be the name of a profile. So ``./prod`` is a
     folder.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for a file that is not TOML, and for a profile without a
-            location, or with an unknown option.
     """
     if not is_name(location):
         return Profile(location)

@@ -160,11 +160,7 @@ class RedirectStorage(ReadOnlyStorage):
 
 
 def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
-    """Return the first URL with a scheme other than http and https that ``url`` redirects to.
-
-    Raises:
-        StorageError: ``bad-redirect`` if there is none within ten redirects.
-    """
+    """Return the first URL with a scheme other than http and https that ``url`` redirects to."""
     client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(current_url).scheme not in ("http", "https"):
@@ -185,11 +181,7 @@ def _redirect_target(client: WebClient, url: str) -> str:
 
 
 def storage_of_redirect(url: str) -> Storage:
-    """Return the storage that a redirect's URL names, read without credentials.
-
-    Raises:
-        StorageError: ``bad-redirect`` for a URL with another scheme or without a required query parameter.
-    """
+    """Return the storage that a redirect's URL names, read without credentials."""
     plain, _, query = url.partition("#")[0].partition("?")
     scheme, _, rest = plain.partition(":")
     build = _BUILDERS.get(scheme.lower())

@@ -13,12 +13,7 @@ from frazil.display import Check, Default, Settings, instance, unsigned
 
 
 def merged[T](over: T | None, under: T | None) -> T | None:
-    """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too.
-
-    Examples:
-        >>> merged(StorageRetriesSettings(max_tries=3), StorageRetriesSettings(7, 50)).initial_backoff_ms
-        50
-    """
+    """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too."""
     if over is None:
         return under
     return over if under is None else _overlaid(over, under)

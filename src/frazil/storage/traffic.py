@@ -23,18 +23,7 @@ class Traffic:
 
 
 class TrafficCounter:
-    """Counts that many threads can increase.
-
-    Examples:
-        >>> counter = TrafficCounter()
-        >>> counter.count_request()
-        >>> counter.count_read(b"abc")
-        b'abc'
-        >>> counter.take_counts()
-        Traffic(requests=1, bytes_read=3, bytes_written=0)
-        >>> counter.take_counts()
-        Traffic(requests=0, bytes_read=0, bytes_written=0)
-    """
+    """Counts that many threads can increase."""
 
     __slots__ = ("_bytes_in", "_bytes_out", "_lock", "_requests")
 

@@ -90,10 +90,6 @@ class UrlOptions:
     """Options of a storage that a URL names. The module's docstring has the table of them.
 
     ``further`` holds other arguments of the constructor.
-
-    Examples:
-        >>> UrlOptions(region="eu-west-1", anonymous=True).region
-        'eu-west-1'
     """
 
     region: str | None = None
@@ -115,23 +111,7 @@ class UrlOptions:
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
-        """Return options by their names. An option that is None has its default.
-
-        Args:
-            options: Names and values. Names may contain hyphens.
-
-        Returns:
-            The options.
-
-        Raises:
-            InvalidInputError: ``not-allowed`` for a name that is not an option, and for a flag that is
-                neither true nor false.
-            TypeError: A name or the value of an option is not text.
-
-        Examples:
-            >>> UrlOptions.from_mapping({"region": "eu-west-1", "anonymous": "true"}).anonymous
-            True
-        """
+        """Return options by their names. An option that is None has its default."""
         values: dict[str, Any] = {}
         further: dict[str, Any] = {}
         for option, value in options.items():
@@ -153,21 +133,7 @@ class UrlOptions:
         return cls(**values, further=further)
 
     def arguments(self, family: str) -> Arguments:
-        """Return the arguments of the constructor for a family of URLs, except bucket and prefix.
-
-        Args:
-            family: ``s3``, ``gs``, ``az``, ``http`` or ``file``.
-
-        Returns:
-            Arguments by name.
-
-        Raises:
-            InvalidInputError: ``not-allowed`` for an option that does not belong to the family.
-
-        Examples:
-            >>> UrlOptions(anonymous=True).arguments("gs")["anonymous"]
-            True
-        """
+        """Return the arguments of the constructor for a family of URLs, except bucket and prefix."""
         if family == "file":
             return {}
         self._require_family(family)

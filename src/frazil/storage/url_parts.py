@@ -108,19 +108,7 @@ class UrlParts:
 
 
 def parse_parts(text: str | os.PathLike[str]) -> UrlParts:
-    """Return the parts of a URL or path. The module's docstring lists the possible forms.
-
-    Raises:
-        InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage.
-        TypeError: The argument is not text or a path.
-
-    Examples:
-        >>> parse_parts("abfss://ice@mine.dfs.core.windows.net/a/b").url
-        'az://mine/ice/a/b'
-        >>> parse_parts("hdfs://namenode/ice")
-        Traceback (most recent call last):
-        frazil.errors.InvalidInputError: url must be a folder, or s3://bucket/prefix, ... got 'hdfs://namenode/ice'
-    """
+    """Return the parts of a URL or path. The module's docstring lists the possible forms."""
     text = os.fspath(text)
     if not isinstance(text, str):
         raise wrong_type("url", text, "str")

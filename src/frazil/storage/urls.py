@@ -42,12 +42,7 @@ class StorageUrl(UrlParts):
     """A URL of a storage or of an object."""
 
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
-        """Return the storage whose objects have names that begin with ``key``.
-
-        Raises:
-            InvalidInputError: ``not-allowed`` for options that do not belong to this kind of URL; other kinds
-                as the constructors in ``frazil.storage``.
-        """
+        """Return the storage whose objects have names that begin with ``key``."""
         arguments = self._arguments(_as_options(options))
         storage = self._construct(self.key.strip("/"), arguments)
         return storage if settings is None else storage.with_settings(settings)
@@ -73,12 +68,7 @@ class StorageUrl(UrlParts):
         return storage
 
     def split_key(self) -> tuple[StorageUrl, str]:
-        """Return the URL of the bucket, folder or server, and the key of the object in it.
-
-        Examples:
-            >>> parse_url("s3://bucket/data/a b?.nc").split_key()[1]
-            'data/a b?.nc'
-        """
+        """Return the URL of the bucket, folder or server, and the key of the object in it."""
         if self.is_local:
             folder, name = os.path.split(self.path)
             return replace(self, key=folder), name
@@ -115,19 +105,7 @@ def _as_options(options: Options) -> UrlOptions:
 
 
 def parse_url(text: str | PathLike[str]) -> StorageUrl:
-    """Return the URL of a URL text or path. ``frazil.storage.url_parts`` lists the possible forms.
-
-    Raises:
-        InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage.
-
-    Examples:
-        >>> parse_url("gcs://bucket/a/b").storage({"anonymous": "true"})
-        <frazil.Storage>
-        type: GCS
-        bucket: bucket
-        prefix: a/b
-        <BLANKLINE>
-    """
+    """Return the URL of a URL text or path. ``frazil.storage.url_parts`` lists the possible forms."""
     parts = parse_parts(text)
     return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
 

@@ -83,9 +83,6 @@ def require_agreement(writing: Writing) -> xr.Dataset:
     """Return the dataset to write.
 
     Values in memory are checked now. Values of dask arrays are checked when they are computed.
-
-    Raises:
-        InvalidInputError: ``data-mismatch`` for the first check that fails and is not accepted.
     """
     for name, check in _CHECKS.items():
         if name in writing.accept:

@@ -111,9 +111,6 @@ class ArrayForm:
         """Return the numbers that xarray and zarr store for values.
 
         ``attrs`` are the attributes of the variable of the values.
-
-        Raises:
-            InvalidInputError: ``data-mismatch`` if a value would be lost or changed.
         """
         try:
             with np.errstate(all="ignore"):

@@ -37,30 +37,6 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
 
     Reads and writes raise ``FormatError`` (``undecodable-chunk``) for a chunk that its codecs cannot decode.
     The error names the array, the coordinates and the object of the chunk.
-
-    Args:
-        source: Session or its store.
-        path: Path of the array.
-        mode: Mode of ``zarr.open_array``. Default: ``r``.
-
-    Returns:
-        The array.
-
-    Raises:
-        MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
-        Exception: Other errors of ``zarr.open_array``.
-
-    Examples:
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="an array") as store:
-        ...     array = zarr.create_array(
-        ...         store, name="t", shape=(2,), chunks=(2,), dtype="i4", compressors=None
-        ...     )
-        ...     store.set_sync("t/c/0", zarr.core.buffer.cpu.Buffer.from_bytes(b"abc"))
-        >>> array_at(repo.readonly_session("main"), "/t")[:]
-        Traceback (most recent call last):
-        frazil.errors.FormatError: cannot decode the chunk [0] of the array `/t`: ...
     """
     store = source if isinstance(source, IcechunkStore) else source.store
     try:

@@ -29,19 +29,7 @@ _QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
 
 @dataclass(slots=True)
 class ChunkDecoder:
-    """A decoder of the chunks of an array.
-
-    Examples:
-        >>> import frazil, numpy as np, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="an array") as store:
-        ...     array = zarr.create_array(
-        ...         store, name="t", shape=(4,), chunks=(2,), dtype="i2", compressors=None
-        ...     )
-        >>> decoder = chunk_decoder(repo.readonly_session("main").store, "/t")
-        >>> decoder.error((0,), b"abcd"), decoder.error((1,), b"abc") == ""
-        ('', False)
-    """
+    """A decoder of the chunks of an array."""
 
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
@@ -86,12 +74,7 @@ class ChunkDecoder:
 
 
 def chunk_decoder(store: Store, path: str) -> ChunkDecoder:
-    """Return a decoder of the chunks of the array at ``path``.
-
-    Raises:
-        MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
-        Exception: Other errors of ``zarr.open_array``.
-    """
+    """Return a decoder of the chunks of the array at ``path``."""
     try:
         array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode="r", zarr_format=3)
     except UnknownCodecError as error:

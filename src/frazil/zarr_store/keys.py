@@ -43,18 +43,7 @@ _MAX_COORD: Final = 2**32 - 1
 
 
 def parse_key(key: str) -> tuple[str, Coords | Document]:
-    """Return the path of a node, and the document or the coordinates of the chunk that a key names.
-
-    Raises:
-        InvalidInputError: ``invalid-key`` for a text that is not a key.
-        TypeError: The key is not text.
-
-    Examples:
-        >>> parse_key("group/array/c/0/12"), parse_key("c")
-        (('/group/array', (0, 12)), ('/', ()))
-        >>> parse_key("array/zarr.json")
-        ('/array', <Document.V3: 3>)
-    """
+    """Return the path of a node, and the document or the coordinates of the chunk that a key names."""
     # Chunks are the most frequent keys, so they are first. The slash is for an array at the root.
     try:
         parsed = _chunk(key) or _document(key) or _chunk("/" + key)
@@ -66,34 +55,19 @@ def parse_key(key: str) -> tuple[str, Coords | Document]:
 
 
 def parse_directory(path: str) -> tuple[str, Coords] | None:
-    """Return the array whose chunks may be below a path, and the coordinates that these chunks share.
-
-    Examples:
-        >>> parse_directory("/array/c/0"), parse_directory("/array/c"), parse_directory("/array")
-        (('/array', (0,)), ('/array', ()), None)
-    """
+    """Return the array whose chunks may be below a path, and the coordinates that these chunks share."""
     if path.endswith("/c"):
         return path.removesuffix("/c") or "/", ()
     return _chunk(path)
 
 
 def document_keys(paths: list[str]) -> list[str]:
-    """Return the keys of the documents of nodes.
-
-    Examples:
-        >>> document_keys(["/", "/group/array"])
-        ['zarr.json', 'group/array/zarr.json']
-    """
+    """Return the keys of the documents of nodes."""
     return list(map(str.lstrip, map(str.__add__, paths, repeat("/zarr.json")), repeat("/")))
 
 
 def chunk_keys(path: str, index: NDArray[np.uint32]) -> list[str]:
-    """Return the keys of the chunks of an array at coordinates ``index`` of shape (n, ndim).
-
-    Examples:
-        >>> chunk_keys("/array", np.array([[0, 1], [0, 2]], np.uint32))
-        ['array/c/0/1', 'array/c/0/2']
-    """
+    """Return the keys of the chunks of an array at coordinates ``index`` of shape (n, ndim)."""
     prefix = f"{path}/c".lstrip("/")
     columns = [map(str, column) for column in index.T.tolist()]
     return list(map("/".join, zip(repeat(prefix, len(index)), *columns, strict=True)))

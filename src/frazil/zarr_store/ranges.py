@@ -11,14 +11,6 @@ def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
     """Return the first byte and the end of a request for a value of ``size`` bytes.
 
     The range is empty if the request begins after the end of the value.
-
-    Raises:
-        InvalidInputError: ``invalid-byte-range`` for negative numbers, and for an object that is
-            not a request.
-
-    Examples:
-        >>> span(RangeByteRequest(2, 100), 10), span(OffsetByteRequest(4), 10), span(SuffixByteRequest(3), 10)
-        ((2, 10), (4, 10), (7, 10))
     """
     match request:
         case None:

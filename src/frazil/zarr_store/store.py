@@ -113,21 +113,7 @@ class IcechunkStore(VirtualReferences):
 
     @override
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
-        """Return a store of the same session that refuses or allows writes.
-
-        Args:
-            read_only: Whether the new store refuses writes. Default: False. If the session is read only,
-                writes raise an error in any case.
-
-        Returns:
-            A new store.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.writable_session("main").store.with_read_only(True).read_only
-            True
-        """
+        """Return a store of the same session that refuses or allows writes."""
         return IcechunkStore(self._session, read_only)
 
     @property
@@ -167,22 +153,7 @@ class IcechunkStore(VirtualReferences):
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return the value of a key, or a range of its bytes.
-
-        Args:
-            key: Key of a document or a chunk.
-            prototype: Kind of the buffer. Default: zarr's default.
-            byte_range: Range of bytes, limited to the size of the value. Default: the whole value.
-
-        Returns:
-            The bytes, or None if there is no value.
-
-        Raises:
-            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a chunk of a
-                group; ``invalid-byte-range`` for an invalid range.
-            StorageError: The storage cannot be read, or the object of a virtual chunk has changed.
-            FormatError: A file of the repository or a chunk is damaged.
-        """
+        """Return the value of a key, or a range of its bytes."""
         workspace = self._session.workspace
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
             value = _find(workspace, key, byte_range)
@@ -260,13 +231,7 @@ class IcechunkStore(VirtualReferences):
     @unchecked
     @override
     async def exists(self, key: str) -> bool:
-        """Return whether there is a value under a key.
-
-        Raises:
-            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
-                chunk of a group.
-            NodeNotFoundError: ``key-not-found`` for a key of zarr version 2.
-        """
+        """Return whether there is a value under a key."""
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
@@ -277,13 +242,7 @@ class IcechunkStore(VirtualReferences):
 
     @override
     async def getsize(self, key: str) -> int:
-        """Return the size of a value in bytes.
-
-        Raises:
-            KeyNotFoundError: There is no value under the key. It is a ``FileNotFoundError``.
-            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
-                chunk of a group.
-        """
+        """Return the size of a value in bytes."""
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
@@ -302,19 +261,6 @@ class IcechunkStore(VirtualReferences):
         """Write a document or a chunk. The change becomes durable when the session commits.
 
         A document is stored byte for byte.
-
-        Args:
-            key: Key of a document or a chunk.
-            value: Bytes of the value.
-
-        Raises:
-            ReadOnlyError: The store or the session is read only.
-            InvalidInputError: ``invalid-key``; ``bad-metadata`` for an invalid document; ``not-an-array`` for
-                a chunk of a group; ``zero-length-chunk``; ``invalid-chunk-index`` for a chunk outside of the
-                array's grid.
-            NodeNotFoundError: A chunk of a missing array.
-            AlreadyExistsError: An array at the path of a group, or a group at the path of an array.
-            SessionStateError: ``unimplemented`` for keys of zarr version 2.
         """
         path, coords = self._enter_set(key, value)
         if coords is not None:
@@ -392,12 +338,7 @@ class IcechunkStore(VirtualReferences):
     @unchecked
     @override
     async def delete(self, key: str) -> None:
-        """Delete a chunk, or a node with all nodes and chunks below it. A missing key is ignored.
-
-        Raises:
-            ReadOnlyError: The store or the session is read only.
-            InvalidInputError: ``invalid-key`` for a text that is not a key.
-        """
+        """Delete a chunk, or a node with all nodes and chunks below it. A missing key is ignored."""
         self.delete_sync(key)
 
     @unchecked
@@ -474,11 +415,7 @@ class IcechunkStore(VirtualReferences):
         max_gap_bytes: int = 1 << 20,
         max_coalesced_bytes: int = 16 << 20,
     ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        """Yield ranges of one value in batches of (number, bytes). Neighbouring ranges are read together.
-
-        Raises:
-            ExceptionGroup: It contains a ``FileNotFoundError`` if there is no value, as zarr expects it.
-        """
+        """Yield ranges of one value in batches of (number, bytes). Neighbouring ranges are read together."""
         bounds = {"max_gap_bytes": max_gap_bytes, "max_coalesced_bytes": max_coalesced_bytes}
         if self._supports_sync_io:
             yield self.get_ranges_sync(key, byte_ranges, prototype=prototype, **bounds)
@@ -536,11 +473,7 @@ class IcechunkStore(VirtualReferences):
 
     @override
     async def delete_dir(self, prefix: str) -> None:
-        """Delete all nodes and chunks at and below a path. A missing path is ignored.
-
-        Raises:
-            ReadOnlyError: The store or the session is read only.
-        """
+        """Delete all nodes and chunks at and below a path. A missing path is ignored."""
         self._check_writable()
         await self._off_loop(delete_below, self._session.workspace, directory_of(prefix))
 
@@ -563,11 +496,7 @@ class IcechunkStore(VirtualReferences):
 
     @override
     async def clear(self) -> None:
-        """Delete all groups and arrays in this session. The commits in the history stay unchanged.
-
-        Raises:
-            ReadOnlyError: The store or the session is read only.
-        """
+        """Delete all groups and arrays in this session. The commits in the history stay unchanged."""
         self.sync_clear()
 
     async def _off_loop[**P, R](self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -49,9 +49,6 @@ def sizes_below(version: OpenVersion, everything: bool) -> list[dict[str, Any]]:
     """Return the number of chunks and bytes of each array at and below the path of a version.
 
     Arrays in hidden groups count only with ``everything``.
-
-    Raises:
-        NodeNotFoundError: ``node-not-found`` for a path without a node.
     """
     workspace = workspace_of(version)
     node_at(workspace.nodes, version.path)

@@ -101,11 +101,7 @@ def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> 
 
 
 def decode_ref(data: Any, name: str) -> OldRef:
-    """Return the contents of a ref file. The id of its snapshot has 12 bytes, in the draft 16.
-
-    Raises:
-        FormatError: With the name of the file, if it is damaged.
-    """
+    """Return the contents of a ref file. The id of its snapshot has 12 bytes, in the draft 16."""
     with decoding(name):
         value = json.loads(bytes(data))
         if not isinstance(value, dict):

@@ -57,13 +57,6 @@ class Tokens:
         code: uint8 (n,), the first byte.
         members: int64 (n,), the number of members of an array, twice the number of keys of a map, 0 for a
             plain value.
-
-    Examples:
-        >>> tokens = Tokens(bytes.fromhex("81a16192cc8003"))  # {"a": [128, 3]}
-        >>> tokens.children(0).tolist(), tokens.children(2).tolist()
-        ([1, 2], [3, 4])
-        >>> tokens.numbers(np.array([3, 4])).tolist()
-        [128, 3]
     """
 
     def __init__(self, data: bytes) -> None:

@@ -84,25 +84,7 @@ class CompactionOptions:
 def compaction_commits(
     message: str, branch: str | Sequence[str], metadata: dict[str, Any], commit_method: str
 ) -> tuple[RewriteCommit, ...]:
-    """Return the commit of each branch.
-
-    Args:
-        message: The message of the commits.
-        branch: The name of a branch, or several names.
-        metadata: The metadata of the commits.
-        commit_method: ``"new_commit"`` or ``"amend"``.
-
-    Returns:
-        One commit for each branch. A name that is repeated counts once.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` without a branch.
-        TypeError: A name is not text.
-
-    Examples:
-        >>> [each.branch for each in compaction_commits("compact", ["main", "dev"], {}, "new_commit")]
-        ['main', 'dev']
-    """
+    """Return the commit of each branch."""
     if not isinstance(branch, Sequence) or not all(isinstance(name, str) for name in branch):
         raise wrong_type("branch", branch, "str", "Sequence[str]")
     branches = [branch] if isinstance(branch, str) else list(dict.fromkeys(branch))
@@ -114,45 +96,12 @@ def compaction_commits(
 
 
 def lease_name(branches: Sequence[str]) -> str:
-    """Return the name of the lease of a compaction, by which ``Repository.break_lease`` deletes it.
-
-    Args:
-        branches: The names of the branches.
-
-    Returns:
-        The name.
-
-    Examples:
-        >>> lease_name(["main", "dev"])
-        'compact main, dev'
-    """
+    """Return the name of the lease of a compaction, by which ``Repository.break_lease`` deletes it."""
     return f"compact {', '.join(branches)}"
 
 
 def compact(context: Context, options: CompactionOptions, *, dry_run: bool) -> CompactionReport:
-    """Plan a compaction, and do it unless ``dry_run`` is set.
-
-    Args:
-        context: Repository.
-        options: Branches, limits, and where the work is done.
-        dry_run: Whether to write nothing, and to return the plan.
-
-    Returns:
-        The plan or the result.
-
-    Raises:
-        ConflictError: ``commit-conflict`` if others commit too often, or, with ``amend``, at all.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.maintenance.verification.plan import run_locally
-        >>> from frazil.repository.handle.interior import context_of
-        >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
-        >>> commits = (RewriteCommit("main", "compact", {}),)
-        >>> options = CompactionOptions(commits, CompactionLimits(), run_locally(context))
-        >>> compact(context, options, dry_run=True).is_empty
-        True
-    """
+    """Plan a compaction, and do it unless ``dry_run`` is set."""
     compaction = _Compaction(context, options)
     if dry_run:
         return compaction.plan()

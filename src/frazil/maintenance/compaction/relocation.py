@@ -30,19 +30,7 @@ from frazil.repository.session.uploads import putting
 
 
 def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
-    """Move the chunks of some units, and write their manifests: a piece of work.
-
-    Args:
-        context: The context of the repository.
-        item: A pair: the size of a pack in bytes, and a list of ``UnitWork``.
-
-    Yields:
-        The result of each unit.
-
-    Examples:
-        >>> list(relocate_piece(None, (1 << 20, [])))
-        []
-    """
+    """Move the chunks of some units, and write their manifests: a piece of work."""
     pack_size, works = item
     if not works:
         return

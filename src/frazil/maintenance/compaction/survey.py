@@ -107,19 +107,7 @@ class FileUses:
 
 
 def survey_piece(context: Context, item: Any) -> Iterator[tuple[bytes, FileUses]]:
-    """Yield the live bytes of the chunk files of manifests: a piece of work.
-
-    Args:
-        context: The context of the repository.
-        item: Pairs of the id of a manifest and its uses by arrays.
-
-    Yields:
-        The id of a manifest, and the files.
-
-    Examples:
-        >>> list(survey_piece(None, []))
-        []
-    """
+    """Yield the live bytes of the chunk files of manifests: a piece of work."""
     for manifest, uses in item:
         arrays = MANIFEST.read(context.storage, manifest).arrays
         parts = [_uses_of(arrays[use.node_id], use) for use in uses if use.node_id in arrays]
@@ -141,19 +129,7 @@ def _uses_of(table: ChunkTable, use: ArrayUse) -> FileUses:
 
 
 def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
-    """Return the rows of the references to chunk files, inside of a chunk grid.
-
-    Args:
-        table: References of one array.
-        num_chunks: The number of chunks along each dimension.
-
-    Returns:
-        Row numbers, int64, ascending.
-
-    Examples:
-        >>> native_rows(ChunkTable.empty(1), (4,)).tolist()
-        []
-    """
+    """Return the rows of the references to chunk files, inside of a chunk grid."""
     is_native = (table.kind == ChunkKind.NATIVE) & (table.length > 0)
     if num_chunks:
         is_native &= (table.index < np.array(num_chunks, np.uint64)).all(axis=1)
@@ -161,24 +137,7 @@ def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
 
 
 def chosen_files(uses: FileUses, listed: Listed, limits: CompactionLimits, task_bytes: int) -> LiveFiles:
-    """Return the chunk files that a compaction writes again.
-
-    Args:
-        uses: The live bytes of all files of the chosen branches.
-        listed: The chunk files in the storage. Files that are missing there are not chosen.
-        limits: The limits of the compaction.
-        task_bytes: The number of bytes that one task copies. The last pack of a task may be small.
-
-    Returns:
-        The files, sorted by id.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.maintenance.listing import listed
-        >>> files = listed(frazil.in_memory_storage(), "chunks")
-        >>> len(chosen_files(FileUses.empty(), files, CompactionLimits(), 1 << 28))
-        0
-    """
+    """Return the chunk files that a compaction writes again."""
     rows = np.minimum(id_keys(listed.ids).searchsorted(id_keys(uses.ids)), max(len(listed) - 1, 0))
     is_stored = among(uses.ids, listed.ids)
     sizes = np.zeros(len(uses), np.int64)

@@ -105,18 +105,7 @@ class Tip:
 def tip_of(
     context: Context, branch: str, snapshot: Snapshot, arrays: Sequence[str], merges: bool | None
 ) -> Tip:
-    """Return the newest version of a branch, cut into units.
-
-    Args:
-        context: The context of the repository.
-        branch: The name of the branch.
-        snapshot: Its snapshot.
-        arrays: Patterns of the paths of the arrays whose chunks may be moved.
-        merges: Whether manifests of one box are merged. None means if there are too many of them.
-
-    Returns:
-        The arrays with manifests, and their units.
-    """
+    """Return the newest version of a branch, cut into units."""
     nodes = snapshot.nodes.exact()
     tip_arrays: list[TipArray] = []
     for node in map(nodes.node, np.flatnonzero(nodes.is_array & (nodes.manifests.lengths > 0)).tolist()):
@@ -159,14 +148,7 @@ def _boxes(node: Node, split: tuple[int, ...]) -> Iterator[Unit]:
 
 
 def array_uses(tips: Sequence[Tip]) -> dict[bytes, list[ArrayUse]]:
-    """Return the arrays that use each manifest.
-
-    Args:
-        tips: The newest versions of branches.
-
-    Returns:
-        The uses by the id of the manifest.
-    """
+    """Return the arrays that use each manifest."""
     uses: dict[bytes, dict[bytes, ArrayUse]] = {}
     for tip in tips:
         for each in tip.arrays:
@@ -178,12 +160,5 @@ def array_uses(tips: Sequence[Tip]) -> dict[bytes, list[ArrayUse]]:
 
 
 def manifests_of(tip: Tip) -> list[bytes]:
-    """Return the ids of the manifests of a tip, each once.
-
-    Args:
-        tip: The newest version of a branch.
-
-    Returns:
-        The ids, sorted.
-    """
+    """Return the ids of the manifests of a tip, each once."""
     return id_list(tip.snapshot.nodes.manifest_ids())

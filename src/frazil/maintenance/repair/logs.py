@@ -46,27 +46,7 @@ class RebuildLog:
 
 
 def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
-    """Return the file of the log with the differences between a snapshot and its parent.
-
-    Args:
-        context: The repository.
-        id_: The id of the snapshot.
-        parent: The id of its parent. None for the first snapshot.
-
-    Returns:
-        The bytes of the file, as a commit writes them.
-
-    Raises:
-        IcechunkError: A file of one of the versions cannot be read.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID as first
-        >>> rebuilt_log(context_of(repo), first, None) == repo.storage.get(transaction_key(first))
-        True
-    """
+    """Return the file of the log with the differences between a snapshot and its parent."""
     log = empty_log(id_) if parent is None else _log_of_differences(context, id_, parent)
     level = context.settings.compression_level
     return encode_transaction_log(log, level=level, spec_version=context.spec_version)

@@ -24,23 +24,7 @@ from frazil.storage.outages import is_outage
 def lost_chunks(
     context: Context, findings: Iterable[Finding], paths: Mapping[bytes, str]
 ) -> list[LostChunks]:
-    """Return the chunks with findings about their chunk files.
-
-    Args:
-        context: The repository, after all repairs of files.
-        findings: The findings that are left.
-        paths: The paths of arrays, by node id.
-
-    Returns:
-        One value for each array and chunk file.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> lost_chunks(context_of(repo), (), dict())
-        []
-    """
+    """Return the chunks with findings about their chunk files."""
     named = {each.key: id_from_text(name) for each in findings if (name := chunk_name(each.key)) is not None}
     groups: dict[tuple[str, bytes], list[Finding]] = {}
     for each in findings:

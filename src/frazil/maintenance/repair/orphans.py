@@ -45,11 +45,7 @@ class MoveOrphans:
 
 
 def orphans_step(context: Context, older_than: int) -> MoveOrphans | None:
-    """Return the step that moves orphans, or None if there are none.
-
-    Raises:
-        IcechunkError: A file that a version needs cannot be read. Then no file is certain to be an orphan.
-    """
+    """Return the step that moves orphans, or None if there are none."""
     what = Collection(LeaseLimit(context.storage, now_us(), older_than).refresh())
     old = old_files(context.storage, what.older_than, older_than, what.listings)
     info = context.catalog.full_repo_info()

@@ -44,16 +44,6 @@ class Overlay(SynchronousStorage):
     """A storage over another storage, which never changes. Threads may share it.
 
     A pickle can be loaded only in the same process, and while the overlay exists.
-
-    Args:
-        base: The storage below. The overlay only reads it.
-
-    Examples:
-        >>> base = MemoryStorage()
-        >>> overlay = Overlay(base)
-        >>> stored = overlay.put("repo", b"new")
-        >>> bytes(overlay.get("repo")), base.head("repo") is None
-        (b'new', True)
     """
 
     def __init__(self, base: Storage, layer: _Layer | None = None) -> None:
@@ -72,13 +62,7 @@ class Overlay(SynchronousStorage):
         return self._base.encodes_names()
 
     def link(self, key: str, storage: Storage, source: str) -> None:
-        """Make ``key`` show an object of another storage, without a read of the object.
-
-        Args:
-            key: The key in this storage.
-            storage: The storage of the object.
-            source: The key of the object.
-        """
+        """Make ``key`` show an object of another storage, without a read of the object."""
         with self._layer.lock:
             self._drop(key)
             self._layer.links[key] = storage, source

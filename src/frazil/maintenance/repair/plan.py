@@ -55,14 +55,7 @@ class RepairRequest:
 
 
 def repair_plan(request: RepairRequest) -> RepairPlan:
-    """Return the plan of a repair. It changes no file.
-
-    Raises:
-        StorageError: The storage did not answer a request without which there is no plan. Repeat the call.
-        FormatError: ``unsupported-spec-version`` if the repository has another format.
-        RepositoryNotFoundError: ``repo`` is damaged, and there is no readable backup or copy.
-        InvalidInputError: A copy belongs to another repository (``invalid-argument``).
-    """
+    """Return the plan of a repair. It changes no file."""
     require_copies(request.storage, request.copies)
     site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
     steps, detached = _first_steps(site, request)

@@ -52,14 +52,7 @@ class Quarantine:
         storage.put(f"{self.prefix}/{key}", data)
 
     def replace_file(self, storage: Storage, key: str, data: Buffer) -> bool:
-        """Put the present file aside, and write another content under its key.
-
-        Returns:
-            False if the file has this content already.
-
-        Raises:
-            ConflictError: ``repo-info-updated`` if another process wrote the file at the same time.
-        """
+        """Put the present file aside, and write another content under its key."""
         present = read_present(storage, key)
         if present is None:
             condition: Condition = IfAbsent()

@@ -55,15 +55,7 @@ class Relist:
 
 
 def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[DetachedSnapshot, ...]]:
-    """Make the steps that list younger snapshots again, on an overlay.
-
-    Args:
-        site: The overlay, with the restored file ``repo``.
-        backup: The state that was restored. Younger snapshots are those that it does not list.
-
-    Returns:
-        The steps, and the snapshots that stay detached.
-    """
+    """Make the steps that list younger snapshots again, on an overlay."""
     context = site.context
     waiting = list(unlisted_snapshots(site.storage, backup))
     steps: list[Relist] = []

@@ -59,12 +59,7 @@ class RestoreRepo:
 
 
 def restore_step(storage: Storage, copies: Sequence[Storage]) -> RestoreRepo | None:
-    """Return the step that restores ``repo``, or None if the file is readable.
-
-    Raises:
-        FormatError: ``unsupported-spec-version`` if the file has a later format.
-        RepositoryNotFoundError: There is no readable backup, here or in the copies.
-    """
+    """Return the step that restores ``repo``, or None if the file is readable."""
     try:
         read_repo_info(storage)
     except (FormatError, RepositoryNotFoundError) as error:
@@ -103,11 +98,7 @@ def _has_record(storage: Storage, own: BackupState | None, tip: bytes) -> bool:
 
 
 def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
-    """Check that the copies belong to the repository.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if a copy has no snapshots, or is another repository.
-    """
+    """Check that the copies belong to the repository."""
     origin = _birth(storage)
     for copy in copies:
         if next(iter(copy.list(SNAPSHOTS)), None) is None:

@@ -82,23 +82,7 @@ class Origin:
 
 
 def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
-    """Check that bytes are a content of the file ``key``.
-
-    Args:
-        key: The key.
-        data: The bytes.
-        end: The number of bytes that references need, for a chunk file.
-
-    Returns:
-        ``proved`` if the content names its file, otherwise ``consistent``.
-
-    Raises:
-        FormatError: The bytes are not a content of this file.
-
-    Examples:
-        >>> check_content("chunks/1CECHNKREP0F1RSTCMT0", b"data", 4)
-        'consistent'
-    """
+    """Check that bytes are a content of the file ``key``."""
     folder, _, name = key.partition("/")
     if folder in KINDS:
         kind = KINDS[folder]

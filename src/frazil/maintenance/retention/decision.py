@@ -40,23 +40,7 @@ class Decision:
 
 
 def decide(info: RepoInfo, policies: BranchPolicies, now: int, *, dry_run: bool = False) -> Decision:
-    """Return the repository after an expiration by policies. A pure function.
-
-    Args:
-        info: The repo info, with all snapshots.
-        policies: Pairs of a pattern of branches and a policy. The first pattern that matches decides.
-        now: The present time in microseconds since 1970.
-        dry_run: What the report says about itself.
-
-    Returns:
-        The repo info without an entry in the ops log, and the report.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> decision = decide(new_repo_info(0), (("*", Retention(last=1)),), 0)
-        >>> decision.report.retained[0].reasons
-        ('first version', 'tip of branch `main`', 'one of the last 1 on `*`')
-    """
+    """Return the repository after an expiration by policies. A pure function."""
     table = info.table
     stays, removed = Rules(len(table)), Rules(len(table))
     stays.add("first version", table.parents() < 0)
@@ -131,20 +115,5 @@ class Retaining:
         return Changed(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def report(self, after: RepoInfo) -> RetentionReport:
-        """Return the report of the attempt with the result ``after``.
-
-        Args:
-            after: The repo info that the update returned.
-
-        Returns:
-            The report.
-
-        Examples:
-            >>> from frazil.format.repo_info import new_repo_info
-            >>> change = Retaining((("*", Retention(last=1)),))
-            >>> changed = change(new_repo_info(0), 9)
-            >>> after = changed.info.recorded(changed.entry, backup="repo.1.A", keep=9)
-            >>> len(change.report(after).removed)
-            0
-        """
+        """Return the report of the attempt with the result ``after``."""
         return self._attempts[newest_update(after)]

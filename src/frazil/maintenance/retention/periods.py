@@ -38,21 +38,6 @@ def periods(times: I64, period: Period, zone: tzinfo) -> I64:
     """Return the period of each time.
 
     When clocks go back one hour, the repeated hour counts as two hours.
-
-    Args:
-        times: Microseconds since 1970, UTC, int64 (n,).
-        period: The length of the periods.
-        zone: The time zone in which days begin at midnight.
-
-    Returns:
-        The number of the period of each time, int64 (n,).
-
-    Examples:
-        >>> noon, later = 12 * 3600 * 10**6, 36 * 3600 * 10**6
-        >>> periods(np.array([noon, later]), Period.DAY, UTC).tolist()
-        [0, 1]
-        >>> periods(np.array([noon, later]), Period.MONTH, UTC).tolist()
-        [0, 0]
     """
     times = np.clip(times, 0, _LAST_US)
     offsets = utc_offsets(times, zone)
@@ -72,18 +57,6 @@ def utc_offsets(times: I64, zone: tzinfo) -> I64:
 
     The function asks the zone at the start and at the end of each day. Only on days on which the difference
     changes, it asks for each time.
-
-    Args:
-        times: Microseconds since 1970, UTC, int64 (n,).
-        zone: The time zone.
-
-    Returns:
-        Microseconds, int64 (n,).
-
-    Examples:
-        >>> from datetime import timezone
-        >>> utc_offsets(np.zeros(1, np.int64), timezone(timedelta(hours=2))).tolist()
-        [7200000000]
     """
     if zone is UTC or not len(times):
         return np.zeros(len(times), np.int64)

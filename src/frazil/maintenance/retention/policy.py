@@ -197,22 +197,7 @@ type BranchPolicies = tuple[tuple[str, Retention], ...]
 
 
 def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolicies:
-    """Return the policies of branches. One policy alone is for every branch.
-
-    Args:
-        policy: One policy, or policies by patterns of branches.
-
-    Returns:
-        Pairs of a pattern and a policy, in order.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for an empty mapping.
-        TypeError: A value is not a policy.
-
-    Examples:
-        >>> [pattern for pattern, _ in branch_policies(Retention(last=3))]
-        ['*']
-    """
+    """Return the policies of branches. One policy alone is for every branch."""
     pairs = {"*": policy} if isinstance(policy, Retention) else policy
     if not isinstance(pairs, Mapping):
         raise TypeError(

@@ -46,15 +46,7 @@ class VersionReason(Record):
 
 
 class VersionList(Sequence[VersionReason]):
-    """The versions of a report, newest first by the time of the commit.
-
-    Examples:
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> report = repo.apply_retention(frazil.Retention(last=3), dry_run=True)
-        >>> report.retained.ids()
-        ['1CECHNKREP0F1RSTCMT0']
-    """
+    """The versions of a report, newest first by the time of the commit."""
 
     __slots__ = ("_rows", "_rules", "_table")
 
@@ -83,17 +75,7 @@ class VersionList(Sequence[VersionReason]):
         return f"<{counted(len(self), 'version')}>"
 
     def ids(self) -> list[str]:
-        """Return the ids of the snapshots.
-
-        Returns:
-            The ids, in the order of the list.
-
-        Examples:
-            >>> from frazil.format.repo_info import new_repo_info
-            >>> import numpy as np
-            >>> VersionList(new_repo_info(0).table, np.array([0]), []).ids()
-            ['1CECHNKREP0F1RSTCMT0']
-        """
+        """Return the ids of the snapshots."""
         return ids_to_text(self._table.ids()[self._rows])
 
     def _versions(self, rows: I64) -> Iterator[VersionReason]:

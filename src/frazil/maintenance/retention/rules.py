@@ -39,18 +39,7 @@ class Rule:
     names: dict[int, list[str]] = field(default_factory=dict)
 
     def reason_of(self, row: int) -> str:
-        """Return the reason for one row.
-
-        Args:
-            row: The number of the row.
-
-        Returns:
-            The reason, with the names of the row.
-
-        Examples:
-            >>> Rule("tag", np.ones(1, bool), {0: ["v1", "v2"]}).reason_of(0)
-            'tag `v1`, `v2`'
-        """
+        """Return the reason for one row."""
         return " ".join([self.reason, ", ".join(f"`{name}`" for name in self.names.get(row, []))]).rstrip()
 
 
@@ -65,34 +54,14 @@ class Rules:
         return iter(self._by_reason.values())
 
     def add(self, reason: str, rows: I64 | NDArray[np.bool_], names: list[str] | None = None) -> None:
-        """Add rows for a reason.
-
-        Args:
-            reason: The reason, in words.
-            rows: Numbers of rows, or one bool for each row.
-            names: A name for each number in ``rows``.
-
-        Examples:
-            >>> rules = Rules(3)
-            >>> rules.add("tag", np.array([1]), ["v1"])
-            >>> rules.union().tolist()
-            [False, True, False]
-        """
+        """Add rows for a reason."""
         rule = self._by_reason.setdefault(reason, Rule(reason, np.zeros(self._count, bool)))
         rule.rows[rows] = True
         for row, name in zip(rows.tolist(), names or [], strict=False):
             rule.names.setdefault(row, []).append(name)
 
     def union(self) -> NDArray[np.bool_]:
-        """Return the rows of all rules.
-
-        Returns:
-            One bool for each row.
-
-        Examples:
-            >>> Rules(2).union().tolist()
-            [False, False]
-        """
+        """Return the rows of all rules."""
         every = np.zeros(self._count, bool)
         for rule in self:
             every |= rule.rows
@@ -102,22 +71,7 @@ class Rules:
 def add_policy(
     rules: Rules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
 ) -> None:
-    """Add the rows of a history that a policy selects.
-
-    Args:
-        rules: The rules to add to.
-        table: The table of the snapshots.
-        history: The rows of the history, newest first, int64 (k,).
-        named: The name of the policy for people, and the policy.
-        now: The present time in microseconds since 1970.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> rules = Rules(1)
-        >>> add_policy(rules, new_repo_info(0).table, np.array([0]), ("main", Retention(last=1)), 0)
-        >>> [rule.reason for rule in rules]
-        ['one of the last 1 on `main`']
-    """
+    """Add the rows of a history that a policy selects."""
     name, policy = named
     times = table.flushed_at()[history].astype(np.int64)
     if policy.last:

@@ -33,30 +33,7 @@ _FIRST: Final = 1 << 16
 def stored_trailer(
     storage: Storage, id_: bytes, used: int, *, is_single: bool = False
 ) -> ChunkTrailer | None:
-    """Read the trailer of a chunk file.
-
-    Args:
-        storage: The storage of the repository.
-        id_: Id of the file.
-        used: The end of the last known chunk in the file.
-        is_single: Whether the file has one chunk. Its name may be the hash of the chunk. Then 56 zeros after
-            the chunk were a trailer.
-
-    Returns:
-        The trailer, or None if the file has none and its name does not say that it has one.
-
-    Raises:
-        FormatError: The trailer is damaged, or the file must have one and has other bytes.
-        StorageError: The file cannot be read.
-
-    Examples:
-        >>> from frazil.format.chunk_trailer import single_trailer
-        >>> from frazil.storage import in_memory_storage
-        >>> storage = in_memory_storage()
-        >>> stored = storage.put(chunk_key(bytes(12)), b"ice" + single_trailer(bytes(12), b"ice"))
-        >>> stored_trailer(storage, bytes(12), 3).lengths.tolist()
-        [3]
-    """
+    """Read the trailer of a chunk file."""
     key = chunk_key(id_)
     # A range that begins at the end of the file is an error, so the range has the last used byte.
     start = max(used - 1, 0)

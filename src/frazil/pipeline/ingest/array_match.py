@@ -26,11 +26,7 @@ type Windows = Mapping[str, tuple[int, int]]
 def matched_array(
     array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
 ) -> TargetArray:
-    """Return the target with the dtype, chunks and attributes of the existing array.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` if the variable does not fit the array.
-    """
+    """Return the target with the dtype, chunks and attributes of the existing array."""
     comparisons = _metadata_comparisons(array, target, windows)
     if virtual is not None:
         comparisons += _storage_comparisons(array, target)

@@ -144,18 +144,6 @@ def choose_steps(lengths: NDArray[np.int64], row: int) -> tuple[int, str]:
     """Return the number of steps of a chunk of data along the axis, and why.
 
     The steps divide the steps of each file, so that files share no chunk.
-
-    Args:
-        lengths: The number of steps of each file.
-        row: The bytes of one step of a chunk.
-
-    Examples:
-        >>> choose_steps(np.array([24, 24]), 4 << 20)
-        (4, 'a part of the steps of each file')
-        >>> choose_steps(np.array([1, 1]), 20_000)
-        (1, 'the steps of a file')
-        >>> choose_steps(np.array([31, 28, 31]), 50_000)
-        (1, 'the common divisor of the steps of all files')
     """
     lengths = lengths[lengths > 0]
     if not len(lengths):

@@ -90,10 +90,6 @@ def place_labels(
 
     >>> place_labels("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
     [0, 1, 4, 3, 3]
-
-    Raises:
-        InvalidInputError: ``invalid-chunk-index`` for labels that the mode does not allow,
-            ``invalid-array-metadata`` for labels that the dtype of the group cannot hold.
     """
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     new = _as_stored(new, old) if numbers and len(old) else new

@@ -27,10 +27,6 @@ def plan_axis(
     """Return the axis and its gaps. The axis is None if files do not follow each other.
 
     ``changed`` is a mask of the files that were ingested with other contents.
-
-    Raises:
-        AlreadyExistsError: If the mode is "create" and the group has an array of the files.
-        InvalidInputError: For files that the mode does not allow in this group.
     """
     dim, mode, steps = reconciliation.dim, request.mode, reconciliation.steps
     _require_no_arrays(request, reconciliation, existing)

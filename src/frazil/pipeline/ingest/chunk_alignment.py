@@ -12,11 +12,7 @@ from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
 
 
 def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:
-    """Check that referenced files begin and end on chunk borders of the array.
-
-    Raises:
-        InvalidInputError: ``invalid-chunk-index``, with the name of the first file that does not.
-    """
+    """Check that referenced files begin and end on chunk borders of the array."""
     step = array.grid[array.axis or 0]
     ends = pieces.at + pieces.count
     bad = (

@@ -51,11 +51,7 @@ NO_GROWTH: Final = Growth()
 
 
 def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
-    """Return the dimension that the first readable file has; None if that file does not decide it.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if there is more than one.
-    """
+    """Return the dimension that the first readable file has; None if that file does not decide it."""
     if files.concat_dim is not None:
         return files.concat_dim
     schema = _first_schema(files, access)
@@ -109,9 +105,6 @@ def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: 
 
     It is the first scalar in the order of `_rank` that determines all others: files with the same value of
     this scalar have the same values of the others.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if there is no such scalar, or several.
     """
     several = [family for family in families if len(family.files) > 1]
     if not several:

@@ -19,11 +19,7 @@ from frazil.repository.session.session import Session
 
 
 class ExistingGroup:
-    """The arrays of a group by name; no arrays if the group does not exist.
-
-    Raises:
-        InvalidInputError: For a path that no group can have, or that is below an array.
-    """
+    """The arrays of a group by name; no arrays if the group does not exist."""
 
     def __init__(self, session: Session, group: str) -> None:
         self.session = session

@@ -22,11 +22,7 @@ from frazil.remedies import argument
 
 
 def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
-    """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for another name.
-    """
+    """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group."""
     schemas = {
         name: each for family in reconciliation.families for name, each in family.layout.variables.items()
     }
@@ -53,11 +49,7 @@ def require_names(request: IngestRequest, reconciliation: Reconciliation, existi
 def require_dimension(
     request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
 ) -> None:
-    """Check that no existing array of data would need a new dimension.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for files that would need it.
-    """
+    """Check that no existing array of data would need a new dimension."""
     for family in reconciliation.families:
         for name, variable in family.layout.variables.items():
             if name not in existing.arrays or (variable.coordinate and name != reconciliation.dim):
@@ -122,11 +114,7 @@ def windows_of(
 def require_same_values(
     array: zarr.Array[Any], family: Family, target: TargetArray, windows: Windows
 ) -> None:
-    """Check that values without the concat dimension equal those of the group, if they are small enough.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` if they differ.
-    """
+    """Check that values without the concat dimension equal those of the group, if they are small enough."""
     expected = family.values.get(target.name)
     if expected is None:
         return
@@ -153,9 +141,6 @@ def _require_one_length(
     sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
 ) -> None:
     """Check that each dimension, except ``grows``, has one length in all arrays (path, dimensions, shape).
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` if a dimension has two lengths.
 
     >>> _require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
     Traceback (most recent call last):

@@ -58,11 +58,7 @@ class GrownArrays:
 def grow_arrays(
     session: Session, existing: ExistingGroup, arrays: Sequence[PlannedArray], axis: Axis, dim: str
 ) -> GrownArrays:
-    """Resize the arrays of the group, and move the chunks that can be moved as a whole.
-
-    Raises:
-        InvalidInputError: ``invalid-chunk-index`` for references that cannot be moved.
-    """
+    """Resize the arrays of the group, and move the chunks that can be moved as a whole."""
     result = list(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
     has_moves = axis.first_moved < len(axis.old)

@@ -101,10 +101,6 @@ def inspect_all(
     """Open all files, in tasks of the engine.
 
     Files whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
-
-    Raises:
-        MissingExtraError: If the library for the format of a file is not installed.
-        InvalidInputError: ``invalid-argument`` if no file has a variable that ``spec`` names.
     """
     expected = [(fingerprints or {}).get(url) for url in files.urls]
     tasks = [

@@ -187,11 +187,7 @@ def load_ledger(session: Session, group: str) -> Ledger:
 
 
 def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], path: str) -> Ledger:
-    """Return the ledger with these columns and the attributes of its group ``path``.
-
-    Raises:
-        FormatError: If an attribute is not as `Ledger.attributes` returns it.
-    """
+    """Return the ledger with these columns and the attributes of its group ``path``."""
     concat_dim, unlimited, variables = map(attrs.get, ("concat_dim", "unlimited", "variables"))
     for name, value, valid in (
         ("concat_dim", concat_dim, concat_dim is None or isinstance(concat_dim, str)),

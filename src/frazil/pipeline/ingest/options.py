@@ -113,11 +113,7 @@ class IngestRequest:
 
     @classmethod
     def of(cls, source: Files, settings: Settings) -> Self:
-        """Return the request of a call. Globs are expanded, but no file is opened.
-
-        Raises:
-            InvalidInputError: For options that no call can have, and if ``source`` matches no files.
-        """
+        """Return the request of a call. Globs are expanded, but no file is opened."""
         _require_choices(settings)
         allow = require_tolerable(_as_names(settings.allow))
         chunks, encoding = dict(settings.chunks or {}), dict(settings.encoding or {})

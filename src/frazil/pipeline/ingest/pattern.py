@@ -127,10 +127,6 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     """Return the files that a pattern, globs or names match.
 
     A glob in a bucket (``s3://bucket/*/t2m_*.nc``) lists the objects under its fixed prefix.
-
-    Raises:
-        InvalidInputError: ``key-not-found`` if there are no files, ``invalid-argument`` if a file is there
-            twice.
     """
     expanded = _expanded(source, storage_options)
     if expanded.is_empty:

@@ -74,11 +74,7 @@ def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]
 
 
 def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
-    """Return references to the parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`).
-
-    Raises:
-        FormatError: ``invalid-file-format`` if a chunk has more or fewer bytes than its shape needs.
-    """
+    """Return references to parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`)."""
     if references.chunks == chunks:
         return references
     itemsize = references.dtype.itemsize
@@ -166,11 +162,7 @@ def _divisor(number: int, most: int) -> int:
 
 
 def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
-    """Give an array of plain bytes another chunk shape, by changing only its references.
-
-    Raises:
-        FormatError: ``invalid-file-format`` if a chunk has more or fewer bytes than its shape needs.
-    """
+    """Give an array of plain bytes another chunk shape, by changing only its references."""
     workspace = session.workspace
     document = json.loads(workspace.nodes.require_array(path).user_data)
     grid = document["chunk_grid"]["configuration"]

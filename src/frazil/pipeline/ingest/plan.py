@@ -54,9 +54,6 @@ def plan_ingest(
 
     Compares the files with each other and with the group, creates and resizes arrays, writes the labels and
     the ledger, and divides the remaining work into items.
-
-    Raises:
-        InvalidInputError: ``bad-source`` for problems in files, unless the request tolerates them.
     """
     ledger = ledger_version.ledger_in(session, group)
     existing = ExistingGroup(session, group)

@@ -128,9 +128,6 @@ TOLERABLE: Final = tuple(name for name, kind in TABLE.items() if kind.allowed)
 def require_tolerable(allow: Collection[str]) -> frozenset[str]:
     """Return the kinds of ``allow`` as a set.
 
-    Raises:
-        InvalidInputError: ``unknown-choice`` for a kind that cannot be tolerated.
-
     >>> sorted(require_tolerable({"hole", "values"}))
     ['hole', 'values']
     """

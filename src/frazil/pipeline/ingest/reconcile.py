@@ -120,9 +120,6 @@ def reconcile(
 
     If the files were inspected without a dimension, a scalar coordinate that differs from file to file
     becomes the dimension. ``only`` is a mask of the files to use. ``allow`` are the tolerated kinds.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` for an impossible dimension.
     """
     opened = inspection.layout >= 0
     candidates = opened if only is None else opened & only

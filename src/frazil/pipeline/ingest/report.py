@@ -92,25 +92,11 @@ class Report(Summary):
         return tuple(each for each in self.problems if not each.fatal)
 
     def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
-        """Return the problems that stop an ingest.
-
-        Args:
-            allow: Kinds of problems to leave out. Default: none.
-
-        Returns:
-            The fatal problems of all other kinds.
-        """
+        """Return the problems that stop an ingest."""
         return tuple(each for each in self.problems if each.fatal and each.kind not in allow)
 
     def table(self) -> pa.Table:
-        """Return a table with one row for each file.
-
-        Returns:
-            A `pyarrow.Table` with the columns ``url``, ``size`` (bytes), ``fingerprint`` (hexadecimal),
-            ``format``, ``layout`` (files with the same number have the same layout; -1: not read), ``steps``
-            (the number of steps), ``first`` and ``last`` (labels as text), ``problem`` (the kind, fatal
-            problems first; None: no problem) and ``message``.
-        """
+        """Return a table with one row for each file."""
         inspection = self.inspection
         worst = {each.url: each for each in reversed(self.problems) if each.fatal}
         worst = {**{each.url: each for each in reversed(self.problems)}, **worst}

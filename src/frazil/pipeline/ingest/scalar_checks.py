@@ -25,9 +25,6 @@ def retained_scalars(
 
     Files with new variables must not change the scalars of variables that the group has, and that no file of
     this call has.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` for other values without ``allow={"values"}``.
     """
     dim, retained = reconciliation.dim, set()
     if dim is None or axis is None or len(reconciliation.steps.start) <= 1:
@@ -61,9 +58,6 @@ def require_same_scalars(
     """Check that steps that are written again have the level, member, ... that the group has for them.
 
     Times and durations may differ: a later forecast for a step replaces an earlier forecast.
-
-    Raises:
-        InvalidInputError: ``invalid-array-metadata`` if they differ.
     """
     if axis is None or len(reconciliation.steps.start) <= 1 or "values" in request.allow:
         return

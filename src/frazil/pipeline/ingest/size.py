@@ -16,9 +16,6 @@ FEW_BYTES: Final = 256 << 20
 def is_small(source: Files) -> bool:
     """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine.
 
-    Raises:
-        InvalidInputError: ``key-not-found`` if no file matches.
-
     >>> is_small(["s3://bucket/day_1.nc"])
     False
     """

@@ -50,11 +50,7 @@ def inspect_request(
 
 
 def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
-    """Inspect files for a group that does not exist yet, and raise the errors that its ingest would raise.
-
-    Raises:
-        InvalidInputError: ``bad-source`` for problems in files.
-    """
+    """Inspect files for a group that does not exist yet, and raise the errors that its ingest would raise."""
     engine = engine_of(run.engine)
     growth = new_group_growth(request.mode)
     inspection = inspect_request(request, engine, growth, progress=run.progress)

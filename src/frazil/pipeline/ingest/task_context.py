@@ -37,9 +37,6 @@ class Readers:
     """The readers of the files of a task. The files used last stay open.
 
     Each file is checked before and after the reads.
-
-    Raises:
-        FormatError: If a file has changed since the inspection.
     """
 
     def __init__(self, access: FileAccess, item: Item) -> None:

@@ -111,21 +111,6 @@ def sum(  # noqa: A001  # as numpy and xarray have it
 
     This is `reduce` with ``how="sum"``. Integers are added exactly, modulo 2**64 as in
     numpy.
-
-    Returns:
-        The `JobResult`, whose ``version`` has the results: in the group ``/sum``, unless ``to`` is given.
-
-    Raises:
-        InvalidInputError: As in `reduce`.
-
-    Examples:
-        >>> import frazil, numpy as np, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="a table") as store:
-        ...     t = zarr.create_array(store, name="t", data=np.diag([2.0, 4.0]), dimension_names=("y", "x"))
-        >>> result = frazil.pipeline.sum(repo, "t", "x", engine="inline")
-        >>> zarr.open_array(result.version.session().store, path="sum/t", mode="r")[:].tolist()
-        [2.0, 4.0]
     """
     return reduce(source, paths, dims, "sum", **options)
 
@@ -138,21 +123,6 @@ def min(  # noqa: A001
     """Find the smallest value of arrays along dimensions, in one commit.
 
     This is `reduce` with ``how="min"``.
-
-    Returns:
-        The `JobResult`, whose ``version`` has the results: in the group ``/min``, unless ``to`` is given.
-
-    Raises:
-        InvalidInputError: As in `reduce`.
-
-    Examples:
-        >>> import frazil, numpy as np, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="a table") as store:
-        ...     t = zarr.create_array(store, name="t", data=np.diag([2.0, 4.0]), dimension_names=("y", "x"))
-        >>> result = frazil.pipeline.min(repo, "t", "x", engine="inline")
-        >>> zarr.open_array(result.version.session().store, path="min/t", mode="r")[:].tolist()
-        [0.0, 0.0]
     """
     return reduce(source, paths, dims, "min", **options)
 
@@ -165,21 +135,6 @@ def max(  # noqa: A001
     """Find the largest value of arrays along dimensions, in one commit.
 
     This is `reduce` with ``how="max"``.
-
-    Returns:
-        The `JobResult`, whose ``version`` has the results: in the group ``/max``, unless ``to`` is given.
-
-    Raises:
-        InvalidInputError: As in `reduce`.
-
-    Examples:
-        >>> import frazil, numpy as np, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="a table") as store:
-        ...     t = zarr.create_array(store, name="t", data=np.diag([2.0, 4.0]), dimension_names=("y", "x"))
-        >>> result = frazil.pipeline.max(repo, "t", "x", engine="inline")
-        >>> zarr.open_array(result.version.session().store, path="max/t", mode="r")[:].tolist()
-        [2.0, 4.0]
     """
     return reduce(source, paths, dims, "max", **options)
 

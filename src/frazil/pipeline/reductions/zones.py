@@ -28,28 +28,6 @@ def rasterized(
     """Return labels of the cells of a regular grid from polygons, for `frazil.pipeline.zonal_stats`.
 
     A cell gets the label of the last polygon that contains its middle, or NaN.
-
-    Args:
-        polygons: GeoJSON geometries, or objects with ``__geo_interface__``, in the units of the coordinates.
-        latitude: The latitudes, in equal steps.
-        longitude: The longitudes, in equal steps.
-        labels: One label for each polygon. The default, None, is 1, 2, 3, ...
-        all_touched: Whether a polygon gets all cells that it touches.
-        name: The name of the result.
-
-    Returns:
-        The labels, over latitude and longitude.
-
-    Raises:
-        InvalidInputError: A coordinate has unequal steps (``unsupported-array``), or the number of labels is
-            not that of the polygons (``invalid-argument``).
-
-    Examples:
-        >>> corners = [(0.5, 0.5), (2.5, 0.5), (2.5, 2.5), (0.5, 2.5), (0.5, 0.5)]
-        >>> square = {"type": "Polygon", "coordinates": [corners]}
-        >>> lat, lon = (xr.DataArray(np.arange(4.0), dims=(name,), name=name) for name in ("lat", "lon"))
-        >>> rasterized([square], lat, lon).values.tolist()[1]
-        [nan, 1.0, 1.0, nan]
     """
     y, x = (_regular(each) for each in (latitude, longitude))
     numbers = list(range(1, len(polygons) + 1)) if labels is None else list(labels)

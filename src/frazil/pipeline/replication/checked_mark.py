@@ -19,37 +19,12 @@ _ROUNDING: Final = 2_000_000
 
 
 def put_checked_mark(storage: Storage, part: RepositoryPart) -> None:
-    """Put the mark.
-
-    Args:
-        storage: The storage of a complete copy.
-        part: The part that was copied.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> storage = in_memory_storage()
-        >>> put_checked_mark(storage, RepositoryPart())
-        >>> checked_before(storage, RepositoryPart()) > 0
-        True
-    """
+    """Put the mark."""
     storage.put(CHECKED, _content(part))
 
 
 def checked_before(storage: Storage, part: RepositoryPart) -> int:
-    """Return the time before which all objects of a copy were compared with the source.
-
-    Args:
-        storage: The storage of the copy.
-        part: The part that is copied. After a copy of another part, the time is 0.
-
-    Returns:
-        Microseconds since 1970, by the clock of the storage. 0 without a mark.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> checked_before(in_memory_storage(), RepositoryPart())
-        0
-    """
+    """Return the time before which all objects of a copy were compared with the source."""
     info = storage.head(CHECKED)
     if info is None or bytes(storage.get(CHECKED)) != _content(part):
         return 0

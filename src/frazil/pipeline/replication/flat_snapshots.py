@@ -32,48 +32,20 @@ class FlatSnapshot:
     entry: SnapshotEntry
 
     def files(self, level: int) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys and bytes of the snapshot and its transaction log.
-
-        Args:
-            level: The level of compression.
-
-        Yields:
-            A key and the bytes.
-        """
+        """Yield the keys and bytes of the snapshot and its transaction log."""
         yield snapshot_key(self.entry.id), encode_snapshot(self.snapshot, level=level)
         yield transaction_key(self.entry.id), encode_transaction_log(_log(self.snapshot), level=level)
 
 
 def flat_snapshots(context: Context, info: RepoInfo, part: RepositoryPart) -> list[FlatSnapshot]:
-    """Return the newest states of the refs of a part.
-
-    Args:
-        context: The context of the source.
-        info: The repo info of the source.
-        part: The part.
-
-    Returns:
-        One snapshot for each distinct version. The first snapshot of the repository stays as it is.
-    """
+    """Return the newest states of the refs of a part."""
     root = first_entry(info).id
     refs = chain.from_iterable(each.values() for each in refs_of(info, part))
     return [_flat(context, info, part, id_) for id_ in dict.fromkeys(refs) if id_ != root]
 
 
 def flat_id(source: bytes, part: RepositoryPart) -> bytes:
-    """Return the id of the flat snapshot of a version.
-
-    Args:
-        source: The id of the snapshot in the source.
-        part: The part, whose arrays the snapshot has.
-
-    Returns:
-        12 bytes of a hash.
-
-    Examples:
-        >>> len(flat_id(bytes(12), RepositoryPart(newest_only=True)))
-        12
-    """
+    """Return the id of the flat snapshot of a version."""
     text = repr(("frazil flat snapshot", source.hex(), part.arrays))
     return sha256(text.encode()).digest()[:OBJECT_ID_BYTES]
 

@@ -74,11 +74,7 @@ def export_netcdf(
 
 
 def new_file(path: str | Path, *, overwrite: bool) -> Path:
-    """Return the path of a file that an export may write.
-
-    Raises:
-        AlreadyExistsError: The file exists (``not-allowed``), and may not be replaced.
-    """
+    """Return the path of a file that an export may write."""
     file = Path(path)
     if file.exists() and not overwrite:
         raise AlreadyExistsError(f"path must be a new file, got {file}", ErrorKind.NOT_ALLOWED).with_remedy(

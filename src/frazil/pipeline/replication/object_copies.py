@@ -53,11 +53,7 @@ class Objects:
         return sum(int(each.sizes.sum()) for each in self.files) + sum(self.sizes)
 
     def items(self) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
-        """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes.
-
-        Yields:
-            A folder with ids of shape (k, 12), or an empty text with keys.
-        """
+        """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes."""
         for each in self.files:
             for start, stop in _cuts(each.sizes):
                 yield each.folder, each.ids[start:stop], each.sizes[start:stop]
@@ -71,20 +67,7 @@ def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
 
 
 def all_objects(storage: Storage) -> Objects:
-    """Return the objects of a repository, except the repo info, leases and staged files.
-
-    Args:
-        storage: The storage of the repository.
-
-    Returns:
-        The objects that exist now.
-
-    Examples:
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> len(all_objects(repo.storage))  # the first snapshot and its transaction log
-        2
-    """
+    """Return the objects of a repository, except the repo info, leases and staged files."""
     files = tuple(listed(storage, folder) for folder in FOLDERS)
     backups = list(storage.list(OVERWRITTEN))
     return Objects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
@@ -99,17 +82,7 @@ class Difference:
 
 
 def difference(objects: Objects, target: Storage, checked_before: int) -> Difference:
-    """Return what a target lacks.
-
-    Args:
-        objects: The objects of the source.
-        target: The storage of the copy.
-        checked_before: Objects of the target that were stored before this time, microseconds since 1970 by
-            the clock of the storage, were compared by an earlier copy.
-
-    Returns:
-        The objects to copy, and the objects to compare.
-    """
+    """Return what a target lacks."""
     absent, doubtful = [], []
     for each in objects.files:
         present = listed(target, each.folder)
@@ -135,15 +108,7 @@ def _some(objects: Objects, files: Sequence[Listed], chosen: Sequence[bool]) -> 
 
 
 def objects_with_keys(objects: Objects, keys: set[str]) -> Objects:
-    """Return the objects with these keys.
-
-    Args:
-        objects: Objects.
-        keys: Keys of a few objects.
-
-    Returns:
-        The objects whose keys are in ``keys``.
-    """
+    """Return the objects with these keys."""
     files = []
     for each in objects.files:
         texts = [key.partition("/")[2] for key in keys if key.startswith(f"{each.folder}/")]
@@ -164,18 +129,7 @@ class CopyOutcome:
 def copy_by_tasks(
     source: Storage, target: Storage, objects: Objects, engine: Engine, *, compare: bool
 ) -> Iterator[CopyOutcome]:
-    """Copy objects by tasks.
-
-    Args:
-        source: The storage to read.
-        target: The storage to write.
-        objects: The objects.
-        engine: Where tasks run.
-        compare: Whether objects that are equal in both storages are left out.
-
-    Yields:
-        The outcome of each task.
-    """
+    """Copy objects by tasks."""
     shared = dumps((source, target, compare))
     for result in engine.run(copy_objects, [dumps(item) for item in objects.items()], shared):
         yield pickle.loads(result)

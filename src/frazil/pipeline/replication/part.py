@@ -77,35 +77,12 @@ class RepositoryPart:
 
 
 def is_match(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name matches one of the patterns.
-
-    Args:
-        name: A name or a path.
-        patterns: Patterns of ``fnmatch``.
-
-    Returns:
-        Whether it matches.
-
-    Examples:
-        >>> is_match("dev-1", ["main", "dev-*"])
-        True
-    """
+    """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the branches and the tags of a part.
-
-    Args:
-        info: The repo info of the source.
-        part: The part.
-
-    Returns:
-        The ids of the snapshots by name.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if the part has neither a branch nor a tag.
-    """
+    """Return the branches and the tags of a part."""
     branches = {name: id_ for name, id_ in info.branches.items() if is_match(name, part.branches)}
     tags = {name: id_ for name, id_ in info.tags.items() if is_match(name, part.tags)}
     if not branches and not tags:
@@ -122,16 +99,7 @@ def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dic
 
 
 def info_with_history(info: RepoInfo, part: RepositoryPart, now: int) -> RepoInfo:
-    """Return the repo info of a part with its history.
-
-    Args:
-        info: The repo info of the source.
-        part: The part.
-        now: The time of the copy, microseconds since 1970.
-
-    Returns:
-        The repo info, with a new ops log.
-    """
+    """Return the repo info of a part with its history."""
     branches, tags = refs_of(info, part)
     table = info.table
     tips = id_matrix([*branches.values(), *tags.values()])
@@ -142,17 +110,7 @@ def info_with_history(info: RepoInfo, part: RepositoryPart, now: int) -> RepoInf
 def info_of_newest(
     info: RepoInfo, part: RepositoryPart, entries: Mapping[bytes, SnapshotEntry], now: int
 ) -> RepoInfo:
-    """Return the repo info of a part with the newest states only.
-
-    Args:
-        info: The repo info of the source.
-        part: The part.
-        entries: The new snapshots, by the id in the source.
-        now: The time of the copy, microseconds since 1970.
-
-    Returns:
-        The repo info, with a new ops log.
-    """
+    """Return the repo info of a part with the newest states only."""
     branches, tags = refs_of(info, part)
     new_ids = {old: entry.id for old, entry in entries.items()}
 
@@ -164,14 +122,7 @@ def info_of_newest(
 
 
 def first_entry(info: RepoInfo) -> SnapshotEntry:
-    """Return the entry of the first snapshot of a repository.
-
-    Args:
-        info: The repo info.
-
-    Returns:
-        The entry without a parent.
-    """
+    """Return the entry of the first snapshot of a repository."""
     return info.table.entry(int(np.argmin(info.table.parents())))
 
 
@@ -206,29 +157,14 @@ def _ops_log(branches: Mapping[str, bytes], tags: Mapping[str, bytes], root: byt
 
 
 def transaction_ids(info: RepoInfo) -> U8:
-    """Return the ids of the transaction logs that the snapshots need, pruned logs included.
-
-    Args:
-        info: The repo info of the copy.
-
-    Returns:
-        The ids, uint8 of shape (k, 12).
-    """
+    """Return the ids of the transaction logs that the snapshots need, pruned logs included."""
     pruned = info.table.pruned().compact().values
     ids = np.ascontiguousarray(pruned).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
     return np.concatenate([info.table.ids(), ids])
 
 
 def nodes_of_arrays(nodes: NodeTable, patterns: Sequence[str]) -> NodeTable:
-    """Return the arrays that match patterns, and the groups above them.
-
-    Args:
-        nodes: The nodes of a version.
-        patterns: Patterns of the paths of arrays. ``"*"`` as the only pattern means all nodes.
-
-    Returns:
-        Some of the nodes.
-    """
+    """Return the arrays that match patterns, and the groups above them."""
     if tuple(patterns) == _ALL:
         return nodes
     paths = nodes.paths_list()

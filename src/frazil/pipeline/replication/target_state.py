@@ -22,21 +22,7 @@ ORIGIN: Final = "frazil.origin"
 
 
 def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -> IfAbsent | IfVersion:
-    """Return the condition for writing the repo info to the target.
-
-    Args:
-        info: The repo info of the source.
-        target: The storage of the copy.
-        part: The part that is copied.
-
-    Returns:
-        The condition that the target is still empty, or still has the earlier copy.
-
-    Raises:
-        ConflictError: ``repo-info-updated`` if the target has commits or tags that the source does not have,
-            or is another repository.
-        InvalidInputError: ``empty-prefix-creation`` if the target is an empty bucket without a prefix.
-    """
+    """Return the condition for writing the repo info to the target."""
     if target.head(REPO) is None:
         require_prefix(target)
         return IfAbsent()
@@ -74,36 +60,14 @@ def _foreign(target: Storage, has: str) -> ConflictError:
 
 
 def require_empty(target: Storage) -> None:
-    """Raise an error if a storage contains a repository, or is a bucket without a prefix.
-
-    Args:
-        target: The storage of a clone.
-
-    Raises:
-        InvalidInputError: ``parent-directory-not-clean`` if the storage contains a repository;
-            ``empty-prefix-creation`` for a bucket without a prefix.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> require_empty(in_memory_storage())
-    """
+    """Raise an error if a storage contains a repository, or is a bucket without a prefix."""
     require_prefix(target)
     if target.head(REPO) is not None:
         raise not_empty(target, REPO, is_repository=True)
 
 
 def with_origin(info: RepoInfo, source: RepoInfo, label: str, part: RepositoryPart) -> RepoInfo:
-    """Return the repo info of a clone with the origin in its metadata.
-
-    Args:
-        info: The repo info of the clone.
-        source: The repo info of the source.
-        label: The label of the storage of the source. It contains no secrets.
-        part: The part of the clone.
-
-    Returns:
-        The repo info with the entry ``frazil.origin``.
-    """
+    """Return the repo info of a clone with the origin in its metadata."""
     branches, tags = refs_of(source, part)
     refs = {
         "branches": {name: id_to_text(id_) for name, id_ in branches.items()},

@@ -17,11 +17,6 @@ def held_bytes(value: object) -> int:
 
     Many columns are views of one decompressed file. The file counts once, as a whole. The overhead of Python
     objects is not counted, and neither are fields that are not decoded yet.
-
-    Examples:
-        >>> whole = np.zeros(1000, np.uint8)
-        >>> held_bytes({"column": whole[10:20], "other": whole[20:30]})
-        1000
     """
     buffers: dict[int, int] = {}
     pending: list[Any] = [value]

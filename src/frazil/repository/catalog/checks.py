@@ -26,12 +26,7 @@ LEVELS: Final[tuple[VerifyLevel, ...]] = ("metadata", "exists", "checksum", "dec
 
 
 class Severity(StrEnum):
-    """The meaning of a finding.
-
-    Examples:
-        >>> Severity.LOSS.value
-        'loss'
-    """
+    """The meaning of a finding."""
 
     LOSS = "loss"
     DAMAGE = "damage"
@@ -83,19 +78,5 @@ _BY_NAME: Final = {check.name: check for check in checks}
 
 
 def check_named(name: str) -> Check:
-    """Return the check with a name.
-
-    Args:
-        name: A name in the table ``checks``.
-
-    Returns:
-        The check.
-
-    Raises:
-        KeyError: There is no such check.
-
-    Examples:
-        >>> check_named("missing").severity.value
-        'loss'
-    """
+    """Return the check with a name."""
     return _BY_NAME[name]

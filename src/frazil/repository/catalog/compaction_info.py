@@ -87,30 +87,12 @@ class LiveFiles:
         return len(self.sizes)
 
     def select_files(self, rows: NDArray[np.bool_]) -> LiveFiles:
-        """Return some of the files.
-
-        Args:
-            rows: One bool for each file.
-
-        Returns:
-            The files whose value is True.
-        """
+        """Return some of the files."""
         return LiveFiles(self.ids[rows], self.sizes[rows], self.live[rows])
 
     @staticmethod
     def union(parts: Sequence[LiveFiles]) -> LiveFiles:
-        """Return the files of several parts, each once.
-
-        Args:
-            parts: Files, with the same numbers for the same id.
-
-        Returns:
-            The files, sorted by id.
-
-        Examples:
-            >>> len(LiveFiles.union([LiveFiles(), LiveFiles()]))
-            0
-        """
+        """Return the files of several parts, each once."""
         whole = [LiveFiles(), *parts]
         ids = np.concatenate([part.ids for part in whole])
         first = np.unique(id_keys(ids), return_index=True)[1]

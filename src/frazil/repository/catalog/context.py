@@ -28,18 +28,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The storage, settings, caches and catalog of a repository. A pickled copy has empty caches.
-
-    Examples:
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> context = repo.readonly_session("main").workspace.context
-        >>> context.spec_version
-        2
-        >>> context.require_version_2()
-        >>> writer = context.writer()
-        >>> reader = context.reader(writer)
-    """
+    """The storage, settings, caches and catalog of a repository. A pickled copy has empty caches."""
 
     storage: Storage
     config: RepositoryConfig
@@ -56,32 +45,17 @@ class Context:
         return self.catalog.spec_version
 
     def require_version_2(self) -> None:
-        """Raise an error in a repository of spec version 1.
-
-        Raises:
-            FormatError: The repository has spec version 1 (``unsupported-spec-version``).
-        """
+        """Raise an error in a repository of spec version 1."""
         if self.spec_version < 2:
             raise needs_version_2()
 
     def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """Return a reader for the chunks of one session.
-
-        Args:
-            writer: The writer of the session, which has chunks that are not durable yet.
-
-        Returns:
-            A reader that uses the chunk cache of the repository.
-        """
+        """Return a reader for the chunks of one session."""
         requests = self.settings.max_concurrent_requests
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
-        """Return a writer for the new chunks of one session.
-
-        Returns:
-            A writer with the packing and deduplication of the configuration.
-        """
+        """Return a writer for the new chunks of one session."""
         settings = self.settings
         packs = PackSettings(
             settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums

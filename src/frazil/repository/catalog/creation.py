@@ -23,18 +23,7 @@ def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInpu
 
 
 def require_prefix(storage: Storage) -> None:
-    """Raise an error if a new repository would be at the root of a bucket.
-
-    Args:
-        storage: The storage of the new repository.
-
-    Raises:
-        InvalidInputError: ``empty-prefix-creation`` if the storage is a bucket without a prefix.
-
-    Examples:
-        >>> from frazil.storage import in_memory_storage
-        >>> require_prefix(in_memory_storage())
-    """
+    """Raise an error if a new repository would be at the root of a bucket."""
     if storage.is_whole_bucket:
         raise InvalidInputError(
             f"the storage of a new repository must have a prefix in the bucket, got {storage.label()} "

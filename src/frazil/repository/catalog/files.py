@@ -54,16 +54,7 @@ class HasId(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileKind[T: HasId]:
-    """The name, the keys and the decoder of a kind of files.
-
-    Examples:
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> from frazil.format.snapshot import encode_snapshot, initial_snapshot
-        >>> storage, first = MemoryStorage(), initial_snapshot(1_700_000_000_000_000)
-        >>> stored = storage.put(SNAPSHOT.key(first.id), encode_snapshot(first))
-        >>> SNAPSHOT.read(storage, first.id).message
-        'Repository initialized'
-    """
+    """The name, the keys and the decoder of a kind of files."""
 
     name: str
     key: Callable[[bytes], str]

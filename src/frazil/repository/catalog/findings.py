@@ -23,21 +23,7 @@ _BAD: Final = frozenset({Severity.LOSS, Severity.DAMAGE, Severity.WARNING})
 
 
 def verify_level(level: object) -> VerifyLevel:
-    """Check the level of a verification.
-
-    Args:
-        level: ``"metadata"``, ``"exists"``, ``"checksum"`` or ``"decode"``.
-
-    Returns:
-        The level.
-
-    Raises:
-        InvalidInputError: There is no such level (``unknown-choice``).
-
-    Examples:
-        >>> verify_level("exists")
-        'exists'
-    """
+    """Check the level of a verification."""
     if not isinstance(level, str) or level not in LEVELS:
         names = f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]}"
         raise InvalidInputError(f"level must be {names}, got {level!r}", ErrorKind.UNKNOWN_CHOICE)
@@ -53,10 +39,6 @@ class Affected:
         branches: The branches whose newest version needs the file.
         tags: The tags whose version needs the file.
         snapshots: The number of versions that need the file, those of older commits included.
-
-    Examples:
-        >>> print(Affected(("/t",), ("main",), ("v1", "v2"), 7))
-        array /t, branch main, tags v1 and v2, 7 snapshots
     """
 
     arrays: tuple[str, ...] = ()

@@ -23,19 +23,7 @@ CARRIED: Final = (stream_records.QUERY, stream_records.BATCH, job_entry.JOB, FRA
 
 
 def recorded_snapshots(info: RepoInfo) -> list[bytes]:
-    """Return the snapshots that records name. They may be removed from the history.
-
-    Args:
-        info: The repo info.
-
-    Returns:
-        The ids.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> recorded_snapshots(new_repo_info(0))
-        []
-    """
+    """Return the snapshots that records name. They may be removed from the history."""
     jobs = job_records.read_entries(info.metadata)
     streams = stream_records.read_records(info.metadata).values()
     of_streams = (record.snapshot for records in streams for record in records)
@@ -44,43 +32,12 @@ def recorded_snapshots(info: RepoInfo) -> list[bytes]:
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
-
-    Args:
-        info: The repo info, which lists ``new``.
-        old: The id of the replaced snapshot.
-        new: The id of the snapshot that replaces it.
-        branch: The name of the branch; empty for none.
-
-    Returns:
-        The metadata.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> with_amended(new_repo_info(0), bytes(12), bytes(12), "main")
-        {}
-    """
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
     info = replace(info, metadata=stream_records.with_amended(info, old, new, branch))
     return job_records.with_amended(info, old, new, branch)
 
 
 def with_expiring(info: RepoInfo, keep: NDArray[np.bool_], after: SnapshotTable) -> dict[str, Any]:
-    """Return the metadata of a repository before an expiration.
-
-    Args:
-        info: The repo info, with all snapshots and their links before the expiration.
-        keep: The snapshots that stay, shape (n,).
-        after: The snapshots that stay, with their new links.
-
-    Returns:
-        The metadata.
-
-    Examples:
-        >>> import numpy
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> info = new_repo_info(0)
-        >>> with_expiring(info, numpy.ones(1, bool), info.table)
-        {}
-    """
+    """Return the metadata of a repository before an expiration."""
     info = replace(info, metadata=stream_records.with_expiring(info, keep))
     return job_records.with_expiring(info, after)

@@ -34,34 +34,12 @@ class JobEntry:
 
 
 def publication_id(id_: str) -> str:
-    """Return the id of the records of a publication.
-
-    Args:
-        id_: The id of the publication.
-
-    Returns:
-        The id for ``JobEntry``.
-
-    Examples:
-        >>> publication_id("monday")
-        'frazil_audit:monday'
-    """
+    """Return the id of the records of a publication."""
     return _PUBLICATION + id_
 
 
 def entries_of_commit(commit: SnapshotEntry) -> list[JobEntry]:
-    """Return the records of a commit, from its own metadata.
-
-    Args:
-        commit: The entry of the commit.
-
-    Returns:
-        At most one record of a job, and one of a publication.
-
-    Examples:
-        >>> entries_of_commit(SnapshotEntry(bytes(12), None, 0, "m", {JOB: {"id": "monday"}}))[0].id
-        'monday'
-    """
+    """Return the records of a commit, from its own metadata."""
     job, audit = commit.metadata.get(JOB), commit.metadata.get(AUDIT)
     entries = []
     if isinstance(job, dict) and "id" in job:

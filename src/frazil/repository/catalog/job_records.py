@@ -44,11 +44,6 @@ def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
     """Return the records in the metadata of a repository, newest first.
 
     Raises ``FormatError`` if another value has their key: a job without its record would be committed twice.
-
-    Examples:
-        >>> record = {"id": "monday", "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main"}
-        >>> read_entries({JOBS: [record]})[0].id
-        'monday'
     """
     try:
         return [_entry(each) for each in metadata.get(JOBS, [])]
@@ -80,34 +75,13 @@ def _document(entry: JobEntry) -> dict[str, str]:
 
 
 def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:
-    """Return the metadata of a repository with new records, and without records that are not needed.
-
-    Args:
-        info: The repo info. Its table lists the snapshots of the new records.
-        new: The new records, newest first.
-
-    Returns:
-        The metadata.
-    """
+    """Return the metadata of a repository with new records, and without records that are not needed."""
     entries = list(dict.fromkeys(_with_replacements(info, [*new, *read_entries(info.metadata)])))
     return {**info.metadata, JOBS: list(map(_document, _useful(info, entries)))}
 
 
 def without_entries(info: RepoInfo, id_: str) -> dict[str, Any]:
-    """Return the metadata of a repository without the records of a job or publication.
-
-    Args:
-        info: The repo info.
-        id_: The id in the records.
-
-    Returns:
-        The metadata.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> without_entries(new_repo_info(0), "monday")
-        {}
-    """
+    """Return the metadata of a repository without the records of a job or publication."""
     entries = read_entries(info.metadata)
     others = [_document(each) for each in entries if each.id != id_]
     return {**info.metadata, JOBS: others} if len(others) < len(entries) else info.metadata
@@ -137,33 +111,12 @@ def _with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[
 
 
 def entries_of(info: RepoInfo) -> list[JobEntry]:
-    """Return the records of a repository, newest first. Spec version 1 has none.
-
-    Args:
-        info: The repo info.
-
-    Returns:
-        The records.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> entries_of(new_repo_info(0))
-        []
-    """
+    """Return the records of a repository, newest first. Spec version 1 has none."""
     return read_entries(info.metadata) if info.spec_version > 1 else []
 
 
 def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> list[JobEntry]:
-    """Return those of some records whose commits are in the history of a snapshot, with listed snapshots.
-
-    Args:
-        info: The repo info.
-        tip: The id of the snapshot.
-        entries: Some of its records.
-
-    Returns:
-        The records. A snapshot that was removed is replaced by the oldest one that has its changes.
-    """
+    """Return those of some records whose commits are in the history of a snapshot, with listed snapshots."""
     every = list(_with_replacements(info, entries))
     if not every:
         return []
@@ -184,23 +137,7 @@ def _at(entry: JobEntry, holder: bytes) -> JobEntry:
 def other_commit(
     info: RepoInfo, tip: bytes, job: tuple[str, str], earlier: Collection[bytes]
 ) -> bytes | None:
-    """Return the commit of another driver of a job, or the version that has its changes; None if none has.
-
-    Args:
-        info: The repo info.
-        tip: A snapshot whose history the commit may be in.
-        job: The id of the job, and its branch. A commit on this branch counts even if the branch was reset.
-        earlier: The snapshots of all records when this driver began. They do not count.
-
-    Returns:
-        The id of the snapshot.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> info = new_repo_info(0)
-        >>> other_commit(info, info.branches["main"], ("monday", "main"), ()) is None
-        True
-    """
+    """Return the commit of another driver of a job, or the version that has its changes; None if none has."""
     id_, branch = job
     entries = [each for each in entries_of(info) if each.id == id_ and each.snapshot not in earlier]
     contained = entries_in_line(info, tip, entries)

@@ -14,19 +14,7 @@ from frazil.repository.catalog.repo_requirements import require_snapshot
 
 
 class Line:
-    """Some rows of the table of snapshots, newest first, and the removed snapshots between them.
-
-    Args:
-        info: The repo info.
-        rows: The rows of a history, or of several histories.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> info = new_repo_info(0)
-        >>> line = Line.of(info, info.branches["main"])
-        >>> line.contains([info.branches["main"], bytes(12)]).tolist()
-        [True, False]
-    """
+    """Some rows of the table of snapshots, newest first, and the removed snapshots between them."""
 
     def __init__(self, info: RepoInfo, rows: I64) -> None:
         self._info = info
@@ -34,15 +22,7 @@ class Line:
 
     @staticmethod
     def of(info: RepoInfo, tip: bytes) -> Line:
-        """Return the line of a snapshot and its ancestors.
-
-        Args:
-            info: The repo info.
-            tip: The id of the snapshot. It must be listed.
-
-        Returns:
-            The line.
-        """
+        """Return the line of a snapshot and its ancestors."""
         return Line(info, info.snapshots.chain(require_snapshot(info, tip)))
 
     @cached_property
@@ -61,27 +41,13 @@ class Line:
         return np.union1d(self._own, skipped[skipped >= 0])
 
     def contains(self, ids: list[bytes]) -> NDArray[np.bool_]:
-        """Return whether snapshots are in the history, removed snapshots included; bool, shape (k,).
-
-        Args:
-            ids: The ids of the snapshots.
-
-        Returns:
-            One bool for each id.
-        """
+        """Return whether snapshots are in the history, removed snapshots included; bool, shape (k,)."""
         matrix = id_matrix(ids)
         rows = self._info.snapshots.find_snapshots(matrix)
         return np.isin(rows, self.rows) | np.isin(id_keys(matrix), id_keys(self._pruned[0]))
 
     def holder(self, id_: bytes) -> bytes:
-        """Return the oldest listed snapshot that has the changes of a snapshot of the line.
-
-        Args:
-            id_: The id of a snapshot that the line contains.
-
-        Returns:
-            The same id if it is listed, else the id of the snapshot that names it as removed.
-        """
+        """Return the oldest listed snapshot that has the changes of a snapshot of the line."""
         if self._info.snapshots.find_snapshot(id_) >= 0:
             return id_
         ids, rows = self._pruned

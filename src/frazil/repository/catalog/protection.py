@@ -84,11 +84,6 @@ def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
     """Return the protections in the metadata of a repository, by pattern.
 
     Raises ``FormatError`` if another value has their key, because a branch would not be protected any more.
-
-    Examples:
-        >>> document = BranchProtection(pattern="main").document()
-        >>> [each.pattern for each in read_protections({PROTECTION: {"main": document}})]
-        ['main']
     """
     try:
         return [_protection(*each) for each in sorted(metadata.get(PROTECTION, {}).items())]

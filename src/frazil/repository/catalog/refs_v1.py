@@ -72,12 +72,7 @@ def tombstone_key(storage: Storage, tag: str) -> str:
 
 
 def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
-    r"""Return the file of a ref. ``mark`` has random bytes, by which the writer recognises the file.
-
-    Examples:
-        >>> encode_ref(bytes(12), b"\x05").split(b"}")
-        [b'{"snapshot":"00000000000000000000"', b'     \t \t']
-    """
+    r"""Return the file of a ref. ``mark`` has random bytes, by which the writer recognises the file."""
     bits = "".join(f"{byte:08b}" for byte in mark)
     return (
         f'{{"snapshot":"{id_to_text(snapshot)}"}}'.encode()

@@ -76,21 +76,7 @@ class SourceChunk:
 
 
 def lost_choice(choice: object) -> LostChoice:
-    """Check the argument ``lost`` of a repair.
-
-    Args:
-        choice: ``"keep"``, ``"fill"`` or ``"previous"``.
-
-    Returns:
-        The choice.
-
-    Raises:
-        InvalidInputError: There is no such choice (``unknown-choice``).
-
-    Examples:
-        >>> lost_choice("fill")
-        'fill'
-    """
+    """Check the argument ``lost`` of a repair."""
     if not isinstance(choice, str) or choice not in get_args(LostChoice.__value__):
         raise InvalidInputError(
             f"lost must be keep, fill or previous, got {choice!r}. Use one of these texts",

@@ -91,12 +91,7 @@ def restore_repository(
 
 
 def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | None]:
-    """Return the condition for replacing the present file ``repo``, and its bytes.
-
-    Raises:
-        AlreadyExistsError: ``not-allowed`` if the file is readable, without ``overwrite``.
-        FormatError: ``unsupported-spec-version`` if the file has a later format.
-    """
+    """Return the condition for replacing the present file ``repo``, and its bytes."""
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:

@@ -41,16 +41,6 @@ def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
     """Return the public descriptions of a snapshot and all its ancestors, newest first.
 
     Their fields are decoded when they are read. Reads of damaged fields raise ``FormatError``.
-
-    Args:
-        info: The repo info.
-        tip: The id of the snapshot.
-
-    Returns:
-        An iterator of descriptions.
-
-    Raises:
-        SnapshotNotFoundError: There is no such snapshot.
     """
     table = info.snapshots
     if not isinstance(table, SnapshotTable):  # spec version 1, where each version is a file

@@ -56,11 +56,6 @@ class BatchSet:
 
     ``amended`` has records of commits that another implementation has amended, with the new snapshots. The
     next record stores them.
-
-    Examples:
-        >>> done = BatchSet(4, frozenset({7}))
-        >>> [batch for batch in range(10) if batch in done]
-        [0, 1, 2, 3, 4, 7]
     """
 
     last: int

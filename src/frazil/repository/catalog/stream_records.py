@@ -63,12 +63,6 @@ def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """Return the records in the metadata of a repository.
 
     Raises ``FormatError`` if another value has their key: a batch without its record would be written twice.
-
-    Examples:
-        >>> snapshot = "1CECHNKREP0F1RSTCMT0"
-        >>> records = read_records({STREAMS: {"q": [{"batch": 3, "snapshot": snapshot}]}})
-        >>> records["q"][0].batch, records["q"][0].branch
-        (3, '')
     """
     try:
         return {query: list(map(_record, each)) for query, each in metadata.get(STREAMS, {}).items()}

@@ -30,11 +30,6 @@ class RepositoryBase:
         return self._context.catalog.repo_info()
 
     def _info_v2(self) -> RepoInfo:
-        """Return the current repo info, for methods that need spec version 2.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1, which has no repo
-                info.
-        """
+        """Return the current repo info, for methods that need spec version 2."""
         self._context.require_version_2()
         return self._context.catalog.repo_info()

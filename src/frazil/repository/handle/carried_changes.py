@@ -29,11 +29,7 @@ from frazil.repository.session.workspace import Workspace
 def carry_changes(
     context: Context, info: RepoInfo, plan: IntegrationPlan, tip: bytes, solver: ConflictSolver
 ) -> Workspace:
-    """Return a workspace on the snapshot ``tip`` with the changes of a plan.
-
-    Raises:
-        RebaseFailedError: ``rebase-failed`` with all conflicts, if ``solver`` leaves any.
-    """
+    """Return a workspace on the snapshot ``tip`` with the changes of a plan."""
     before, after, current = (Workspace(context, id_) for id_ in (plan.base, plan.end, tip))
     changes, changed_nodes = _changes(context, info, before, after)
     theirs = _difference(context, info, before, current, changed_nodes)

@@ -8,11 +8,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 
 def require_positive(**limits: int) -> Iterable[int]:
-    """Return the limits in the order of the arguments.
-
-    Raises:
-        InvalidInputError: ``invalid-argument`` if a limit is less than 1.
-    """
+    """Return the limits in the order of the arguments."""
     for name, limit in limits.items():
         if limit < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)

@@ -64,11 +64,7 @@ class StoredSettings:
 def build_context(
     storage: Storage, options: HandleOptions, stored: StoredSettings, cache: RepoInfoCache | None = None
 ) -> Context:
-    """Return the context of a new handle. ``cache`` may have the repo info that was read to open it.
-
-    Raises:
-        InvalidInputError: If a virtual chunk container in the options is not valid.
-    """
+    """Return the context of a new handle. ``cache`` may have the repo info that was read to open it."""
     # A saved configuration is not validated: an older version with other rules may have saved it.
     if options.config is not None:
         options.config.validate()
@@ -105,13 +101,7 @@ class Opened:
 
 
 def open_current(storage: Storage, options: HandleOptions) -> Opened:
-    """Open the repository in ``storage``, and read its refs and snapshots once.
-
-    Raises:
-        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
-        FormatError: ``unsupported-spec-version`` if the repository has an older or a later format. Other
-            kinds if the file ``repo`` is damaged.
-    """
+    """Open the repository in ``storage``, and read its refs and snapshots once."""
     storage = options.attributed(storage)
     cache = RepoInfoCache()
     try:
@@ -140,11 +130,7 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
-    """Return the configuration that the repository has saved, or None.
-
-    Raises:
-        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
-    """
+    """Return the configuration that the repository has saved, or None."""
     try:
         info, _, _ = read_repo_info(storage)
     except RepositoryNotFoundError:
@@ -164,11 +150,7 @@ def _stored_settings_v1(storage: Storage) -> StoredSettings:
 
 
 def stored_spec_version(storage: Storage) -> SpecVersion | None:
-    """Return the version of the format of the repository in ``storage``, or None without a repository.
-
-    Raises:
-        FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
-    """
+    """Return the version of the format of the repository in ``storage``, or None without a repository."""
     if storage.head(REPO) is not None:
         return SpecVersion.v2
     if storage.head(V1_MAIN) is not None:

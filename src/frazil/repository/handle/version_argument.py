@@ -10,13 +10,7 @@ from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 def snapshot_of_version(
     info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None
 ) -> bytes:
-    """Return the id of the snapshot that exactly one of the three arguments names.
-
-    Raises:
-        ValueError: If none or several of the arguments are given.
-        RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
-        SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-    """
+    """Return the id of the snapshot that exactly one of the three arguments names."""
     names = [name for name in (branch, tag, snapshot_id) if name is not None]
     if len(names) != 1:
         raise ValueError(

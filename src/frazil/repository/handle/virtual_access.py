@@ -33,9 +33,6 @@ def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
     """Return the credentials by prefix.
 
     The value None grants access without credentials; it is deprecated.
-
-    Raises:
-        TypeError: If ``authorized`` is not a dictionary from URL prefixes to credentials.
     """
     if authorized is None:
         return {}

@@ -162,11 +162,7 @@ def _time_of(cursor: str) -> int:
 
 
 def versions_since(context: Context, info: RepoInfo, branch: str, cursor: int) -> list[BranchVersion]:
-    """Return the versions that a branch got by updates after ``cursor``, oldest first.
-
-    Raises:
-        SessionStateError: ``cursor-lost`` if the ops log does not have the update of the cursor.
-    """
+    """Return the versions that a branch got by updates after ``cursor``, oldest first."""
     versions: list[BranchVersion] = []
     after = info.branches.get(branch)
     for entry in _entries_since(context, info, branch, cursor):

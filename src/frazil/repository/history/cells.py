@@ -14,19 +14,7 @@ from frazil.format.snapshot import Node
 
 
 def chunk_of_cell(node: Node, cell: Sequence[int]) -> tuple[int, ...]:
-    """Return the coordinates of the chunk that has a cell. Negative indices count from the end.
-
-    Raises:
-        TypeError: If an index is not an integer.
-        InvalidInputError: ``invalid-chunk-index`` if the array has no such cell.
-
-    Examples:
-        >>> from frazil.format.snapshot import ArrayData
-        >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [2, 3]}}'
-        >>> document = b'{"shape": [4, 4], "chunk_grid": ' + grid + b"}"
-        >>> chunk_of_cell(Node(bytes(8), "/t", document, ArrayData((4, 4), (2, 2), None)), (3, -1))
-        (1, 1)
-    """
+    """Return the coordinates of the chunk that has a cell. Negative indices count from the end."""
     assert node.array is not None
     shape = node.array.shape
     try:

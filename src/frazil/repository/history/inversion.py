@@ -29,13 +29,7 @@ type Step = tuple[RepoInfo, OpsEntry]
 
 
 def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> Changed | None:
-    """Return the update that makes all changes, or None if there are none.
-
-    Raises:
-        ConflictError: ``repo-info-updated`` if a field has another value than ``before``.
-        SessionStateError: ``cannot-undo`` if a snapshot is not listed any more, or a tag would come back.
-        ReadOnlyError: ``read-only-repository`` if the repository is read-only and stays so.
-    """
+    """Return the update that makes all changes, or None if there are none."""
     ordered = sorted(changes, key=_order)
     require_possible(info, ordered)
     if not any(change.part is Part.STATUS for change in ordered):

@@ -59,13 +59,7 @@ class FieldChange:
 
 
 def fields_of(info: RepoInfo) -> dict[Field, Any]:
-    """Return all fields of a repository that have a value.
-
-    Examples:
-        >>> from frazil.format.repo_info import new_repo_info
-        >>> sorted(part.value for part, _ in fields_of(new_repo_info(1)))
-        ['branch', 'status']
-    """
+    """Return all fields of a repository that have a value."""
     flags = {flag.id: flag.name for flag in FLAGS}
     fields: dict[Field, Any] = {(Part.BRANCH, name): id_ for name, id_ in info.branches.items()}
     fields |= {(Part.TAG, name): id_ for name, id_ in info.tags.items()}

@@ -139,11 +139,7 @@ class History:
             yield last, None
 
     def located(self, state: State, place: Place) -> Place:
-        """Return a place with the name of its backup, which the log up to a later state has.
-
-        Raises:
-            SessionStateError: ``cannot-undo`` if the log does not reach back to it.
-        """
+        """Return a place with the name of its backup, which the log up to a later state has."""
         if place.backup is not None:
             return place
         step, _ = next(self.steps(state, at=place.time), (None, None))
@@ -152,11 +148,7 @@ class History:
         return step.place
 
     def at(self, place: Place, within: State | None = None) -> State:
-        """Return the state at a place, which the log up to the state ``within`` has. Default: the current.
-
-        Raises:
-            SessionStateError: ``cannot-undo`` if a garbage collection has deleted the backup with this state.
-        """
+        """Return the state at a place, which the log up to the state ``within`` has. Default: the current."""
         within = within or self.current
         if place.time == within.time:
             return within

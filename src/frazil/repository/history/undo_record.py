@@ -42,13 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class UndoRecord:
-    """What an undo or a redo did, as places in the ops log. Only an undo has a ``cursor``.
-
-    Examples:
-        >>> record = UndoRecord(at=9, update=Place(7), cursor=Place(5, "repo.1.A"))
-        >>> UndoRecord.of(record.added_to({"owner": "team"})) == record
-        True
-    """
+    """What an undo or a redo did, as places in the ops log. Only an undo has a ``cursor``."""
 
     at: int
     update: Place

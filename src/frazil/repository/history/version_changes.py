@@ -32,10 +32,6 @@ def version_changes(
 
     The changes of the first version are None. They are those that ``Repository.diff`` returns for the parent
     and the version.
-
-    Raises:
-        SnapshotNotFoundError: ``snapshot-not-found`` if a version is expired during the iteration.
-        StorageError: ``object-not-found`` if a file is lost.
     """
     names: Names | None = None
     parts = chain.from_iterable(batched(part, _BATCH) for part in ancestry(info, tip))

@@ -11,15 +11,7 @@ from frazil.format.columns import I64, U32
 
 
 class ChunkRows:
-    """The references of the chunks at ``index``, which several tables have. The first table overrides.
-
-    Examples:
-        >>> rows = ChunkRows(np.array([[2], [0], [1]], np.uint32))
-        >>> rows.look_up(ChunkTable.from_inline([[0], [2]], [b"a", b"c"]))
-        >>> table = rows.table()
-        >>> table.index.tolist(), [table.ref(row) for row in range(3)][1:]
-        ([[2], [0], [1]], [InlineRef(data=b'a'), None])
-    """
+    """The references of the chunks at ``index``, which several tables have. The first table overrides."""
 
     def __init__(self, index: U32) -> None:
         self._index = index

@@ -59,12 +59,7 @@ _ADDED_BYTES: Final = {"transpose": 0, "bytes": 0, "crc32c": 4, "numcodecs.shuff
 
 
 def claimed_bytes(data: Buffer) -> tuple[str, int] | None:
-    """Return the compressor of some bytes and the size that they claim, or None if the claim is small.
-
-    Examples:
-        >>> claimed_bytes(b"raw bytes"), claimed_bytes(zstandard.compress(bytes(1 << 25)))
-        (None, ('zstd', 33554432))
-    """
+    """Return the compressor of some bytes and the size that they claim, or None if the claim is small."""
     view = memoryview(data)
     head = bytes(view[:_BLOSC_HEADER])
     if head.startswith(_ZSTD) or _is_skippable(head):
@@ -149,13 +144,6 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
     """Return the last codec of an array and the size of its largest input, or None if it is not known.
 
     The results of 256 documents of up to 16 KiB and of two larger ones are cached.
-
-    Examples:
-        >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [10]}}'
-        >>> codecs = b'[{"name": "bytes"}, {"name": "zstd"}]'
-        >>> array = b'{"shape": [99], "data_type": "int16", "chunk_grid": %s, "codecs": %s}'
-        >>> largest_chunk(array % (grid, codecs))
-        ('zstd', 20)
     """
     return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
 

@@ -36,11 +36,7 @@ def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str
 
 
 def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
-    """Make one attempt to list a snapshot again.
-
-    Returns:
-        The id of the snapshot, or None if a garbage collection ran during the attempt.
-    """
+    """Make one attempt to list a snapshot again."""
     start = context.catalog.begin_commit()
     info = start.info
     id_ = id_from_text(snapshot_id)
@@ -67,12 +63,7 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
 
 
 def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
-    """Return the contents of the files of a snapshot that is not listed.
-
-    Raises:
-        SnapshotNotFoundError: If there is no such snapshot file.
-        StorageError: ``object-not-found`` if one of its files is gone.
-    """
+    """Return the contents of the files of a snapshot that is not listed."""
     try:
         snapshot = context.assets.snapshot(id_)
     except StorageError as error:
@@ -118,12 +109,7 @@ def _find_parent(
 
 
 def fitting_parents(context: Context, candidates: Iterable[bytes], id_: bytes) -> list[bytes]:
-    """Return the versions among ``candidates`` whose difference from a snapshot its log contains.
-
-    Raises:
-        StorageError: A file of the snapshot, or of a candidate, cannot be read.
-        FormatError: One of these files is damaged.
-    """
+    """Return the versions among ``candidates`` whose difference from a snapshot its log contains."""
     snapshot, log = _read_files(context, id_)
     parents = [each.id for each in map(context.assets.snapshot, candidates) if _fits(each, snapshot, log)]
     return [each for each in parents if _has_its_chunks(context, each, snapshot, log)]

@@ -47,15 +47,7 @@ class CompressionAlgorithm(IntEnum):
 
     @staticmethod
     def default() -> CompressionAlgorithm:
-        """Return Zstd, the only algorithm.
-
-        Returns:
-            ``CompressionAlgorithm.Zstd``.
-
-        Examples:
-            >>> CompressionAlgorithm.default()
-            CompressionAlgorithm.Zstd
-        """
+        """Return Zstd, the only algorithm."""
         return CompressionAlgorithm.Zstd
 
 
@@ -234,12 +226,7 @@ def _timeout(name: str, value: Any) -> None:
 
 
 def check_session_lifetime(name: str, value: Any) -> None:
-    """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed.
-
-    Raises:
-        TypeError: If ``value`` is not a timedelta.
-        InvalidInputError: ``invalid-commit-configuration`` for another lifetime.
-    """
+    """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed."""
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(

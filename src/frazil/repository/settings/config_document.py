@@ -205,11 +205,7 @@ def _set_splitting(config: RepositoryConfig, splitting: str | None) -> None:
 
 
 def from_document(document: Any) -> RepositoryConfig:
-    """Return the configuration that a saved map contains.
-
-    Raises:
-        FormatError: ``config-deserialization`` if a value is wrong. The message names its key.
-    """
+    """Return the configuration that a saved map contains."""
     try:
         config: RepositoryConfig = CONFIG.read(document)
         _require_few_expressions(document)

@@ -22,10 +22,6 @@ def document_to_save(
 
     ``saved`` returns the saved configuration of the repository. Its containers may be saved again. It is
     called only if the configuration has secrets.
-
-    Raises:
-        InvalidInputError: ``secret-in-config`` if options or headers of other containers may hold a secret,
-            without ``store_secrets``.
     """
     document = to_document(config)
     if store_secrets:

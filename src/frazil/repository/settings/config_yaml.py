@@ -145,9 +145,6 @@ def _has_content(text: str) -> bool:
 def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     r"""Return the document of a file, for ``config_document.from_document``.
 
-    Raises:
-        FormatError: ``config-deserialization`` if the file is not a valid configuration.
-
     >>> load_config(b"store: !s3\n  region: null\nsize: 5")
     {'store': {'s3': {'region': None}}, 'size': 5}
     """

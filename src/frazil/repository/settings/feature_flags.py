@@ -27,11 +27,7 @@ FLAGS: Final = (CREATE_TAG, DELETE_TAG, MOVE_NODE)
 
 
 def flag_named(name: str) -> Flag:
-    """Return the feature with this name.
-
-    Raises:
-        InvalidInputError: ``invalid-feature-flag`` if there is no such feature.
-    """
+    """Return the feature with this name."""
     for flag in FLAGS:
         if flag.name == name:
             return flag

@@ -219,17 +219,7 @@ def split_sizes_for(
     dimension_names: Sequence[str | None] | None,
     num_chunks: Sequence[int],
 ) -> tuple[int, ...]:
-    """Return how many chunks one manifest of an array contains, along each dimension.
-
-    Args:
-        splitting: The configuration. None: no dimension is split.
-        path: The full path of the array.
-        dimension_names: The names of the dimensions, or None for an array without names.
-        num_chunks: The number of chunks along each dimension.
-
-    Returns:
-        A number of chunks for each dimension; ``UNSPLIT`` for a dimension that is not split.
-    """
+    """Return how many chunks one manifest of an array contains, along each dimension."""
     rules = (splitting.split_sizes if splitting is not None else None) or ()
     sizes = [pair for array, dims in rules if array.holds(path) for pair in dims]
     names = dimension_names if dimension_names is not None else [None] * len(num_chunks)

@@ -53,11 +53,7 @@ def description(rows: Mapping[str, str | bool | None]) -> str:
 
 
 def connect_client[T](terms: MessageTerms, connect: Callable[[], T]) -> T:
-    """Return the client that ``connect`` creates.
-
-    Raises:
-        StorageError: ``storage-config`` if the client refuses its options or credentials.
-    """
+    """Return the client that ``connect`` creates."""
     try:
         return connect()
     except (BaseError, ValueError, TypeError) as error:

@@ -15,12 +15,7 @@ from frazil.errors import ErrorKind, StorageError
 
 
 def open_inside(path: str, folder: str) -> int:
-    """Return a descriptor that reads the file at ``path``.
-
-    Raises:
-        StorageError: ``link-outside`` if links lead out of ``folder``.
-        OSError: The operating system cannot open the file.
-    """
+    """Return a descriptor that reads the file at ``path``."""
     # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

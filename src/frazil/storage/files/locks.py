@@ -30,11 +30,7 @@ _LONGEST_TURN_PAUSE: Final = 0.03
 
 @contextmanager
 def object_lock(path: str) -> Iterator[None]:
-    """Hold the lock of the object at ``path``. It excludes all other threads and processes.
-
-    Raises:
-        StorageError: ``semaphore-acquire`` if the lock is not free within ``LOCK_SECONDS``.
-    """
+    """Hold the lock of the object at ``path``. It excludes all other threads and processes."""
     lock_path = f"{os.path.realpath(path)}#0"
     with _held(lock_path, LOCK_SECONDS, 0.004) as is_held:
         if not is_held:

@@ -51,15 +51,7 @@ class ForeignRange:
         return self.etag is not None or self.not_modified_since is not None
 
     def check_object(self, etag: str | None, modified: float) -> None:
-        """Check the conditions on the object.
-
-        Args:
-            etag: Etag in the answer of the server, with or without quotes.
-            modified: Time of the last change in the answer of the server, in Unix seconds.
-
-        Raises:
-            StorageError: ``virtual-chunk-modified`` if a condition does not hold.
-        """
+        """Check the conditions on the object."""
         if self.etag is not None and (etag is None or self.etag.strip('"') != etag.strip('"')):
             raise self._modified(f"its etag must be {self.etag}, got {etag}")
         # References contain whole seconds. A file that is newer by a fraction of a second has changed.
@@ -243,23 +235,7 @@ def fetch_errors(url: str) -> Iterator[None]:
 
 
 def is_foreign_outage(error: BaseException) -> bool:
-    """Return whether a failed read says nothing about the foreign object, as ``is_outage`` for own objects.
-
-    Args:
-        error: An error of ``ForeignObjects.get``.
-
-    Returns:
-        False for an object that is missing, too short or changed.
-
-    Examples:
-        >>> error = StorageError("error fetching virtual reference", ErrorKind.VIRTUAL_CHUNK_FETCH)
-        >>> error.__cause__ = TimeoutError()
-        >>> is_foreign_outage(error)
-        True
-        >>> error.__cause__ = FileNotFoundError()
-        >>> is_foreign_outage(error)
-        False
-    """
+    """Return whether a failed read says nothing about the foreign object, as ``is_outage`` does for ours."""
     cause = error.__cause__
     if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
         return False

@@ -23,22 +23,5 @@ def open_on_demand(
     *,
     user_agent: str | None = None,
 ) -> ForeignObjects:
-    """Return the result of ``open_foreign``.
-
-    Args:
-        config: Kind of store, and its options.
-        credentials: Credentials for the store. None means requests without credentials.
-        url_prefix: Prefix of the URLs of all objects.
-        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
-
-    Returns:
-        The reader. No request is sent.
-
-    Raises:
-        InvalidInputError: As for ``open_foreign``.
-
-    Examples:
-        >>> from frazil.storage import s3_store
-        >>> objects = open_on_demand(s3_store(region="eu-west-1", anonymous=True), None, "s3://bucket/data/")
-    """
+    """Return the result of ``open_foreign``."""
     return foreign.open_foreign(config, credentials, url_prefix, user_agent=user_agent)

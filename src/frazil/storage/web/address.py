@@ -19,15 +19,7 @@ type Origin = tuple[str, str, int]
 
 
 def origin_of(url: str) -> Origin:
-    """Return scheme, host and port of a URL.
-
-    Raises:
-        UnreachableError: The URL is not an http or https URL.
-
-    Examples:
-        >>> origin_of("https://Example.org/data")
-        ('https', 'example.org', 443)
-    """
+    """Return scheme, host and port of a URL."""
     try:
         parts = urlsplit(url)
         if parts.scheme in _PORTS and parts.hostname:
@@ -38,12 +30,7 @@ def origin_of(url: str) -> Origin:
 
 
 def basic_authorization(url: str) -> str | None:
-    """Return the header value with the user name and password of a URL, or None if it has none.
-
-    Examples:
-        >>> basic_authorization("http://me:pw@example.org/")
-        'Basic bWU6cHc='
-    """
+    """Return the header value with the user name and password of a URL, or None if it has none."""
     parts = urlsplit(url)
     if parts.username is None:
         return None
@@ -60,15 +47,7 @@ def join_url(url: str, target: str) -> str:
 
 
 def request_url(url: str) -> str:
-    """Return a URL as it is sent: without login and fragment, and with percent codes where HTTP needs them.
-
-    Raises:
-        UnreachableError: The host is not a valid name.
-
-    Examples:
-        >>> request_url("http://me:pw@bücher.example/50% of it#top")
-        'http://xn--bcher-kva.example/50%25%20of%20it'
-    """
+    """Return a URL as it is sent: without login and fragment, with percent codes where HTTP needs them."""
     parts = urlsplit(url)
     server = parts.netloc.rpartition("@")[2]
     try:

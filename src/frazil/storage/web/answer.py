@@ -15,12 +15,7 @@ _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a server after all redirects. Names of headers are in lower case.
-
-    Examples:
-        >>> Answer(206, {"content-range": "bytes 8-15/99"}, bytes(8)).start
-        8
-    """
+    """The answer of a server after all redirects. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)

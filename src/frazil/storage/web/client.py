@@ -34,9 +34,6 @@ class WebClient:
     """A client for web servers, with the same options and headers for all requests.
 
     Threads may share a client. A pickle contains no connections, and a forked process opens its own.
-
-    Raises:
-        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
     """
 
     def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
@@ -51,12 +48,7 @@ class WebClient:
     def request(
         self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
     ) -> Answer:
-        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
-
-        Raises:
-            UnreachableError: No answer came after all tries.
-            StorageError: ``redirect-refused`` for a redirect to another server.
-        """
+        """Return the answer to one request. The body ends after ``max_bytes`` bytes."""
         origin_of(url)  # raises an error for an invalid URL
         current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
         for _ in range(_MAX_REDIRECTS + 1):

@@ -72,11 +72,7 @@ class WebOptions:
         return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
     def tls(self) -> ssl.SSLContext:
-        """Return a TLS context that trusts this machine's certificate authorities and ``root_certificate``.
-
-        Raises:
-            StorageError: ``storage-config`` for a certificate that cannot be read.
-        """
+        """Return a TLS context with the certificate authorities of this machine and ``root_certificate``."""
         context = ssl.create_default_context()
         if self.root_certificate is not None:
             certificate = self.root_certificate
@@ -97,15 +93,7 @@ class WebOptions:
 def web_options(
     options: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
 ) -> WebOptions:
-    """Return the values of ``options``, and the values of ``settings`` for all other options.
-
-    Raises:
-        StorageError: ``storage-config`` for a value that is not a time, or not true or false.
-
-    Examples:
-        >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
-        3.0
-    """
+    """Return the values of ``options``, and the values of ``settings`` for all other options."""
     client: dict[str, Any] = {**client_options(settings, {}), **options}
     retry: Any = retry_config(settings)
     connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))

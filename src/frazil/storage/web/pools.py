@@ -59,10 +59,6 @@ class Pools:
 
         Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503
         is returned.
-
-        Raises:
-            UnreachableError: No answer came.
-            StorageError: ``storage-config`` for an invalid proxy.
         """
         options = self._options
         scheme, host, _ = origin_of(url)
