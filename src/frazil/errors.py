@@ -566,9 +566,18 @@ class RemoteError(Exception):
 
 
 class FormatError(IcechunkError):
-    """The bytes of a file do not follow the specification. The message names the file."""
+    """The bytes of a file do not follow the specification. The message names the file.
+
+    Attributes:
+        check: The name of the rule that the file breaks, as in ``Repository.list_checks``. Empty if no rule
+            describes the damage.
+    """
 
     default_kind = ErrorKind.DESERIALIZATION
+
+    def __init__(self, message: str, kind: str | None = None, check: str = "") -> None:
+        super().__init__(message, kind)
+        self.check = check
 
 
 class MissingExtraError(IcechunkError, ModuleNotFoundError):

@@ -403,7 +403,7 @@ def test_which_field_counts(ref: dict[int, Any], root: dict[str, Any], wanted: A
 
 
 DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
-    "no dictionary": (of_refs([{0: coords(0), COMPRESSED: packed(b"s3://b")}]), "no dictionary"),
+    "no dictionary": (of_refs([{0: coords(0), COMPRESSED: packed(b"s3://b")}]), "dictionary"),
     "unknown algorithm": (
         of_refs([{0: coords(0), COMPRESSED: packed(b"s3://b")}], _3=("<B", 2)),
         "location compression 2",
@@ -424,9 +424,9 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
         of_refs([{0: coords(0), COMPRESSED: packed(b"x" * 1025, size=True)}], **WITH_DICTIONARY),
         "at most 1024 bytes, got 1025",
     ),
-    "no id": ({1: []}, "manifest lacks the required field in slot 0"),
-    "no coordinates": (of_refs([{INLINE: vec(b"x")}]), "chunk reference lacks the required field in slot 0"),
-    "no kind": (of_refs([{0: coords(0), OFFSET: ("<Q", 1)}]), "neither native nor virtual nor inline"),
+    "no id": ({1: []}, "`id`"),
+    "no coordinates": (of_refs([{INLINE: vec(b"x")}]), "`index`"),
+    "no kind": (of_refs([{0: coords(0), OFFSET: ("<Q", 1)}]), "got none"),
     "two ranks": (
         of_refs([{0: coords(0), INLINE: vec(b"x")}, {0: coords(0, 1), INLINE: vec(b"x")}]),
         "different rank",

@@ -8,15 +8,11 @@ same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import frazil.maintenance.verification.backups
-import frazil.maintenance.verification.manifests
-import frazil.maintenance.verification.state
-import frazil.maintenance.verification.versions
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.repository.catalog import files
 
@@ -28,47 +24,36 @@ _KINDS = (
     files.TRANSACTION_LOG,
 )
 
-#: The rules of files, which a verification tests: also functions of the bytes.
-_RULES = (
-    (frazil.maintenance.verification.versions, "snapshot_violations"),
-    (frazil.maintenance.verification.versions, "transaction_log_violations"),
-    (frazil.maintenance.verification.manifests, "manifest_violations"),
-    (frazil.maintenance.verification.state, "repo_info_violations"),
-    (frazil.maintenance.verification.backups, "repo_info_violations"),
-)
-
 #: The most results. With more, all are forgotten.
 _MOST = 10_000
-_results: dict[tuple[Any, bytes, str], Any] = {}
+_results: dict[tuple[Any, bytes, str, bool], Any] = {}
 
 
-def _store(key: tuple[Any, bytes, str], result: Any) -> Any:
+def _store(key: tuple[Any, bytes, str, bool], result: Any) -> Any:
     if len(_results) >= _MOST:
         _results.clear()
     _results[key] = result
     return result
 
 
-def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Return a decoder that remembers its results, also those of earlier runs. Errors are not remembered."""
+def remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decoder that remembers its results, also those of earlier runs. Errors are not remembered.
 
-    def decoded(data: Any, name: str) -> Any:
-        key = (decode, bytes(data), name)
+    A verification passes a list for broken rules. These are also functions of the bytes.
+    """
+
+    def decoded(data: Any, name: str, broken: list[Any] | None = None) -> Any:
+        key = (decode, bytes(data), name, broken is None)
         result = _results.get(key)
-        return _store(key, decode(data, name)) if result is None else result
+        if result is None:
+            rules: list[Any] = []
+            value = decode(data, name) if broken is None else decode(data, name, rules)
+            result = _store(key, (value, rules))
+        if broken is not None:
+            broken += result[1]
+        return result[0]
 
     return decoded
-
-
-def _remembering_rules(violations: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
-    """Return a function that remembers the violations of rules. Its options are ids, numbers and flags."""
-
-    def remembered(data: Any, **options: Any) -> list[Any]:
-        key = (violations, bytes(data), repr(options))
-        result: list[Any] | None = _results.get(key)
-        return _store(key, list(violations(data, **options))) if result is None else result
-
-    return remembered
 
 
 def forget_decoded() -> None:
@@ -97,9 +82,6 @@ def shared_results() -> Iterator[None]:
         object.__setattr__(kind, "decode", remembering(kind.decode))
     for module in modules:
         module.decode_repo_info = repo_info
-    rules = [getattr(module, name) for module, name in _RULES]
-    for (module, name), violations in zip(_RULES, rules, strict=True):
-        setattr(module, name, _remembering_rules(violations))
     try:
         yield
     finally:
@@ -107,5 +89,3 @@ def shared_results() -> Iterator[None]:
             object.__setattr__(kind, "decode", decoder)
         for module in modules:
             module.decode_repo_info = decode_repo_info
-        for (module, name), violations in zip(_RULES, rules, strict=True):
-            setattr(module, name, violations)

@@ -216,7 +216,7 @@ class Ragged:
                 return texts
             return list(map(bytes.decode, self.blobs()))
         except UnicodeDecodeError as error:
-            raise FormatError(f"text is not UTF-8: {error}") from error
+            raise FormatError(f"text is not UTF-8: {error}", check="text-utf8") from error
 
     def _split_texts(self) -> list[str] | None:
         """Return every row as text, from one text that is split at NULs; None if a row contains a NUL."""
@@ -236,7 +236,7 @@ def decode_text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FormatError(f"text is not UTF-8: {error}") from error
+        raise FormatError(f"text is not UTF-8: {error}", check="text-utf8") from error
 
 
 def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:

@@ -112,10 +112,11 @@ def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32
         tails[:, place] = column
 
 
-def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, I64]:
-    """Read the coordinates of many arrays, each with ``counts`` consecutive tables."""
-    if not tables.present(slot).all():
-        raise FormatError("each chunk must have coordinates, got one without")
+def read_coordinates(tables: Tables, slot: int, counts: I64, check: str) -> tuple[U32, I64, I64]:
+    """Read the coordinates of many arrays, each with ``counts`` consecutive tables.
+
+    ``check`` is the rule that all coordinates of an array have the same rank.
+    """
     filled = counts > 0
     ndims = np.zeros(len(counts), np.int64)
     matrix = tables.even_numbers(slot, "<u4")
@@ -128,7 +129,12 @@ def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, 
     ndims[filled] = index.lengths[starts[filled]]
     wrong = np.flatnonzero(np.repeat(ndims, counts) != index.lengths)
     if len(wrong):
-        raise FormatError(f"chunks of one array with coordinates of different rank, at chunk {wrong[0]}")
+        place = int(wrong[0])
+        expected, actual = int(np.repeat(ndims, counts)[place]), int(index.lengths[place])
+        raise FormatError(
+            f"all coordinates of an array must have {expected} numbers, got {actual} at chunk {place}",
+            check=check,
+        )
     sizes = ndims * counts
     return index.values, ndims, np.cumsum(sizes) - sizes
 
@@ -138,6 +144,19 @@ def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
     stops = starts + counts * ndims
     parts = map(numbers.__getitem__, map(slice, starts.tolist(), stops.tolist()))
     return list(map(np.ndarray.reshape, parts, zip(counts.tolist(), ndims.tolist(), strict=True)))
+
+
+def unsorted_arrays(numbers: U32, ndims: I64, starts: I64, counts: I64) -> Iterator[int]:
+    """Yield the numbers of the arrays whose coordinates are not strictly ascending.
+
+    One comparison covers all arrays of one rank: the number of the array is the first column.
+    """
+    for ndim, members, _ in by_rank(ndims, counts):
+        chosen = np.array(members)
+        parts = cut(numbers, starts[chosen], counts[chosen], np.full(len(chosen), ndim))
+        owners = np.repeat(np.arange(len(members), dtype=np.uint32), counts[chosen])
+        if not ascending(np.column_stack((owners, np.concatenate(parts)))):
+            yield from (each for each, part in zip(members, parts, strict=True) if not ascending(part))
 
 
 def ranks(arrays: Sequence[U32]) -> I64:

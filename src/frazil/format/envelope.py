@@ -93,26 +93,35 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
     return _header(bytes(memoryview(data)[:HEADER_BYTES]), expected)
 
 
+def spec_version_of(data: Buffer) -> int:
+    """Return the spec version in the header of a file that was read."""
+    return memoryview(data).cast("B")[36]
+
+
 @lru_cache(64)  # the files of one writer and one type have equal headers
 def _header(raw: bytes, expected: FileType) -> Header:
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise FormatError(
             f"not an Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
             ErrorKind.INVALID_FILE_FORMAT,
+            "file-header",
         )
     spec_version, file_type, compression = raw[36:]
     if spec_version not in _SPEC_VERSIONS:
         raise FormatError(
             f"spec version {spec_version}, expected one of {_SPEC_VERSIONS}",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
+            "file-spec-version",
         )
     if file_type != expected:
         raise FormatError(
             f"file type {file_type}, expected {expected.value} ({expected.name})",
             ErrorKind.INVALID_FILE_FORMAT,
+            "file-type",
         )
     if compression not in tuple(Compression):
-        raise FormatError(f"compression {compression}, expected 0 or 1", ErrorKind.INVALID_FILE_FORMAT)
+        text = f"compression {compression}, expected 0 or 1"
+        raise FormatError(text, ErrorKind.INVALID_FILE_FORMAT, "file-compression")
     name = raw[12:36].decode(errors="replace").rstrip(" \0")
     return Header(name, spec_version, FileType(file_type), Compression(compression))
 
@@ -129,7 +138,11 @@ def open_envelope(
     body = memoryview(data)[HEADER_BYTES:]
     if header.compression is Compression.NONE:
         return header, body
-    return header, _decompress(body, min(max_bytes, largest_payload(len(body))))
+    try:
+        return header, _decompress(body, min(max_bytes, largest_payload(len(body))))
+    except FormatError as error:
+        error.check = "file-payload"
+        raise
 
 
 def largest_payload(compressed: int) -> int:
@@ -269,11 +282,12 @@ class Reading:
     would keep the decompressed payload in memory until the next run of the garbage collector of Python.
     """
 
-    __slots__ = ("_damage", "_name")
+    __slots__ = ("_check", "_damage", "_name")
 
-    def __init__(self, name: str, damage: tuple[type[Exception], ...]) -> None:
+    def __init__(self, name: str, damage: tuple[type[Exception], ...], check: str) -> None:
         self._name = name
         self._damage = damage
+        self._check = check
 
     def __enter__(self) -> None:
         pass
@@ -281,15 +295,16 @@ class Reading:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FormatError):
             if not error.message.startswith(f"{self._name}: "):  # otherwise an inner call has added the name
-                raise FormatError(f"{self._name}: {error.message}", error.kind) from error
+                check = error.check or self._check
+                raise FormatError(f"{self._name}: {error.message}", error.kind, check) from error
         elif isinstance(error, self._damage):
             text = f"{self._name}: damaged ({type(error).__name__}: {error!s:.200})"
-            raise FormatError(text) from error
+            raise FormatError(text, check=self._check) from error
 
 
-def reading(name: str, *others: type[Exception]) -> Reading:
+def reading(name: str, *others: type[Exception], check: str = "") -> Reading:
     """Return a context that converts all errors of decoding a file into ``FormatError`` with its name.
 
-    ``others`` are types of errors that damaged bytes also cause.
+    ``others`` are types of errors that damaged bytes also cause. ``check`` is the rule of errors without one.
     """
-    return Reading(name, (*_DAMAGE, *others))
+    return Reading(name, (*_DAMAGE, *others), check)

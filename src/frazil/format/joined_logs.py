@@ -22,7 +22,6 @@ from frazil.format.envelope import FileType, open_envelope
 from frazil.format.flatbuffer import ranges_by
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list
 from frazil.format.joined_files import IRREGULAR, JoinedFiles, JoinedTables
-from frazil.format.row_vectors import require
 from frazil.format.transaction_log import (
     CHUNK_COORDS,
     CHUNK_LISTS,
@@ -30,6 +29,7 @@ from frazil.format.transaction_log import (
     LOG_ID,
     LOG_MOVES,
     TransactionLog,
+    require_lists,
 )
 
 #: The largest payload of a log that is read together with others.
@@ -42,7 +42,7 @@ def decode_logs_together(files: Sequence[Any]) -> list[TransactionLog] | None:
     try:
         payloads = (open_envelope(data, FileType.TRANSACTION_LOG, _JOINED_BYTES)[1] for data in files)
         roots = JoinedFiles.of(payloads).roots()
-        require(roots, "transaction log", LOG_ID, *ID_LIST_SLOTS, CHUNK_LISTS)
+        require_lists(roots)
         _require_no_moves(roots)
         names = list(ID_LIST_SLOTS.values())
         lists = zip(*(_ids(roots, slot) for slot in ID_LIST_SLOTS), strict=True)

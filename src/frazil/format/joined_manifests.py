@@ -18,12 +18,10 @@ from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import FileType, open_envelope
 from frazil.format.ids import OBJECT_ID_BYTES, id_list
 from frazil.format.joined_files import IRREGULAR, JoinedFiles, JoinedTables
-from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges
-from frazil.format.row_vectors import require
+from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges, read_references
 
-_ID, _ARRAYS = 0, 1
-_NODE_ID, _REFS = 0, 1
-_INDEX, _OFFSET, _LENGTH, _CHUNK_ID = 0, 2, 3, 4
+_ID = 0
+_OFFSET, _LENGTH, _CHUNK_ID = 2, 3, 4
 #: The largest payload of a manifest that is read together with others.
 _JOINED_BYTES: Final = 1 << 19
 
@@ -44,11 +42,7 @@ def _together[T](
     try:
         payloads = (open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files)
         roots = JoinedFiles.of(payloads).roots()
-        require(roots, "manifest", _ID, _ARRAYS)
-        arrays, _ = roots.children(_ARRAYS)
-        require(arrays, "array of a manifest", _NODE_ID, _REFS)
-        refs, _ = arrays.children(_REFS)
-        require(refs, "chunk reference", _INDEX)
+        _, refs, _ = read_references(roots)
         return decode(id_list(roots.structs(_ID, OBJECT_ID_BYTES)), refs)
     except IRREGULAR:
         return None

@@ -73,6 +73,7 @@ def backup_name(now_ms: int, random: bytes, of: str = REPO) -> str:
     return f"{of}.{_YEAR_3000_MS - now_ms:014d}.{id_to_text(random)}"
 
 
+BACKUP_NAME_RULE: Final = "a backup must have the name repo.<14 digits>.<20 characters>"
 #: Returns a match for a name of ``backup_name``, and None for other names.
 match_backup_name: Final[Callable[[str], re.Match[str] | None]] = re.compile(
     rf"(?:{REPO}|{re.escape(CONFIG)})\.\d{{14}}\.[0-9A-Z]{{20}}"

@@ -42,10 +42,13 @@ from frazil.format.coordinates import (
     joined,
     put_coordinates,
     read_coordinates,
+    unsorted_arrays,
 )
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
+from frazil.format.joined_files import JoinedTables
 from frazil.format.row_vectors import require
+from frazil.format.violations import Violation, undecodable, unsorted
 
 __all__ = [
     "ArrayTables",
@@ -76,6 +79,7 @@ _ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
 _NODE_ID, _REFS = 0, 1
 _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMPRESSED = range(9)
 _ZSTD_DICTIONARY = 1
+_REQUIRED: Final = "manifest-required"
 #: Up to this number of locations without a dictionary that are smaller than any dictionary is worth need
 #: none. Training one takes 20 ms.
 _FEW_LOCATIONS: Final = 1000
@@ -364,22 +368,23 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return table.sorted()
 
 
-def decode_manifest(data: Any, name: str) -> Manifest:
+def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None) -> Manifest:
     """Read a manifest. Raise ``FormatError`` with ``name`` for other bytes.
 
     References need not be sorted in the file. If a reference has several of the fields that determine its
     kind, the chunk id has priority, then the compressed location, the location, and the inline bytes.
+    ``broken`` gets the broken rules that readers do not need.
     """
     with reading(name):
-        return manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1])
+        return manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1], broken)
 
 
-def manifest_of_payload(payload: Any) -> Manifest:
+def manifest_of_payload(payload: Any, broken: list[Violation] | None = None) -> Manifest:
     """Return the manifest of the decompressed bytes of a file."""
     root = Buffer(payload).root()
-    arrays, refs, counts = _read_tables(root)
+    arrays, refs, counts = read_references(root)
     rows = _rows_of_arrays(arrays)
-    coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
+    coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts, "ref-rank")
     kind, source, ids, foreign, inline = _read_sources(root, refs)
     offset, length = _read_ranges(refs, kind, source, inline)
     starts = np.cumsum(counts) - counts
@@ -398,7 +403,38 @@ def manifest_of_payload(payload: Any) -> Manifest:
         foreign,
         inline,
     )
+    if broken is not None:
+        broken += _violations(root, refs, tables)
     return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Violation]:
+    """Yield the broken rules that readers do not need."""
+    nodes = list(tables.rows)
+    owners = np.repeat(np.arange(len(nodes)), tables.counts)
+    yield from unsorted("arrays-sorted", "arrays", nodes)
+    for row in unsorted_arrays(tables.coords, tables.ndims, tables.coord_starts, tables.counts):
+        yield Violation("refs-sorted", "references must be sorted by coordinates, each once", nodes[row])
+    has_id, is_inline = refs.present(_CHUNK_ID).astype(np.uint8), refs.present(_INLINE)
+    kinds = has_id + is_inline + (refs.present(_LOCATION) | refs.present(_COMPRESSED))
+    both = refs.present(_ETAG) & refs.present(_MODIFIED)
+    over = tables.offset + tables.length < tables.offset
+    for check, rule, wrong in (
+        ("ref-kind", "a reference must be only one of inline, native and virtual", kinds != 1),
+        ("ref-checksum", "a reference must have an etag or a time", both),
+        ("ref-range", "a range must end before byte 2^64", over),
+    ):
+        if wrong.any():
+            detail = f"{rule}, got {np.count_nonzero(wrong)} other references"
+            yield Violation(check, detail, nodes[owners[np.argmax(wrong)]])
+    algorithm = int(root.scalars(_ALGORITHM, "u1", 1)[0])
+    if algorithm not in (0, _ZSTD_DICTIONARY):
+        yield Violation("location-compression", f"the compression must be 0 or 1, got {algorithm}")
+    locations = tables.foreign.locations
+    yield from undecodable("ref-location", "locations", locations.texts)
+    strange = [blob for blob in locations.blobs() if b":" not in blob]
+    if strange:
+        yield Violation("ref-location", f"a location must be a URL, got {strange[0][:80]!r}")
 
 
 def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
@@ -407,9 +443,7 @@ def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
     A vector is the position of its first element, and the number of its elements.
     """
     root = buffer.root()
-    require(root, "manifest", _ID, _ARRAYS)
-    arrays, _ = root.children(_ARRAYS)
-    require(arrays, "array of a manifest", _NODE_ID, _REFS)
+    arrays = _read_arrays(root)
     starts, counts = arrays.places(_REFS, 4)
     vectors = list(zip(starts.tolist(), counts.tolist(), strict=True))
     rows = _rows_of_arrays(arrays)
@@ -421,7 +455,8 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
     node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
     rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
     if len(rows) != len(arrays):
-        raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
+        text = f"{len(arrays)} arrays must have different node ids, got {len(rows)} ids"
+        raise FormatError(text, check="arrays-sorted")
     return rows
 
 
@@ -452,7 +487,7 @@ def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
     """Read only the ranges of the chunks, faster than ``decode_manifest``."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        _, refs, _ = _read_tables(root)
+        _, refs, _ = read_references(root)
         kind, source, ids, foreign, inline = _read_sources(root, refs)
         offset, length = _read_ranges(refs, kind, source, inline)
         id_ = root.structs(_ID, 12).tobytes()
@@ -471,22 +506,27 @@ def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
     """Read only the ids of the chunk files, much faster than ``decode_manifest``."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        _, refs, _ = _read_tables(root)
+        _, refs, _ = read_references(root)
         chunk_ids = _read_ids(_some(refs, refs.present(_CHUNK_ID)))[0]
         return ChunkFiles(root.structs(_ID, 12).tobytes(), chunk_ids)
 
 
-def _read_tables(root: Tables) -> tuple[Tables, Tables, I64]:
+def read_references[T: (Tables, JoinedTables)](root: T) -> tuple[T, T, I64]:
     """Return the arrays, all references, and the number of references of each array.
 
     Without a required vector, an array would have fill values instead of its chunks.
     """
-    require(root, "manifest", _ID, _ARRAYS)
-    arrays, _ = root.children(_ARRAYS)
-    require(arrays, "array of a manifest", _NODE_ID, _REFS)
+    arrays = _read_arrays(root)
     refs, counts = arrays.children(_REFS)
-    require(refs, "chunk reference", _INDEX)
+    require(refs, "chunk reference", _REQUIRED, index=_INDEX)
     return arrays, refs, counts
+
+
+def _read_arrays[T: (Tables, JoinedTables)](root: T) -> T:
+    require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
+    arrays, _ = root.children(_ARRAYS)
+    require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+    return arrays
 
 
 def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
@@ -580,7 +620,7 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
 
 def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
     if not refs.present(_INLINE).all():
-        raise FormatError("a chunk reference is neither native nor virtual nor inline")
+        raise FormatError("a chunk reference must be native, virtual or inline, got none", check="ref-kind")
     return _shared_rows(refs, _INLINE)
 
 
@@ -612,10 +652,12 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
     if algorithm == 0:
         return packed
     if algorithm != _ZSTD_DICTIONARY:
-        raise FormatError(f"location compression {algorithm}, expected 0 or 1")
+        text = f"location compression {algorithm}, expected 0 or 1"
+        raise FormatError(text, check="location-compression")
     dictionary = root.vectors(_DICTIONARY).bytes(0)
     if not dictionary:
-        raise FormatError("the file has compressed locations, but no dictionary")
+        text = "compressed locations need a dictionary, got none"
+        raise FormatError(text, check="location-dictionary")
     blobs = packed.blobs()
     try:
         claimed = max(map(zstandard.frame_content_size, blobs))

@@ -96,7 +96,7 @@ class MetadataColumn:
     def load(self, row: int) -> dict[str, Any]:
         """Return the decoded metadata of one row. Raise ``FormatError`` if a value is damaged."""
         loads = _LOADERS[self.spec_version]
-        with reading(self.source):
+        with reading(self.source, check="metadata-values"):
             items = self.rows.row(row)
             unshared(self.names.take(items), "names of metadata")
             unshared(self.values.take(items), "metadata")
@@ -113,7 +113,7 @@ class MetadataColumn:
 
         Do not use this method for rows that share bytes (``is_shared``).
         """
-        with reading(self.source):
+        with reading(self.source, check="metadata-values"):
             items = self._items()
             names = self.names.take(items).texts()
             values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
@@ -160,7 +160,7 @@ def _encoded(dumps: Callable[[Any], bytes], name: str, value: Any) -> bytes:
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
     """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
-    require(items, "metadata item", 0, 1)
+    require(items, "metadata item", "metadata-values", name=0, value=1)
     return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
 
 

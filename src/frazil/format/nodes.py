@@ -301,7 +301,7 @@ class NodeTable(LateFields):
         counts = self.num_chunks.take(rows)
         right = Ragged.from_lengths(
             np.fromiter(
-                chain.from_iterable(map(_num_chunks, documents, _tuples(lengths), _tuples(counts))),
+                chain.from_iterable(map(_num_chunks, documents, tuples(lengths), tuples(counts))),
                 np.uint32,
                 counts.total(),
             ),
@@ -394,23 +394,36 @@ def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:
     return Ragged.from_lengths(np.fromiter(chain.from_iterable(rows), dtype, int(lengths.sum())), lengths)
 
 
-def _tuples(rows: Ragged) -> list[tuple[int, ...]]:
+def tuples(rows: Ragged) -> list[tuple[int, ...]]:
+    """Return each row as a tuple."""
     flat = rows.compact()
     values = tuple(flat.values.tolist())
     stops = flat.starts + flat.lengths
     return list(map(values.__getitem__, map(slice, flat.starts.tolist(), stops.tolist())))
 
 
+def chunk_counts(document: Any, shape: Any) -> tuple[int, ...] | None:
+    """Return the chunks along each dimension of a regular grid by the Zarr metadata, or None."""
+    try:
+        grid = document["chunk_grid"]
+        pairs = list(zip(shape, grid["configuration"]["chunk_shape"], strict=True))
+        if grid.get("name", "regular") != "regular" or not all(
+            type(chunk) is int and chunk > 0 for _, chunk in pairs
+        ):
+            return None
+        return tuple([-(-length // chunk) for length, chunk in pairs])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
 def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
     """Return the chunks along each dimension by the Zarr metadata, or ``guess`` if they are not plain."""
     try:
-        chunks = json.loads(document)["chunk_grid"]["configuration"]["chunk_shape"]
-        pairs = list(zip(shape, chunks, strict=True))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        counts = chunk_counts(json.loads(document), shape)
+    except (ValueError, RecursionError):
         return guess
-    if not all(isinstance(chunk, int) and chunk > 0 for chunk in chunks):
+    if counts is None:
         return guess
-    counts = tuple([-(-length // chunk) for length, chunk in pairs])
     if max(counts, default=0) > _MAX_U32:
         raise FormatError(f"a dimension must have at most {_MAX_U32} chunks, got {max(counts)}")
     return counts

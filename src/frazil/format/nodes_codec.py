@@ -11,6 +11,9 @@ Specification: *NodeSnapshot*.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -18,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, Ragged
+from frazil.format.columns import I64, Ragged, ranges
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.late_fields import with_late_fields
-from frazil.format.nodes import Memo, NodeTable
+from frazil.format.nodes import Memo, NodeTable, chunk_counts, tuples
 from frazil.format.row_vectors import OffsetVectors, ascending, require, spread, structs, unshared, writable
+from frazil.format.violations import Violation
 
 _ARRAY: Final = 1
 _GROUP: Final = 2
@@ -50,30 +54,45 @@ _NO_NAME_LAYOUT: Final = Layout({}, slots=0)
 _REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
 
-def read_nodes(nodes: Tables, spec_version: int, source: str = "snapshot") -> NodeTable:
+_REQUIRED: Final = "snapshot-required"
+#: The number of pairs of manifests that are compared at once.
+_PAIRS: Final = 1 << 20
+#: Returns a match for an absolute path without empty segments, ``.`` and ``..``.
+_CANONICAL: Final = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/]+)+", re.DOTALL).fullmatch
+
+
+def read_nodes(
+    nodes: Tables, spec_version: int, source: str = "snapshot", broken: list[Violation] | None = None
+) -> NodeTable:
     """Return the nodes, sorted by the bytes of their paths in any order of the file.
 
     The names of dimensions are decoded when they are read. ``source`` is the name of the file, for the errors
     of that read.
     """
-    require(nodes, "node", 0, 1, 2, 3, 4)
+    require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
-        raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {int(kinds[~is_array].max())}")
+        kind = int(kinds[~is_array].max())
+        raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {kind}", check=_REQUIRED)
     paths = nodes.vectors(1)
     _check_paths(paths)
     arrays, _ = nodes.take(is_array).tables(4)
+    if broken is not None:
+        broken += _shape_violations(arrays, spec_version)
     lengths, counts = _shapes_v1(arrays) if spec_version == 1 else _shapes_v2(arrays)
 
     named = np.zeros(len(nodes), bool)
     named[is_array] = arrays.present(1)
-    require(arrays, "array", 2)
+    require(arrays, "array", _REQUIRED, manifests=2)
     refs, refs_each = arrays.children(2)
-    require(refs, "manifest reference", 0, 1)
+    require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
     boxes = refs.numbers(1, "V8")
-    if not np.array_equal(boxes.lengths, np.repeat(lengths.lengths, refs_each)):
-        raise FormatError("extents have another rank than their array")
+    ranks = np.repeat(lengths.lengths, refs_each)
+    if not np.array_equal(boxes.lengths, ranks):
+        wrong = int(np.argmax(boxes.lengths != ranks))
+        text = f"the extents of an array must have {ranks[wrong]} ranges, got {boxes.lengths[wrong]}"
+        raise FormatError(text, check="extents-rank")
     ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
     extents = Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths)
     fields = {
@@ -95,7 +114,7 @@ def read_nodes(nodes: Tables, spec_version: int, source: str = "snapshot") -> No
         return table
     texts = paths.texts()
     if len(set(texts)) != len(texts):
-        raise FormatError("two nodes have the same path")
+        raise FormatError("nodes must have different paths, got two with the same", check="nodes-sorted")
     return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
 
 
@@ -110,12 +129,12 @@ def _read_names(arrays: Tables, is_array: NDArray[np.bool_], source: str) -> dic
 def _check_paths(paths: Ragged) -> None:
     unshared(paths, "paths")
     if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
-        raise FormatError("the path of a node must start with `/`")
+        raise FormatError("the path of a node must start with `/`", check="node-path")
 
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
     """Return the array lengths, and the numbers of chunks as far as version 1 stores them."""
-    require(arrays, "array", 0)
+    require(arrays, "array", _REQUIRED, shape=0)
     pairs = arrays.numbers(0, "V16")
     both = pairs.values.view("<u8").reshape(-1, 2)
     length, chunk = both[:, 0], np.maximum(both[:, 1], 1)
@@ -127,10 +146,114 @@ def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
 
 
 def _shapes_v2(arrays: Tables) -> tuple[Ragged, Ragged]:
-    require(arrays, "array", 3)
+    require(arrays, "array", "array-shape-v2", shape_v2=3)
     dims, each = arrays.children(3)
     lengths = Ragged.from_lengths(dims.scalars(0, "<u8"), each)
     return lengths, Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
+
+
+def node_violations(tables: Tables, nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the broken rules of the vector of nodes that readers do not need."""
+    paths = tables.vectors(1).texts()
+    # The specification compares paths by their segments. Readers search by bytes, and all present writers
+    # sort by bytes. Both orders are accepted.
+    if paths != nodes.paths_list() and [path.split("/") for path in paths] != sorted(
+        path.split("/") for path in set(paths)
+    ):
+        yield Violation("nodes-sorted", "nodes must be sorted by path, each path once")
+    strange = [path for path in paths if _CANONICAL(path) is None]
+    if strange:
+        rule = "a path must be absolute and in canonical form"
+        yield Violation("node-path", f"{rule}, got {strange[0]!r}")
+    distinct, counts = np.unique(id_keys(nodes.ids), return_counts=True)
+    if (counts > 1).any():
+        id_ = distinct[counts > 1][:1].view(np.uint8).tobytes()
+        yield Violation("node-ids", f"{counts.max()} nodes have the id {id_to_text(id_)}", id_)
+    yield from _document_violations(nodes)
+    yield from _extent_violations(nodes)
+
+
+def _shape_violations(arrays: Tables, spec_version: int) -> Iterator[Violation]:
+    if spec_version == 1 and arrays.present(3).any():
+        yield Violation("array-shape-v1", "an array of spec version 1 must not have shape_v2")
+    if spec_version > 1 and arrays.vectors(0, "V16").lengths.any():
+        yield Violation("array-shape-v1-empty", "the list shape must be empty in spec version 2")
+
+
+def _document_violations(nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the nodes whose Zarr metadata do not fit the other fields of the node."""
+    blobs = nodes.user_data.blobs()
+    documents = {blob: _document(blob) for blob in set(blobs)}
+    ranks = nodes.array_length.lengths
+    columns = zip(
+        id_list(nodes.ids),
+        map(documents.__getitem__, blobs),
+        nodes.is_array.tolist(),
+        tuples(nodes.array_length),
+        tuples(nodes.num_chunks),
+        strict=True,
+    )
+    for row, (id_, document, is_array, shape, chunks) in enumerate(columns):
+        kind = "array" if is_array else "group"
+        if document.get("node_type") != kind:
+            detail = f"the Zarr metadata must be of a node of type {kind}, got {document.get('node_type')}"
+            yield Violation("node-document", detail, id_)
+        if not is_array:
+            continue
+        stored = document.get("shape")
+        if isinstance(stored, list) and tuple(stored) != shape:
+            yield Violation("array-shape", f"the Zarr metadata have the shape {stored}, got {shape}", id_)
+        expected = chunk_counts(document, stored)
+        if not nodes.guessed[row] and expected not in (None, chunks):
+            detail = f"the Zarr metadata have {expected} chunks along the dimensions, got {chunks}"
+            yield Violation("num-chunks", detail, id_)
+        if nodes.named[row] and nodes.dim_rows.lengths[row] != ranks[row]:
+            detail = f"an array must have {ranks[row]} dimension names, got {nodes.dim_rows.lengths[row]}"
+            yield Violation("dimension-names", detail, id_)
+
+
+def _document(blob: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(blob)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _extent_violations(nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the arrays whose manifests have empty, negative or common extents."""
+    edges = nodes.extents.compact().values.reshape(-1, 2)
+    if (edges[:, 0] > edges[:, 1]).any():
+        start, stop = edges[edges[:, 0] > edges[:, 1]][0].tolist()
+        yield Violation("extents-range", f"extents must begin before their end, got {start} to {stop}")
+    for row in np.flatnonzero(nodes.manifests.lengths > 1).tolist():
+        count = int(nodes.manifests.lengths[row])
+        if overlapping(nodes.extents.row(row).reshape(count, -1, 2)):
+            detail = f"the extents of the {count} manifests of an array must not overlap"
+            yield Violation("extents-overlap", detail, nodes.ids[row].tobytes())
+
+
+def overlapping(boxes: NDArray[Any]) -> bool:
+    """Return whether any two of n half-open boxes, (n, ndim, 2), have a common point."""
+    boxes = boxes[(boxes[:, :, 0] < boxes[:, :, 1]).all(axis=1)].astype(np.int64)
+    count, rank = boxes.shape[:2]
+    if count < 2 or not rank:
+        return count > 1
+    best = (np.zeros(count, np.int64), boxes)
+    for axis in range(rank):
+        # Along the best dimension, each box is compared only with boxes that begin before its end.
+        ordered = boxes[np.argsort(boxes[:, axis, 0], kind="stable")]
+        last = np.searchsorted(ordered[:, axis, 0], ordered[:, axis, 1]) - np.arange(count) - 1
+        rivals = np.maximum(last, 0)
+        if not axis or rivals.sum() < best[0].sum():
+            best = rivals, ordered
+    rivals, boxes = best
+    for rows in np.split(np.arange(count), np.flatnonzero(np.diff(np.cumsum(rivals) // _PAIRS)) + 1):
+        one = np.repeat(rows, rivals[rows])
+        a, b = boxes[one], boxes[ranges(rows + 1, rivals[rows])]
+        if ((a[:, :, 0] < b[:, :, 1]) & (b[:, :, 0] < a[:, :, 1])).all(axis=1).any():
+            return True
+    return False
 
 
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
@@ -239,4 +362,4 @@ def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
     return out
 
 
-__all__ = ["read_nodes", "write_nodes"]
+__all__ = ["node_violations", "overlapping", "read_nodes", "write_nodes"]

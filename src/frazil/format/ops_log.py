@@ -10,7 +10,7 @@ Specification: *Update* and *RepoStatus*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
@@ -23,6 +23,7 @@ from frazil.format.columns import I64, U8, Ragged, with_row
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.keys import BACKUP_NAME_RULE, match_backup_name
 from frazil.format.row_vectors import (
     OffsetVectors,
     insert_row,
@@ -32,8 +33,10 @@ from frazil.format.row_vectors import (
     structs,
     writable,
 )
+from frazil.format.violations import Violation, undecodable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
+_REQUIRED: Final = "repo-required"
 
 
 class Availability(IntEnum):
@@ -311,6 +314,20 @@ class OpsLog:
             statuses=self.statuses.take(rows),
         )
 
+    def violations(self) -> Iterator[Violation]:
+        """Yield the broken rules that readers do not need."""
+        if (self.updated_at[:-1] <= self.updated_at[1:]).any():
+            yield Violation("ops-order", "updates must be sorted by time, the newest first")
+        yield from undecodable("text-utf8", "names of branches and tags", self.names.texts)
+        try:
+            names = list(filter(None, self.backups.texts()))
+        except FormatError as error:
+            yield Violation("text-utf8", f"names of backups: {error.message}")
+            return
+        strange = [name for name in names if match_backup_name(name) is None]
+        if strange:
+            yield Violation("backup-name", f"{BACKUP_NAME_RULE}, got {strange[0]!r}")
+
     def _field(self, field: str, row: int) -> Any:
         match field:
             case "name":
@@ -333,7 +350,8 @@ def read_statuses(tables: Tables) -> Statuses:
     availability = tables.scalars(0, np.uint8)
     if (availability > max(Availability)).any():
         raise FormatError(
-            f"repository availability must be 0 to {max(Availability):d}, got {int(availability.max())}"
+            f"repository availability must be 0 to {max(Availability):d}, got {int(availability.max())}",
+            check="status-availability",
         )
     return Statuses(availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2))
 
@@ -356,11 +374,12 @@ def write_statuses(writer: Writer, statuses: Statuses) -> I64:
 
 def read_ops(updates: Tables, source: str) -> OpsLog:
     """Return the log of a vector of Update tables. Raise ``FormatError`` for an unknown kind of update."""
-    require(updates, "update", 0, 1)
+    require(updates, "update", _REQUIRED, update_type=0, update=1)
     kinds = updates.scalars(0, np.uint8)
     strange = (kinds < min(UpdateKind)) | (kinds > max(UpdateKind))
     if strange.any():
-        raise FormatError(f"update of kind {int(kinds[strange][0])}, expected 1 to {max(UpdateKind):d}")
+        text = f"update of kind {int(kinds[strange][0])}, expected 1 to {max(UpdateKind):d}"
+        raise FormatError(text, check="update-kind")
     n = len(updates)
     names = Ragged(updates.buffer.bytes, np.zeros(n, np.int64), np.zeros(n, np.int64))
     reasons = Ragged(updates.buffer.bytes, np.zeros(n, np.int64), np.zeros(n, np.int64))
@@ -388,14 +407,14 @@ def read_ops(updates: Tables, source: str) -> OpsLog:
 def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -> None:
     match field:
         case "name":
-            require(tables, "update", slot)
+            require(tables, "update", _REQUIRED, **{field: slot})
             text = tables.vectors(slot)
             log.names.starts[rows], log.names.lengths[rows] = text.starts, text.lengths
         case "previous_snapshot":
-            require(tables, "update", slot)
+            require(tables, "update", _REQUIRED, **{field: slot})
             log.previous[rows] = tables.structs(slot, OBJECT_ID_BYTES)
         case "new_snapshot":
-            require(tables, "update", slot)
+            require(tables, "update", _REQUIRED, **{field: slot})
             log.new[rows] = tables.structs(slot, OBJECT_ID_BYTES)
         case "versions":
             log.versions[rows] = np.stack([tables.scalars(i, np.uint8) for i in range(2)], axis=1)

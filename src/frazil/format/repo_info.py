@@ -13,7 +13,7 @@ Specification: *Repo Info File*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final
@@ -26,7 +26,8 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.encoded_config import encoded_config
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.keys import BACKUP_NAME_RULE, match_backup_name
 from frazil.format.late_fields import Decoders, LateFields, complete, with_late_fields
 from frazil.format.metadata_items import read_metadata, write_row
 from frazil.format.ops_log import (
@@ -50,6 +51,7 @@ from frazil.format.snapshot_table import (
     read_snapshots,
     write_snapshots,
 )
+from frazil.format.violations import Violation, unsorted
 
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
@@ -225,9 +227,40 @@ def _flag_column(flags: Set[int]) -> Any:
     return np.array(sorted(flags), "<u2")
 
 
-def decode_repo_info(data: Any, name: str) -> RepoInfo:
-    """Read a repo info of spec version 2. Raise ``FormatError`` with ``name`` for other bytes."""
-    return complete(open_repo_info(data, name))
+def decode_repo_info(data: Any, name: str, broken: list[Violation] | None = None) -> RepoInfo:
+    """Read a repo info of spec version 2. Raise ``FormatError`` with ``name`` for other bytes.
+
+    ``broken`` gets the broken rules that readers do not need.
+    """
+    root, info = _open(data, name)
+    complete(info)
+    if broken is not None:
+        with reading(name):
+            broken += _violations(root, info)
+    return info
+
+
+def _violations(root: Tables, info: RepoInfo) -> Iterator[Violation]:
+    """Yield the broken rules that readers do not need."""
+    deleted = root.string_vectors(3)[0].texts()
+    yield from unsorted("tags-sorted", "tags", list(info.tags))
+    yield from unsorted("branches-sorted", "branches", list(info.branches))
+    yield from unsorted("deleted-tags-sorted", "deleted tags", deleted)
+    ids = root.children(4)[0].structs(0, OBJECT_ID_BYTES)
+    yield from unsorted("snapshots-sorted", "snapshots", id_keys(ids))
+    if "main" not in info.branches:
+        yield Violation("main-branch", "a repository must have the branch `main`")
+    for name in sorted(info.tags.keys() & info.deleted_tags):
+        yield Violation("tag-reuse", f"the tag {name!r} has the name of a deleted tag")
+    flags = [root.numbers(slot, "<u2").values for slot in (_ENABLED, _DISABLED)]
+    yield from unsorted("enabled-flags-sorted", "ids of enabled flags", flags[0])
+    yield from unsorted("disabled-flags-sorted", "ids of disabled flags", flags[1])
+    if both := sorted(info.enabled_flags & info.disabled_flags):
+        yield Violation("flags-exclusive", f"feature flags must be enabled or disabled, got both for {both}")
+    yield from info.table.violations()
+    yield from info.ops.violations()
+    if info.repo_before_updates and match_backup_name(info.repo_before_updates) is None:
+        yield Violation("backup-name", f"{BACKUP_NAME_RULE}, got {info.repo_before_updates!r}")
 
 
 def open_repo_info(data: Any, name: str) -> RepoInfo:
@@ -236,18 +269,32 @@ def open_repo_info(data: Any, name: str) -> RepoInfo:
     Raises ``FormatError`` with ``name`` if the file has another type or version, is cut off, or has no valid
     configuration. Reads of other damaged fields raise it later.
     """
+    return _open(data, name)[1]
+
+
+def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
+    """Return the root table too."""
     with reading(name):
         header, payload = open_envelope(data, FileType.REPO_INFO)
         root = Buffer(payload).root()
-        require(root, "repo info", 1, 2, 3, 4, 5, 7)
+        slots = {
+            "tags": 1,
+            "branches": 2,
+            "deleted_tags": 3,
+            "snapshots": 4,
+            "status": 5,
+            "latest_updates": 7,
+        }
+        require(root, "repo info", "repo-required", **slots)
         versions = (header.spec_version, int(root.scalars(0, np.uint8)[0]))
         if versions != (_SPEC_VERSION, _SPEC_VERSION):
             raise FormatError(
                 f"spec versions {versions} in header and file, expected {_SPEC_VERSION}",
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
+                "repo-spec-version",
             )
         fields = {"spec_version": _SPEC_VERSION, "config": _read_config(root)}
-        return with_late_fields(RepoInfo, fields, _decoders(root, name))
+        return root, with_late_fields(RepoInfo, fields, _decoders(root, name))
 
 
 def _decoders(root: Tables, name: str) -> Decoders:
@@ -301,23 +348,25 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     refs, _ = root.children(slot)
     if not len(refs):
         return {}
-    require(refs, "ref", 0)
+    require(refs, "ref", "repo-required", name=0)
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():
-        raise FormatError(f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}")
+        text = f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}"
+        raise FormatError(text, check="ref-target")
     names = unshared(refs.vectors(0), "names of refs").texts()
     out = dict(zip(names, map(snapshots.id_of, number[indices].tolist()), strict=True))
     if len(out) != len(names):
-        raise FormatError("two refs have the same name")
+        raise FormatError("two refs have the same name", check=("", "tags-sorted", "branches-sorted")[slot])
     return out
 
 
 def _read_config(root: Tables) -> dict[str, Any] | None:
     if not root.present(_CONFIG)[0]:
         return None
-    config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
-    if not isinstance(config, dict):
-        raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
+    with reading("config", check="config-flexbuffer"):
+        config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
+        if not isinstance(config, dict):
+            raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
     return config
 
 

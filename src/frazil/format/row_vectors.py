@@ -30,11 +30,11 @@ class HasFields(Protocol):
         """Return whether all tables have the field."""
 
 
-def require(tables: HasFields, what: str, *slots: int) -> None:
-    """Raise ``FormatError`` if one of the tables lacks a field that the schema requires."""
-    for slot in slots:
+def require(tables: HasFields, what: str, check: str, **slots: int) -> None:
+    """Raise ``FormatError`` for the rule ``check`` if one of the tables lacks a field of the schema."""
+    for name, slot in slots.items():
         if not tables.all_have(slot):
-            raise FormatError(f"{what} lacks the required field in slot {slot}")
+            raise FormatError(f"{what} lacks the required field `{name}`", check=check)
 
 
 def unshared(rows: Ragged, what: str) -> Ragged:

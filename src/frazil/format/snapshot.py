@@ -12,6 +12,7 @@ Specification: *Snapshot Files*.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,14 +23,24 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import U8
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Record, Tables, Writer
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_order, id_to_text
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_order,
+    id_to_text,
+    ids_among,
+)
 from frazil.format.late_fields import LateFields, complete, with_late_fields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.metadata_items import read_metadata, write_row
 from frazil.format.nodes import ArrayData, Node, NodeTable
-from frazil.format.nodes_codec import read_nodes, write_nodes
-from frazil.format.row_vectors import OffsetVectors, require, structs
+from frazil.format.nodes_codec import node_violations, read_nodes, write_nodes
+from frazil.format.row_vectors import HasFields, OffsetVectors, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.violations import Violation, unsorted
+
+_REQUIRED: Final = "snapshot-required"
 
 _LAYOUT: Final = Layout(
     {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8
@@ -188,11 +199,43 @@ def _write_files_v2(writer: Writer, root: Record, unsorted: ManifestFiles) -> No
     records["f2"] = files.num_chunk_refs
 
 
-def decode_snapshot(data: Any, name: str) -> Snapshot:
-    """Read a snapshot of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
-    snapshot = open_snapshot(data, name)
+def decode_snapshot(data: Any, name: str, broken: list[Violation] | None = None) -> Snapshot:
+    """Read a snapshot of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes.
+
+    ``broken`` gets the broken rules that readers do not need.
+    """
+    root, snapshot = _open(data, name, broken)
     complete(snapshot.nodes)
-    return complete(snapshot)
+    complete(snapshot)
+    if broken is not None:
+        with reading(name):
+            broken += _violations(root, snapshot)
+            broken += node_violations(root.children(2)[0], snapshot.nodes)
+    return snapshot
+
+
+def _violations(root: Tables, snapshot: Snapshot) -> Iterator[Violation]:
+    """Yield the broken rules that readers do not need, without those of nodes."""
+    version = snapshot.spec_version
+    if version > 1 and root.present(1)[0]:
+        yield Violation("snapshot-parent-v2", "parent_id must be absent in spec version 2")
+    yield from unsorted("snapshot-metadata-sorted", "items of the metadata", list(snapshot.metadata))
+    if version > 1 and len(old := root.vectors(6, f"V{_FILE_STRUCT.itemsize}").row(0)):
+        yield Violation("manifest-files-v1-empty", f"manifest_files must be empty, got {len(old)} bytes")
+    stored = _files(root, version)
+    yield from unsorted("manifest-files-sorted", "manifest files", id_keys(stored.ids))
+    if not stored.size_bytes.all():
+        yield Violation("manifest-file-fields", "a manifest file must have an id and a size, got one without")
+    uses = snapshot.nodes.manifest_ids()
+    missing = uses[~ids_among(uses, stored.ids)]
+    if len(missing):
+        id_ = id_to_text(missing[0].tobytes())
+        yield Violation("manifest-listed", f"the manifest {id_} of an array is not among the manifest files")
+
+
+def require_fields(root: HasFields) -> None:
+    """Raise ``FormatError`` if a snapshot lacks a field that all spec versions require."""
+    require(root, "snapshot", _REQUIRED, id=0, nodes=2, message=4, metadata=5, manifest_files=6)
 
 
 def open_snapshot(data: Any, name: str) -> Snapshot:
@@ -201,15 +244,20 @@ def open_snapshot(data: Any, name: str) -> Snapshot:
     Raises ``FormatError`` with ``name`` if the bytes are not a snapshot, or if a node is damaged. Reads of
     other damaged fields raise it later.
     """
+    return _open(data, name)[1]
+
+
+def _open(data: Any, name: str, broken: list[Violation] | None = None) -> tuple[Tables, Snapshot]:
+    """Return the root table too."""
     with reading(name):
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
-        require(root, "snapshot", 0, 2, 4, 5, 6)
+        require_fields(root)
         spec_version = header.spec_version
         nodes, _ = root.children(2)
         fields = {
             "id": root.structs(0, OBJECT_ID_BYTES).tobytes(),
-            "nodes": read_nodes(nodes, spec_version, name),
+            "nodes": read_nodes(nodes, spec_version, name, broken),
             "spec_version": spec_version,
         }
 
@@ -227,27 +275,24 @@ def open_snapshot(data: Any, name: str) -> Snapshot:
             }
 
     late = dict.fromkeys(("flushed_at", "message", "metadata", "parent_id"), description)
-    return with_late_fields(Snapshot, fields, {"manifests": manifests, **late})
+    return root, with_late_fields(Snapshot, fields, {"manifests": manifests, **late})
 
 
 def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
     """Return the manifest files of a snapshot, from the root table of its file."""
-    return _read_files_v1(root) if spec_version == 1 else _read_files_v2(root)
+    return _files(root, spec_version).sorted()
 
 
-def _read_files_v1(root: Tables) -> ManifestFiles:
-    rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
-    ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
-    return ManifestFiles(ids, rows["size"].astype(np.uint64), rows["refs"].astype(np.uint32)).sorted()
-
-
-def _read_files_v2(root: Tables) -> ManifestFiles:
-    require(root, "snapshot", 7)
+def _files(root: Tables, spec_version: int) -> ManifestFiles:
+    """Return the manifest files in the order of the file."""
+    if spec_version == 1:
+        rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
+        ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
+        return ManifestFiles(ids, rows["size"].astype(np.uint64), rows["refs"].astype(np.uint32))
+    require(root, "snapshot", "manifest-files-v2", manifest_files_v2=7)
     files, _ = root.children(7)
-    require(files, "manifest file", 0)
-    return ManifestFiles(
-        files.structs(0, OBJECT_ID_BYTES), files.scalars(1, "<u8"), files.scalars(2, "<u4")
-    ).sorted()
+    require(files, "manifest file", "manifest-file-fields", id=0)
+    return ManifestFiles(files.structs(0, OBJECT_ID_BYTES), files.scalars(1, "<u8"), files.scalars(2, "<u4"))
 
 
 def decode_entry(data: Any, name: str) -> SnapshotEntry:
@@ -255,7 +300,7 @@ def decode_entry(data: Any, name: str) -> SnapshotEntry:
     with reading(name):
         _, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
-        require(root, "snapshot", 0, 4, 5)
+        require(root, "snapshot", _REQUIRED, id=0, message=4, metadata=5)
         return SnapshotEntry(
             root.structs(0, OBJECT_ID_BYTES).tobytes(),
             root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,

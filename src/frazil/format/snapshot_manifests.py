@@ -21,8 +21,9 @@ from frazil.format.flatbuffer import Buffer
 from frazil.format.ids import OBJECT_ID_BYTES, id_order, ids_among
 from frazil.format.joined_files import IRREGULAR, JoinedFiles
 from frazil.format.row_vectors import require
-from frazil.format.snapshot import ManifestFiles, read_manifest_files
+from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
 
+_REQUIRED: Final = "snapshot-required"
 _KIND, _DATA = 3, 4
 _ARRAY: Final = 1
 #: The spec version of snapshots that are read together.
@@ -47,14 +48,14 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
     with reading(name):
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
-        require(root, "snapshot", 0, 2, 4, 5, 6)
+        require_fields(root)
         files = read_manifest_files(root, header.spec_version)
         nodes, _ = root.children(2)
-        require(nodes, "node", _KIND, _DATA)
+        require(nodes, "node", _REQUIRED, node_type=_KIND, node_data=_DATA)
         arrays, _ = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
-        require(arrays, "array", 2)
+        require(arrays, "array", _REQUIRED, manifests=2)
         refs, _ = arrays.children(2)
-        require(refs, "manifest reference", 0)
+        require(refs, "manifest reference", _REQUIRED, object_id=0)
         used = refs.structs(0, OBJECT_ID_BYTES)
         files = files.distinct()
         # Mostly, the arrays use each listed manifest once. Then a sort is enough, and no search is needed.
@@ -74,12 +75,12 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
     """Read the manifests of some small snapshots together."""
     try:
         roots = JoinedFiles.of(map(_payload, files)).roots()
-        require(roots, "snapshot", 0, 2, 4, 5, 6)
+        require_fields(roots)
         listed, counts = roots.children(7)
         ids = listed.structs(0, OBJECT_ID_BYTES)
         sizes, references = listed.scalars(1, "<u8"), listed.scalars(2, "<u4")
         nodes, _ = roots.children(2)
-        require(nodes, "node", _DATA)
+        require(nodes, "node", _REQUIRED, node_data=_DATA)
         arrays = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
         refs, _ = arrays.children(2)
         if not _same_ids(ids, listed.rows.files, refs.structs(0, OBJECT_ID_BYTES), refs.rows.files):

@@ -22,7 +22,14 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, with_row
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+)
 from frazil.format.late_fields import LateFields, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.row_vectors import (
@@ -34,6 +41,7 @@ from frazil.format.row_vectors import (
     structs,
     writable,
 )
+from frazil.format.violations import Violation, undecodable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {
@@ -391,6 +399,24 @@ class SnapshotTable(LateFields):
         """Return the table with other parents (rows) and pruned logs for all snapshots."""
         return replace(self, _parents=parents, _pruned=pruned)
 
+    def violations(self) -> Iterator[Violation]:
+        """Yield the broken rules that readers do not need."""
+        count, parents = len(self), self._parents
+        ancestors = np.append(np.where(parents < 0, count, parents), count)
+        for _ in range(max(count, 1).bit_length()):
+            ancestors = ancestors[ancestors]
+        if (ancestors != count).any():
+            id_ = id_to_text(self.id_of(int(np.argmax(ancestors != count))))
+            yield Violation("parent-cycle", f"the ancestors of snapshot {id_} form a cycle")
+        orphans = id_list(self._ids[parents < 0])
+        if len(orphans) > 1 and INITIAL_SNAPSHOT_ID in orphans:
+            other = next(id_ for id_ in orphans if id_ != INITIAL_SNAPSHOT_ID)
+            yield Violation("initial-snapshot", f"snapshot {id_to_text(other)} has no parent")
+        rows = np.arange(count)
+        yield from undecodable("text-utf8", "messages", lambda: self.messages(rows))
+        if not self.is_shared(rows):
+            yield from undecodable("metadata-values", "metadata", lambda: self.metadata(rows))
+
     def _row(self, id_: bytes) -> int:
         row = self.find_snapshot(id_)
         if row < 0:
@@ -400,13 +426,14 @@ class SnapshotTable(LateFields):
 
 def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     """Return the table, and for each position in the file the row of its snapshot."""
-    require(infos, "snapshot info", 0, 3)
+    require(infos, "snapshot info", "repo-required", id=0, message=3)
     count = len(infos)
     ids = infos.structs(0, OBJECT_ID_BYTES)
     parents = infos.scalars(1, "<i4")
     if ((parents < -1) | (parents >= count)).any():
         raise FormatError(
-            f"the parent of a snapshot is at {int(parents.min())} or {int(parents.max())} of {count}"
+            f"the parent of a snapshot is at {int(parents.min())} or {int(parents.max())} of {count}",
+            check="parent-offset",
         )
     times = infos.scalars(2, "<u8")
     keys = id_keys(ids)
@@ -415,7 +442,8 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     if not (keys[:-1] < keys[1:]).all():
         order = np.argsort(keys, kind="stable")
         if (keys[order][:-1] == keys[order][1:]).any():
-            raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+            text = "two snapshots have the same id"
+            raise FormatError(text, ErrorKind.DUPLICATE_SNAPSHOT_ID, "snapshots-sorted")
         number[order] = np.arange(count)
         parents = np.where(parents < 0, -1, number[parents]).astype(np.int32)[order]
 

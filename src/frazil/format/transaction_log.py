@@ -5,8 +5,9 @@ Specification: *Transaction Log Files*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +23,13 @@ from frazil.format.coordinates import (
     put_coordinates,
     ranks,
     read_coordinates,
+    unsorted_arrays,
 )
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
-from frazil.format.ids import NODE_ID_BYTES, id_keys
-from frazil.format.row_vectors import require
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys
+from frazil.format.row_vectors import HasFields, require
+from frazil.format.violations import Violation, unsorted
 
 # Slots of the tables, in the order of the schema.
 LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8
@@ -43,6 +46,7 @@ ID_LISTS: Final = tuple(ID_LIST_SLOTS.values())
 _NODE_ID, _CHUNKS = 0, 1
 CHUNK_COORDS = 0
 _FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)
+_REQUIRED: Final = "log-required"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,35 +143,84 @@ def _write_moves(writer: Writer, moves: list[Move]) -> int:
     return int(entries.positions[0])
 
 
-def decode_transaction_log(data: Any, name: str) -> TransactionLog:
-    """Read a log of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
+def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None = None) -> TransactionLog:
+    """Read a log of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes.
+
+    ``broken`` gets the broken rules that readers do not need.
+    """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
-        # Without a list, a rebase would not see a conflict.
-        require(root, "transaction log", LOG_ID, *ID_LIST_SLOTS, CHUNK_LISTS)
+        require_lists(root)
         lists = {name: _read_ids(root, slot) for slot, name in ID_LIST_SLOTS.items()}
-        return TransactionLog(
+        log = TransactionLog(
             root.structs(LOG_ID, 12).tobytes(),
-            **lists,
-            updated_chunks=_read_chunks(root),
+            **{name: _sorted_ids(ids) for name, ids in lists.items()},
+            updated_chunks=_read_chunks(root, broken),
             moves=_read_moves(root.children(LOG_MOVES)[0]),
         )
+        if broken is not None:
+            broken += _violations(root, lists, log)
+        return log
+
+
+def require_lists(root: HasFields) -> None:
+    """Raise ``FormatError`` if a log lacks a list: a rebase would not see a conflict."""
+    slots = {name: slot for slot, name in ID_LIST_SLOTS.items()}
+    require(root, "transaction log", _REQUIRED, id=LOG_ID, **slots, updated_chunks=CHUNK_LISTS)
 
 
 def _read_ids(root: Tables, slot: int) -> U8:
-    rows = root.vectors(slot, "V8")
-    ids = rows.row(0).reshape(-1, NODE_ID_BYTES).copy()
-    return _sorted_ids(ids)
+    return root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
 
 
-def _read_chunks(root: Tables) -> dict[bytes, U32]:
+def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U32]:
     arrays, _ = root.children(CHUNK_LISTS)
-    require(arrays, "array of a transaction log", _NODE_ID, _CHUNKS)
+    require(arrays, "array of a transaction log", _REQUIRED, node_id=_NODE_ID, chunks=_CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
-    require(chunks, "updated chunk", CHUNK_COORDS)
-    coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts)
+    require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
+    coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts, "log-coords-rank")
     nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
+    if broken is not None:
+        broken += unsorted("log-chunks-sorted", "arrays with updated chunks", nodes)
+        detail = "coordinates must be sorted, each once"
+        broken += (
+            Violation("log-coords-sorted", detail, nodes[row])
+            for row in unsorted_arrays(coords, ndims, starts, counts)
+        )
     return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))
+
+
+def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
+    """Yield the broken rules that readers do not need, without those of updated chunks."""
+    for name, ids in lists.items():
+        yield from unsorted("log-ids-sorted", name, id_keys(ids))
+    changes = [name for name in lists if len(lists[name])]
+    changes += [name for name in ("updated_chunks", "moves") if getattr(log, name)]
+    if log.id == INITIAL_SNAPSHOT_ID and changes:
+        detail = f"the log of the initial snapshot must be empty, got {', '.join(changes)}"
+        yield Violation("log-initial", detail)
+    for kind in ("groups", "arrays"):
+        own = [getattr(log, f"{change}_{kind}") for change in ("new", "deleted", "updated")]
+        distinct, counts = np.unique(id_keys(np.concatenate(own)), return_counts=True)
+        if (counts > 1).any():
+            detail = f"{np.count_nonzero(counts > 1)} {kind} are in several lists"
+            yield Violation("log-nodes-once", detail, distinct[counts > 1][:1].view(np.uint8).tobytes())
+    yield from _move_violations(root.children(LOG_MOVES)[0], log.moves)
+
+
+def _move_violations(tables: Tables, moves: Sequence[Move]) -> Iterator[Violation]:
+    slots = {"from": _FROM, "to": _TO, "node_id": _MOVED_ID}
+    # A group is the default type, and writers may leave it out.
+    if names := [name for name, slot in slots.items() if not tables.all_have(slot)]:
+        yield Violation("move-fields", f"a move lacks these fields: {', '.join(names)}")
+    targets = [move.target.split("/") for move in moves]
+    if any(one >= two for one, two in pairwise(targets)):
+        yield Violation("moves-sorted", "moves must be sorted by the field `to`, each once")
+    same = [move.source for move in moves if move.source == move.target]
+    if same:
+        yield Violation("move-identity", f"a move must change the path, got {same[0]!r} twice")
+    if len({move.node_id for move in moves}) < len(moves):
+        yield Violation("moves-collapsed", "a node must have at most one move, got more")
 
 
 def _read_moves(moves: Tables) -> tuple[Move, ...]:

@@ -17,7 +17,6 @@ from frazil.errors import FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, decode_repo_info
-from frazil.format.rules.repo_info import repo_info_violations
 from frazil.maintenance.verification.file_checks import check_file, read_finding
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.ops_history import older_ops_backup
@@ -90,7 +89,7 @@ def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[list[Findi
 
     def check(backup: Named) -> list[Finding]:
         key = backup_key(backup.name)
-        file = check_file(storage, key, lambda data: decode_repo_info(data, key), repo_info_violations)
+        file = check_file(storage, key, lambda data, broken: decode_repo_info(data, key, broken))
         if file.value is None:
             return [] if file.is_missing else file.findings
         return [*file.findings, *_exchanged(key, backup, file.value)]

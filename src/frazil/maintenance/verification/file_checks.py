@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterable
+from collections.abc import Buffer, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from frazil.errors import ErrorKind, IcechunkError
-from frazil.format.rules.violation import Violation
+from frazil.format.envelope import spec_version_of
+from frazil.format.violations import Violation
 from frazil.maintenance.verification.requests import problem
 from frazil.repository.catalog.files import FileKind
 from frazil.repository.catalog.findings import Finding
@@ -43,12 +44,10 @@ def read_finding(error: IcechunkError, key: str) -> Finding:
     return Finding(check, key, detail=error.message, is_unreadable=check != "unavailable")
 
 
-def check_file[T](
-    storage: Storage, key: str, decode: Callable[[Any], T], violations: Callable[[Any], Iterable[Violation]]
-) -> CheckedFile[T]:
+def check_file[T](storage: Storage, key: str, decode: Callable[[Any, list[Violation]], T]) -> CheckedFile[T]:
     """Read a file. Damage becomes findings: the broken rules, or ``unreadable`` if no rule explains it.
 
-    ``decode`` raises an ``IcechunkError`` for a file that readers refuse.
+    ``decode`` adds broken rules to a list, and raises an ``IcechunkError`` for a file that readers refuse.
     """
     try:
         data = storage.get(key)
@@ -57,28 +56,30 @@ def check_file[T](
         findings = [Finding(check, key, detail=error.message)]
         outage = error if check == "unavailable" else None
         return CheckedFile(findings=findings, is_missing=check == "missing", outage=outage)
-    broken = list(violations(data))
+    broken: list[Violation] = []
+    value, refusal = None, False
     try:
-        return CheckedFile(decode(data), data, findings_of(broken, key))
+        value = decode(data, broken)
     except IcechunkError as error:
         if (short := problem(partial(require_whole, storage, key, data))) is not None:
             return CheckedFile(findings=[read_finding(short, key)], outage=short)
-        findings = findings_of(broken, key, is_unreadable=True)
-        return CheckedFile(
-            None, data, findings or [Finding("unreadable", key, detail=error.message, is_unreadable=True)]
-        )
-
-
-def check_kind[T: Any](
-    storage: Storage, kind: FileKind[T], id_: bytes, violations: Callable[[Any], Iterable[Violation]]
-) -> CheckedFile[T]:
-    """Read a file that is named by an id."""
-    key = kind.key(id_)
-    return check_file(storage, key, lambda data: kind.decoded(data, id_), violations)
-
-
-def findings_of(broken: Iterable[Violation], key: str, *, is_unreadable: bool = False) -> list[Finding]:
-    """Return the findings for the rules that a file breaks."""
-    return [
-        Finding(each.check, key, each.node, each.coordinates, each.detail, is_unreadable) for each in broken
+        refusal = True
+        check = getattr(error, "check", "") or "unreadable"
+        broken.append(Violation(check, error.message))
+    findings = [
+        Finding(each.check, key, each.node, each.coordinates, each.detail, refusal) for each in broken
     ]
+    return CheckedFile(value, data, findings)
+
+
+def check_kind[T: Any](storage: Storage, kind: FileKind[T], id_: bytes, spec_version: int) -> CheckedFile[T]:
+    """Read a file that is named by an id, in a repository of a spec version."""
+
+    def decode(data: Any, broken: list[Violation]) -> T:
+        value = kind.decoded(data, id_, broken)
+        if (version := spec_version_of(data)) > spec_version:
+            detail = f"the spec version must be 1 to {spec_version}, got {version}"
+            broken.append(Violation("file-spec-version", detail))
+        return value
+
+    return check_file(storage, kind.key(id_), decode)

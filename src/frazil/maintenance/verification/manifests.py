@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
-from frazil.format.rules.manifest import manifest_violations
 from frazil.maintenance.verification.file_checks import check_kind, read_finding
 from frazil.maintenance.verification.requests import problem, virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
@@ -90,8 +88,7 @@ def check_manifest(
     """Return the findings of a manifest and, if the level has it, the chunk files that it needs."""
     key = manifest_key(use.id)
     nothing = Needed(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), 0, 0)
-    rules = partial(manifest_violations, id_=use.id, spec_version=level.spec_version)
-    file = check_kind(storage, MANIFEST, use.id, rules)
+    file = check_kind(storage, MANIFEST, use.id, level.spec_version)
     findings = list(file.findings)
     manifest = file.value
     if manifest is None:

@@ -13,7 +13,6 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_list
 from frazil.format.keys import CONFIG, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
-from frazil.format.rules.repo_info import repo_info_violations
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.file_checks import check_file
@@ -51,7 +50,7 @@ def state_of(context: Context) -> State:
     """Return the current state. Raises errors of the storage, but no errors of damaged files."""
     if context.spec_version < 2:
         return _version_1(context.storage)
-    file = check_file(context.storage, REPO, lambda data: decode_repo_info(data, REPO), repo_info_violations)
+    file = check_file(context.storage, REPO, lambda data, broken: decode_repo_info(data, REPO, broken))
     if file.outage is not None:
         raise file.outage
     info = file.value

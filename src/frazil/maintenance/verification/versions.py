@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from frazil.errors import IcechunkError
 from frazil.format.columns import Ragged
-from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES
 from frazil.format.keys import snapshot_key
-from frazil.format.rules.snapshot import snapshot_violations
-from frazil.format.rules.transaction_log import transaction_log_violations
 from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
@@ -108,10 +105,7 @@ def _check(reader: _Reader, version: Version) -> CheckedVersion:
     findings: list[Finding] = []
     for id_ in version.pruned:
         _read_log(reader, replace(version, id=id_), findings, may_be_gone=True)
-    rules = partial(
-        snapshot_violations, id_=version.id, spec_version=version.spec_version, is_root=version.is_root
-    )
-    file = check_kind(reader.storage, SNAPSHOT, version.id, rules)
+    file = check_kind(reader.storage, SNAPSHOT, version.id, version.spec_version)
     if version.is_needed or not file.is_missing:
         findings += file.findings
     snapshot = file.value
@@ -120,6 +114,9 @@ def _check(reader: _Reader, version: Version) -> CheckedVersion:
         return _nothing(version.id, findings)
     # In spec version 1 the first snapshot has no log, and old writers gave it a random id.
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
+    if first and not version.is_root and version.id != INITIAL_SNAPSHOT_ID:
+        detail = "parent_id must be present in spec version 1"
+        findings.append(Finding("snapshot-parent-v1", snapshot_key(version.id), detail=detail))
     log = _read_log(reader, version, findings, may_be_gone=first or not version.is_needed)
     parent = reader.parent(version)
     arrays: tuple[ChangedArray, ...] = ()
@@ -151,8 +148,7 @@ def _summary_findings(version: Version, snapshot: Snapshot) -> Iterator[Finding]
 def _read_log(
     reader: _Reader, version: Version, findings: list[Finding], *, may_be_gone: bool
 ) -> TransactionLog | None:
-    rules = partial(transaction_log_violations, id_=version.id, spec_version=version.spec_version)
-    file = check_kind(reader.storage, TRANSACTION_LOG, version.id, rules)
+    file = check_kind(reader.storage, TRANSACTION_LOG, version.id, version.spec_version)
     if not (may_be_gone and file.is_missing):
         findings += file.findings
     return file.value

@@ -38,6 +38,7 @@ from frazil.format.snapshot_manifests import (
 )
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.format.violations import Violation
 from frazil.storage.base import Storage
 
 #: The largest size of the files that are decoded together.
@@ -58,7 +59,7 @@ class FileKind[T: HasId]:
 
     name: str
     key: Callable[[bytes], str]
-    decode: Callable[[Any, str], T]
+    decode: Callable[..., T]
     #: Reads some small files together, and returns None if they must be read one by one.
     decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
 
@@ -75,10 +76,13 @@ class FileKind[T: HasId]:
         data = storage.get(self.key(id_))
         return self.decoded(data, id_), data
 
-    def decoded(self, data: Buffer, id_: bytes) -> T:
-        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does."""
+    def decoded(self, data: Buffer, id_: bytes, *broken: list[Violation]) -> T:
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does.
+
+        A list ``broken`` gets the broken rules that readers do not need.
+        """
         key = self.key(id_)
-        value = self.decode(data, key)
+        value = self.decode(data, key, *broken)
         require_id(key, self.name, id_, value.id)
         return value
 
@@ -120,7 +124,8 @@ def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
     if stored != expected:
         raise FormatError(
             f"{key}: the file must contain the {name} {id_to_text(expected)}, got the id "
-            f"{id_to_text(stored)}. The file has the name of another file. Restore it from a copy"
+            f"{id_to_text(stored)}. The file has the name of another file. Restore it from a copy",
+            check=f"{name.removeprefix('transaction ')}-id",
         )
 
 
