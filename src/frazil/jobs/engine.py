@@ -15,18 +15,28 @@ its attempts, the run fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.jobs.task_failures import failure_of, task_error
 
-type Task = Callable[[bytes, bytes], bytes]
-
-#: The name of an engine: `frazil.jobs.engines` makes the engine.
-type EngineName = Literal["inline", "local", "spark"]
+#: The contract is in `frazil.engines`. The modules of this room import it from here.
+__all__ = [
+    "ATTEMPTS",
+    "Engine",
+    "EngineName",
+    "Inline",
+    "ResumableEngine",
+    "Task",
+    "attempt",
+    "begin_attempt",
+    "described",
+    "description",
+    "is_resumable",
+]
 
 #: The number of attempts of one task, including the first.
 ATTEMPTS = 4
@@ -42,51 +52,6 @@ def attempt() -> int:
 def begin_attempt(number: int) -> None:
     """Set the number of the attempt. Engines call this before a task."""
     _attempt.set(number)
-
-
-_description: ContextVar[str] = ContextVar("frazil_description", default="")
-
-
-@contextmanager
-def described(text: str) -> Iterator[None]:
-    """Return a context in which engines describe their runs with this text, as in the UI of Spark."""
-    token = _description.set(text)
-    try:
-        yield
-    finally:
-        _description.reset(token)
-
-
-def description(task: Callable[..., object]) -> str:
-    """Return the description of a run: the text of ``described``, or else the name of its function."""
-    return _description.get() or f"frazil {getattr(task, '__name__', 'tasks')}"
-
-
-class Engine(Protocol):
-    """The protocol of engines, which run tasks.
-
-    >>> from frazil.pipeline import Inline
-    >>> list(Inline().run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
-    [b'no. 1', b'no. 2']
-    """
-
-    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
-        """Run ``task(shared, t)`` for each ``t`` of ``tasks``.
-
-        Args:
-            task: A function of a module that the workers can import. It may be called more than once for a
-                task, and in another process.
-            tasks: The message of each task.
-            shared: A message for all tasks. It is sent once to each worker.
-
-        Returns:
-            An iterator of the results, in the order of ``tasks``. Close it early to stop the other tasks.
-
-        Raises:
-            TaskFailedError: If a task fails in all its attempts; it has the number of the task and its error.
-            IcechunkError: ``concurrency`` if the engine itself fails.
-        """
-        ...
 
 
 @runtime_checkable

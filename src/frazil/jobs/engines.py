@@ -1,36 +1,23 @@
-"""Finds the engine of an operation: the engine of the caller, an engine by its name, or the default.
+"""The default engine of an operation, and the engine that a caller passes or names (`frazil.engines`).
 
-    Engine      the engine itself
-    "inline"    `Inline()`, in this thread
-    "local"     `Local(processes=True)`, on processes of this machine
-    "spark"     `OnSpark(get_spark())`
-    None        `default_engine()`: "spark" if Spark is in use, else "local"
-
-Engines of other packages are entry points of the group ``frazil.engines``: a name, and a function without
-arguments that returns an engine. So this package does not import them, and imports Spark only when the caller
-asks for an engine on Spark.
+Engine      the engine itself
+"inline"    `Inline()`, in this thread
+"local"     `Local(processes=True)`, on processes of this machine
+"spark"     `OnSpark(get_spark())`
+None        `default_engine()`: "spark" if Spark is in use, else "local"
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Final
 
-from frazil.arguments import wrong_type
-from frazil.errors import ErrorKind, InvalidInputError
-from frazil.extras import installed, needs
-from frazil.jobs.engine import Engine, EngineName, Inline
+from frazil.engines import Engine, EngineName
+from frazil.engines import engine_of as engine_of_caller
+from frazil.extras import installed
 from frazil.jobs.local_engine import Local
 
-#: The engines of this package, by name.
-_ENGINES: Final[Mapping[str, Callable[[], Engine]]] = {
-    "inline": Inline,
-    "local": lambda: Local(processes=True),
-}
-_GROUP: Final = "frazil.engines"
 #: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
 _SPARK_VARIABLES: Final = (
     "SPARK_REMOTE",
@@ -69,32 +56,10 @@ def _uses_spark() -> bool:
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:
-    """Return the engine that the caller passes or names.
-
-    >>> engine_of("inline")
-    Inline(resumable=False)
-    >>> engine_of("fast")
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: engine must be 'inline', 'local' or 'spark', got 'fast'
-    """
-    if engine is None:
-        return default_engine()
-    if isinstance(engine, str):
-        return _named(engine)
-    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
-        raise wrong_type("engine", engine, "Engine", "None")
-    return engine
+    """Return the engine that the caller passes or names, or the default engine."""
+    return default_engine() if engine is None else engine_of_caller(engine)
 
 
-def _named(name: str) -> Engine:
-    if name in _ENGINES:
-        return _ENGINES[name]()
-    registered = entry_points(group=_GROUP)
-    if name not in registered.names:
-        *names, last = map(repr, sorted({*_ENGINES, *registered.names}))
-        raise InvalidInputError(
-            f"engine must be {', '.join(names)} or {last}, got {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
-        )
-    with needs(f"the engine {name!r}", extra="spark"):
-        factory: Callable[[], Engine] = registered[name].load()
-    return factory()
+def local_processes() -> Local:
+    """Return the engine ``"local"``."""
+    return Local(processes=True)

@@ -1,0 +1,382 @@
+"""The survey: which manifests versions have, and which chunk files and ranges manifests refer to.
+
+A survey answers from the stored index and reads only the files that are not in it. Each file is read once. A
+step reads some files and reduces them to columns at once, so the references of all manifests are never in
+memory together. In this process, threads fetch the files and the thread of the caller decodes them. An engine
+gets the same steps as tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.engines import Engine, EngineName
+from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.format.columns import U8, U32, U64, Ragged
+from frazil.format.ids import id_list, id_matrix
+from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges
+from frazil.format.repo_info import RepoInfo
+from frazil.format.snapshot import ManifestFiles
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.files import (
+    MANIFEST_CHUNK_FILES,
+    MANIFEST_CHUNK_RANGES,
+    SNAPSHOT_MANIFESTS,
+    FileKind,
+    HasId,
+    small_parts,
+)
+from frazil.storage.base import Storage
+from frazil.storage.outages import is_outage
+from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, each_once, no_ids
+from frazil.survey.digests import DIGEST_BYTES, Marks, RangeSums, distinct_digests, id_digests
+from frazil.survey.index import MOST_DIGESTS, MOST_USES, StoredIndex, read_index, store_index
+from frazil.survey.steps import (
+    NO_PROGRESS,
+    Piece,
+    Progress,
+    manifest_batches,
+    run_with,
+    side_by_side,
+    snapshot_batches,
+)
+
+#: Bytes of a decoded reference, for limits of memory.
+_REFERENCE_BYTES: Final = 64
+#: The number of manifests that are gathered before duplicates are removed.
+_GATHERED: Final = 1 << 15
+#: The number of digests that are marked at a time.
+_BLOCK: Final = 1 << 20
+#: The number of references of small manifests that are one table for the functions of columns.
+_JOINED: Final = 1 << 15
+#: The place of the number of a manifest above the bits of a digest, and these bits.
+_OWNER: Final = np.uint64(8 * DIGEST_BYTES)
+_DIGEST: Final = np.uint64((1 << 8 * DIGEST_BYTES) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of concurrent reads: snapshots, bytes of manifests compressed and decoded, and requests."""
+
+    snapshots: int = 50
+    compressed_bytes: int = 512 << 20
+    decoded_bytes: int = 4 << 30
+    fetches: int = 500
+
+
+class Survey:
+    """What the versions of a repository refer to.
+
+    Args:
+        context: The repository.
+        engine: Where the steps run. None is this process.
+        bounds: The limits of memory in this process.
+        progress: Counts the snapshots and manifests that are read.
+        is_incremental: Whether the stored index is used.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        engine: Engine | EngineName | None = None,
+        *,
+        bounds: Bounds | None = None,
+        progress: Progress = NO_PROGRESS,
+        is_incremental: bool = True,
+    ) -> None:
+        self._context = context
+        self._is_local = engine is None
+        self._bounds = bounds or Bounds()
+        self._progress = progress
+        self._is_incremental = is_incremental
+        self._loaded: StoredIndex | None = None
+        self._keys: list[str] = []
+        self._is_new = False
+        self._digests_held = self._uses_held = 0
+        #: Does a piece of work for many items, by the engine or in this process.
+        self.run = run_with(context, engine)
+
+    @property
+    def _index(self) -> StoredIndex:
+        if self._loaded is None:
+            stored = read_index(self._context.storage) if self._is_incremental else (StoredIndex(), [])
+            self._loaded, self._keys = stored
+            self._is_new = len(self._keys) > 1
+        return self._loaded
+
+    # Versions to manifests
+
+    def manifests(self, versions: U8, optional: U8 | None = None) -> ManifestFiles:
+        """Return each manifest of versions once. The snapshots of ``optional`` may be missing."""
+        optional = no_ids() if optional is None else optional
+        stored = self._index.snapshots
+        new, new_optional = (each[~among(each, stored.ids)] for each in (versions, optional))
+        tables = list[SnapshotManifests]()
+        files, parts, waiting = ManifestFiles.empty(), list[ManifestFiles](), 0
+        for snapshots in self.read_versions(new, new_optional):
+            if self._uses_held + snapshots.rows.total() <= MOST_USES:
+                self._uses_held += snapshots.rows.total()
+                tables.append(snapshots)
+                self._is_new = True
+            else:
+                parts.append(snapshots.files)
+            waiting += len(snapshots.files)
+            if waiting > max(len(files), _GATHERED):
+                tables = [SnapshotManifests.concat(tables)]
+                files, parts, waiting = each_once([files, tables[0].files, *parts]), [], 0
+        fresh = SnapshotManifests.concat(tables)
+        snapshots = SnapshotManifests.concat([stored, fresh]) if len(stored) else fresh
+        self._loaded = StoredIndex(snapshots, self._index.manifests)
+        wanted = np.concatenate([versions, optional])
+        return each_once([stored.select(among(stored.ids, wanted)).files, files, fresh.files, *parts])
+
+    def read_versions(
+        self, versions: U8, optional: U8 | None = None, *, skips_damage: bool = False
+    ) -> Iterator[SnapshotManifests]:
+        """Yield the manifests of versions in parts, always from the files.
+
+        With ``skips_damage``, snapshots that are missing or damaged are left out.
+        """
+        ids, others = id_list(versions), id_list(no_ids() if optional is None else optional)
+        self._progress.expect(len(ids) + len(others))
+        whole = ([*ids, *others], len(ids), skips_damage, self._bounds)
+        batches = [(batch, len(batch), skips_damage, Bounds()) for batch in snapshot_batches(ids)]
+        batches += [(batch, 0, skips_damage, Bounds()) for batch in snapshot_batches(others)]
+        return self._counted(self._steps(_read_versions, whole, batches))
+
+    # Manifests to chunk files
+
+    def mark_chunks(self, manifests: ManifestFiles, marks: Marks) -> None:
+        """Mark the chunk files of manifests."""
+        stored = self._index.manifests
+        # The digests of one manifest are sorted, so a block of them is found fast.
+        values = stored.select(among(stored.ids, manifests.ids)).digests.compact().values
+        for start in range(0, len(values), _BLOCK):
+            marks.mark(values[start : start + _BLOCK])
+        new = manifests.select_manifests(np.flatnonzero(~among(manifests.ids, stored.ids)))
+        expected = int(new.num_chunk_refs.sum(dtype=np.uint64))
+        expected = min(expected, MOST_DIGESTS - self._digests_held) + stored.digests.total()
+        fresh = self._marked(self.chunk_digests(new), marks)
+        chunks = ManifestChunks.concat(chain([stored], fresh), expected)
+        self._loaded = StoredIndex(self._index.snapshots, chunks)
+
+    def _marked(self, parts: Iterator[ManifestChunks], marks: Marks) -> Iterator[ManifestChunks]:
+        """Mark the chunk files of manifests. Yield those that are held for the next survey."""
+        for chunks in parts:
+            values = chunks.digests.compact().values
+            marks.mark(values)
+            if self._digests_held + len(values) <= MOST_DIGESTS:
+                self._digests_held += len(values)
+                self._is_new = True
+                yield chunks
+
+    def chunk_digests(self, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
+        """Yield the digests of the chunk files of manifests in parts, always from the files."""
+        self._progress.expect(len(manifests))
+        return self._counted(self._of_manifests(_read_digests, manifests))
+
+    def file_uses(
+        self, manifests: ManifestFiles, *, skips_damage: bool = False
+    ) -> Iterator[tuple[bytes, FileUses]]:
+        """Yield each manifest with the chunk files that it uses, and the last used byte of each."""
+        return self._of_manifests(_read_uses, manifests, skips_damage)
+
+    def range_sums(self, manifests: ManifestFiles) -> Iterator[RangeSums]:
+        """Yield the ranges of chunk files and foreign objects of manifests, in parts."""
+        return self._of_manifests(_read_ranges, manifests)
+
+    # The stored index
+
+    def store(self, snapshots: U8, manifests: U8) -> None:
+        """Store the index of these snapshots and manifests, if it differs from the stored index."""
+        index = self._index
+        alive = StoredIndex(
+            index.snapshots.select(among(index.snapshots.ids, snapshots)),
+            index.manifests.select(among(index.manifests.ids, manifests)),
+        )
+        if self._is_new or len(alive) < len(index):
+            store_index(self._context.storage, alive, self._keys)
+
+    # The steps
+
+    def _steps(self, piece: Piece, whole: Any, batches: Sequence[Any]) -> Iterator[Any]:
+        """Do a piece with one item in this process, where it has many threads, or else as tasks."""
+        return iter(piece(self._context, whole)) if self._is_local else self.run(piece, batches)
+
+    def _of_manifests(
+        self, piece: Piece, manifests: ManifestFiles, skips_damage: bool = False
+    ) -> Iterator[Any]:
+        whole = (manifests, skips_damage, self._bounds)
+        batches = [] if self._is_local else manifest_batches(manifests)
+        return self._steps(piece, whole, [(batch, skips_damage, Bounds()) for batch in batches])
+
+    def _counted[P: (SnapshotManifests, ManifestChunks)](self, parts: Iterator[P]) -> Iterator[P]:
+        """Report each file of the parts as a finished step."""
+        for part in parts:
+            for _ in range(len(part)):
+                self._progress.advance()
+            yield part
+
+
+def reachable(info: RepoInfo) -> NDArray[np.bool_]:
+    """Return which snapshots a branch or tag leads to."""
+    tips = id_matrix([*info.branches.values(), *info.tags.values()])
+    return info.table.reachable(info.table.find_snapshots(tips))
+
+
+# The one reader of files
+
+
+def read_files[T: HasId](
+    storage: Storage,
+    kind: FileKind[T],
+    ids: Sequence[bytes],
+    threads: int,
+    *,
+    required: int | None = None,
+    skips_damage: bool = False,
+    weights: Sequence[float] | None = None,
+) -> Iterator[list[T]]:
+    """Yield the contents of files. Small files are decoded together.
+
+    Files from the number ``required`` on may be missing. Threads fetch the files, and the thread of the
+    caller decodes them: several threads that decode wait for each other, because most steps need the lock of
+    the interpreter. A local storage needs no threads.
+    """
+    needed = len(ids) if required is None else required
+
+    def fetch(row: int) -> tuple[bytes, Buffer | None]:
+        try:
+            return ids[row], storage.get(kind.key(ids[row]))
+        except StorageError as error:
+            may_miss = skips_damage or row >= needed
+            if not may_miss or error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return ids[row], None
+
+    rows = range(len(ids))
+    weight: Callable[[int], float] = (lambda row: 0.0) if weights is None else weights.__getitem__
+    files = map(fetch, rows) if storage.is_local else side_by_side(rows, fetch, threads, weight=weight)
+    present = ((id_, data) for id_, data in files if data is not None)
+    if skips_damage:
+        yield from _undamaged(kind, present)
+        return
+    for part in small_parts(present):
+        yield from kind.decoded_together(part)
+
+
+def _undamaged[T: HasId](kind: FileKind[T], files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[T]]:
+    for id_, data in files:
+        try:
+            yield [kind.decoded(data, id_)]
+        except IcechunkError as error:  # a verification has a finding for it
+            if is_outage(error):
+                raise
+
+
+def read_manifests[T: HasId](
+    storage: Storage,
+    kind: FileKind[T],
+    manifests: ManifestFiles,
+    bounds: Bounds,
+    *,
+    skips_damage: bool = False,
+) -> Iterator[list[T]]:
+    """Yield the contents of manifests, with as many requests at a time as the bounds allow."""
+    compressed = manifests.size_bytes / bounds.compressed_bytes
+    decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes
+    weights = np.maximum(compressed, decoded).tolist()
+    ids = id_list(manifests.ids)
+    return read_files(storage, kind, ids, bounds.fetches, weights=weights, skips_damage=skips_damage)
+
+
+def _read_versions(context: Context, item: Any) -> Iterator[SnapshotManifests]:
+    ids, required, skips_damage, bounds = item
+    for tables in read_files(
+        context.storage,
+        SNAPSHOT_MANIFESTS,
+        ids,
+        bounds.snapshots,
+        required=required,
+        skips_damage=skips_damage,
+    ):
+        yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
+
+
+def _read_digests(context: Context, item: Any) -> Iterator[ManifestChunks]:
+    manifests, skips_damage, bounds = item
+    return map(
+        _digests,
+        read_manifests(context.storage, MANIFEST_CHUNK_FILES, manifests, bounds, skips_damage=skips_damage),
+    )
+
+
+def _digests(files: Sequence[ChunkFiles]) -> ManifestChunks:
+    """Return the digests of a few manifests. One sort of all of them is faster than one for each."""
+    ids = id_matrix([each.id for each in files])
+    if len(files) == 1:
+        alone: U64 = distinct_digests(id_digests(files[0].chunk_ids))
+        return ManifestChunks(ids, Ragged.from_lengths(alone, np.array([len(alone)])))
+    owners = np.repeat(np.arange(len(files), dtype=np.uint64), [len(each.chunk_ids) for each in files])
+    digests = id_digests(np.concatenate([each.chunk_ids for each in files]))
+    digests |= owners << _OWNER
+    numbers = distinct_digests(digests)
+    counts = np.bincount((numbers >> _OWNER).astype(np.int64), minlength=len(files))
+    numbers &= _DIGEST
+    return ManifestChunks(ids, Ragged.from_lengths(numbers, counts))
+
+
+def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, FileUses]]:
+    for each in chain.from_iterable(_read_tables(context, item)):
+        yield each.id, FileUses.of([each])
+
+
+def _read_ranges(context: Context, item: Any) -> Iterator[RangeSums]:
+    return map(RangeSums.of, joined_ranges(chain.from_iterable(_read_tables(context, item))))
+
+
+def _read_tables(context: Context, item: Any) -> Iterator[list[ChunkRanges]]:
+    manifests, skips_damage, bounds = item
+    return read_manifests(
+        context.storage, MANIFEST_CHUNK_RANGES, manifests, bounds, skips_damage=skips_damage
+    )
+
+
+def joined_ranges(manifests: Iterable[ChunkRanges], references: int = _JOINED) -> Iterator[ChunkRanges]:
+    """Return the same ranges in fewer tables, because functions of columns are slow for few rows."""
+    waiting, count = list[ChunkRanges](), 0
+    for manifest in manifests:
+        waiting.append(manifest)
+        count += len(manifest.kind)
+        if count >= references:
+            yield _concat(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield _concat(waiting)
+
+
+def _concat(parts: Sequence[ChunkRanges]) -> ChunkRanges:
+    if len(parts) == 1:
+        return parts[0]
+    ids, locations = 0, 0
+    sources = list[U32]()
+    for part in parts:
+        shift = np.zeros(len(ChunkKind), np.uint32)
+        shift[[ChunkKind.NATIVE, ChunkKind.VIRTUAL]] = ids, locations
+        sources.append(part.source + shift[part.kind])
+        ids, locations = ids + len(part.chunk_ids), locations + len(part.locations)
+    return ChunkRanges(
+        parts[0].id,
+        np.concatenate([part.kind for part in parts]),
+        np.concatenate(sources),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.length for part in parts]),
+        np.concatenate([part.chunk_ids for part in parts]),
+        Ragged.concat([part.locations for part in parts]),
+    )
