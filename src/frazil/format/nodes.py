@@ -407,9 +407,8 @@ def chunk_counts(document: Any, shape: Any) -> tuple[int, ...] | None:
     try:
         grid = document["chunk_grid"]
         pairs = list(zip(shape, grid["configuration"]["chunk_shape"], strict=True))
-        if grid.get("name", "regular") != "regular" or not all(
-            type(chunk) is int and chunk > 0 for _, chunk in pairs
-        ):
+        is_plain = all(type(chunk) is int and chunk > 0 for _, chunk in pairs)
+        if grid.get("name", "regular") != "regular" or not is_plain:
             return None
         return tuple([-(-length // chunk) for length, chunk in pairs])
     except (AttributeError, KeyError, TypeError, ValueError):
