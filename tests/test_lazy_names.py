@@ -139,7 +139,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # Upkeep of a repository in local files
     "frazil.storage.local_constructors": frozenset(("numpy",)),
     "frazil.repository.handle.repository": frozenset(("numpy",)),
-    "frazil.maintenance.garbage": frozenset(("numpy",)),
+    "frazil.maintenance.collection": frozenset(("numpy",)),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
 }

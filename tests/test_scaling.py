@@ -50,12 +50,13 @@ from frazil.format.transaction_log import (
     empty_log,
     encode_transaction_log,
 )
+from frazil.maintenance.collection import without_dead
 from frazil.maintenance.expire import Expiry, expire
-from frazil.maintenance.garbage_plan import without_dead
-from frazil.maintenance.storage_stats import parts_of
-from frazil.maintenance.walk import chunks_of
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
+from frazil.survey.digests import RangeSums, id_digests
+from frazil.survey.survey import read_files
 
 ID: Final = b"manifest-id!"
 NODE: Final = b"node-001"
@@ -427,6 +428,11 @@ def drop_the_dead(info: RepoInfo) -> None:
     assert len(without_dead(alone, info.snapshots.ids()).snapshots) == 2
 
 
+def read(storage: MemoryStorage, kind: FileKind[Any]) -> Any:
+    ((content,),) = read_files(storage, kind, [ID], 1)
+    return content
+
+
 def stored(count: int) -> MemoryStorage:
     """A manifest under its name."""
     storage = MemoryStorage()
@@ -435,11 +441,27 @@ def stored(count: int) -> MemoryStorage:
     return storage
 
 
+def digests_of_files(storage: MemoryStorage) -> object:
+    return id_digests(read(storage, MANIFEST_CHUNK_FILES).chunk_ids)
+
+
+def digests_of_ranges(storage: MemoryStorage) -> object:
+    return RangeSums.of(read(storage, MANIFEST_CHUNK_RANGES))
+
+
 UPKEEP: Final = [
     Case("expire", tagged, expire_most),
     Case("drop-the-dead", repo_info, drop_the_dead),
-    Case("chunk-files-of-a-manifest", stored, lambda storage: chunks_of(storage, ID)),
-    Case("chunk-bytes-of-a-manifest", stored, lambda storage: parts_of(storage, ID)),
+    Case(
+        "chunk-files-of-a-manifest",
+        stored,
+        digests_of_files,
+    ),
+    Case(
+        "chunk-bytes-of-a-manifest",
+        stored,
+        digests_of_ranges,
+    ),
 ]
 #: They take a step for each node, array or table: only their time counts.
 TIMED: Final = [

@@ -34,7 +34,7 @@ from tests.history import layout
 from tests.history.layout import SLOTS, Changes
 
 import frazil
-from frazil.maintenance import log_unions
+from frazil.maintenance import links
 
 _HANDLES: Final = Path("/proc/self/fd")
 _MEMORY: Final = Path("/proc/self/statm")
@@ -114,7 +114,7 @@ def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
             seconds = time.perf_counter() - start
             repo.apply_retention(frazil.Retention(last=20))
             keep = frazil.OpsLogRetention(last=100)
-            with patch.object(log_unions, "_AGE", timedelta(0)):
+            with patch.object(links, "_AGE", timedelta(0)):
                 repo.garbage_collect(datetime.now(UTC) - timedelta(milliseconds=1), keep_ops=keep)
             yield _sample(folder, number, 1000 * seconds / every)
             start = time.perf_counter()

@@ -17,8 +17,8 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.maintenance import deletion, garbage, garbage_plan
-from frazil.maintenance.deletion import Patience, Sweeper
+from frazil.maintenance import collection, deletion
+from frazil.maintenance.deletion import DeleteLimits, Sweeper
 from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings
@@ -193,15 +193,15 @@ def test_it_gives_up() -> None:
 def test_throttling_is_waited_out() -> None:
     storage = littered()
     paused: list[float] = []
-    old = garbage_plan.old_files(storage, 2**62, 2**62, 4)
+    old = collection.candidate_files(storage, 2**62, 2**62, 4)
     seen = refusing(storage, "chunks", ErrorKind.THROTTLED, 3)
-    done = Sweeper(seen, Patience(4, 2), paused.append).sweep(old.chunks)
+    done = Sweeper(seen, DeleteLimits(4, 2), paused.append).sweep(old.chunks)
     assert (done.objects, done.failed, done.throttled) == (len(old.chunks), 0, 3)
     assert len(paused) == 3
     assert sorted(paused) == paused
     endless = refusing(storage, "manifests", ErrorKind.THROTTLED)
     with pytest.raises(ConflictError):
-        Sweeper(endless, Patience(4, 2), paused.append).sweep(old.manifests)
+        Sweeper(endless, DeleteLimits(4, 2), paused.append).sweep(old.manifests)
     assert max(paused) <= deletion._LONGEST_PAUSE_S
 
 
@@ -212,7 +212,7 @@ def test_commits_that_come_meanwhile_are_seen(monkeypatch: pytest.MonkeyPatch) -
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="x")[:] = 5
     flushed = session.flush("on no branch")
-    plan, calls = garbage.needed, []
+    plan, calls = collection.needed, []
 
     def slow(*arguments: Any) -> Any:
         live = plan(*arguments)
@@ -221,7 +221,7 @@ def test_commits_that_come_meanwhile_are_seen(monkeypatch: pytest.MonkeyPatch) -
         calls.append(live)
         return live
 
-    monkeypatch.setattr(garbage, "needed", slow)
+    monkeypatch.setattr(collection, "needed", slow)
     repo.garbage_collect(TOMORROW)
     assert len(calls) == 2
     array = zarr.open_array(repo.readonly_session("late").store, path="x", mode="r")

@@ -23,12 +23,12 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
-from frazil.maintenance.deletion import Sweeper, Swept
-from frazil.maintenance.garbage import Collection, collect
-from frazil.maintenance.listing import Listed
+from frazil.maintenance.collection import Collection
+from frazil.maintenance.deletion import DeletionResult, Sweeper
 from frazil.repository.catalog import collection_guard, collection_records
 from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
+from frazil.survey.columns import ObjectListing
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -383,18 +383,18 @@ def test_a_collection_that_fails_while_tasks_delete(monkeypatch: pytest.MonkeyPa
     repo = repository(MemoryStorage())
     write(session := repo.writable_session("main"), 4)
     session.workspace.writer.flush()
-    swept: list[Listed] = []
+    swept: list[ObjectListing] = []
 
-    def fail(files: Listed) -> Swept:
+    def fail(files: ObjectListing) -> DeletionResult:
         if files.folder == "chunks":
             swept.append(files)
             raise KeyboardInterrupt
-        return Swept()
+        return DeletionResult()
 
     context, limit = repo._context, from_datetime(TOMORROW)
     monkeypatch.setattr(Sweeper, "sweep", lambda self, files: fail(files))
     with pytest.raises(KeyboardInterrupt):
-        collect(context, Collection(limit, sweep=fail if elsewhere else None))
+        Collection(context, limit, "inline" if elsewhere else None).collect()
     assert collection_records.is_collecting(repo.storage) is elsewhere
     if elsewhere:
         with pytest.raises(ConflictError) as error:

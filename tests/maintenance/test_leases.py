@@ -17,13 +17,12 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
-from frazil.maintenance.deletion import Sweeper, Swept
-from frazil.maintenance.garbage import Collection, collect
-from frazil.maintenance.listing import Listed
+from frazil.maintenance.deletion import DeletionResult, Sweeper
 from frazil.repository.catalog import leases
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import now_us
 from frazil.repository.session import staged_work
 from frazil.storage.memory import MemoryStorage
+from frazil.survey.columns import ObjectListing
 
 HOUR = 3600 * 1_000_000
 
@@ -235,15 +234,16 @@ def test_a_lease_of_an_earlier_version_has_no_holder() -> None:
 
 def collect_with(repo: frazil.Repository, act: Callable[[], object]) -> frazil.GCSummary:
     """Collect garbage, and call `act` once between the plan and the first deletion."""
-    acts = [act]
+    acts, delete = [act], Sweeper.sweep
 
-    def sweep(files: Listed) -> Swept:
+    def sweep(sweeper: Sweeper, files: ObjectListing) -> DeletionResult:
         if acts:
             acts.pop()()
-        return Sweeper(repo.storage, what.patience).sweep(files)
+        return delete(sweeper, files)
 
-    what = Collection(from_datetime(TOMORROW), sweep=sweep)
-    return collect(repo._context, what)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sweeper, "sweep", sweep)
+        return repo.garbage_collect(TOMORROW)
 
 
 def test_a_session_with_a_lease_commits_during_a_collection() -> None:

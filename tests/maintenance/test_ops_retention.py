@@ -18,7 +18,7 @@ import frazil
 from frazil import OpsLogRetention
 from frazil.errors import ErrorKind, InvalidInputError, OutcomeUnknownError
 from frazil.format.repo_info import decode_repo_info
-from frazil.maintenance import ops_retention
+from frazil.maintenance import backups as backups_module
 from frazil.maintenance.backups import RECENT
 from frazil.ops import UpdateType
 from frazil.storage.memory import MemoryStorage
@@ -27,7 +27,7 @@ from frazil.storage.memory import MemoryStorage
 @pytest.fixture(autouse=True)
 def _no_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries of the last hour always stay. Here, all entries are of the last minute."""
-    monkeypatch.setattr(ops_retention, "_HOUR_US", 0)
+    monkeypatch.setattr(backups_module, "_HOUR_US", 0)
 
 
 def entries(storage: Any) -> list[Any]:
@@ -88,7 +88,7 @@ def test_ages(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=middle)
     repo.garbage_collect(TOMORROW, keep_ops=OpsLogRetention(newer_than=moment))
     assert entries(storage)[2:] == before[:5]
-    monkeypatch.setattr(ops_retention, "_HOUR_US", 3600 * 1_000_000)
+    monkeypatch.setattr(backups_module, "_HOUR_US", 3600 * 1_000_000)
     repo.garbage_collect(TOMORROW, keep_ops=OpsLogRetention(last=1))
     assert entries(storage)[3:] == before[:5]  # all of them are of the last hour
 

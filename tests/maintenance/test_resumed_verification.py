@@ -13,6 +13,7 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.maintenance.verification import pieces
 from frazil.storage.memory import MemoryStorage
+from frazil.survey import steps
 
 
 def small() -> frazil.Repository:
@@ -107,7 +108,7 @@ def test_an_interrupted_run_continues(monkeypatch: pytest.MonkeyPatch, reads: li
         return read_rows(*args)
 
     monkeypatch.setattr(pieces, "read_rows", interrupted)
-    monkeypatch.setattr(pieces, "_ITEMS", 1)
+    monkeypatch.setattr(steps, "_ITEMS", 1)
     with pytest.raises(KeyboardInterrupt):
         repo.verify("checksum", state=state)
     monkeypatch.setattr(pieces, "read_rows", read_rows)

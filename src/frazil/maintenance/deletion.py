@@ -7,27 +7,28 @@ a row, the deletion stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock
 from typing import Final
 
 from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
-from frazil.maintenance.listing import Objects
-from frazil.maintenance.progress import NO_PROGRESS, Progress
-from frazil.maintenance.side_by_side import side_by_side
+from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing, Objects
+from frazil.survey.steps import NO_PROGRESS, Progress, Run, side_by_side
 from frazil.threads import Purpose
 
 _BATCH: Final = 1000
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 20.0
 _MAX_ERRORS: Final = 10
+_FILES_PER_TASK: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DeleteLimits:
     """The number of concurrent requests, and of failures in a row after which the deletion stops."""
 
     concurrent: int = 10
@@ -35,7 +36,7 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Swept:
+class DeletionResult:
     """The result of a deletion: counts, bytes, and the first errors."""
 
     objects: int = 0
@@ -54,23 +55,23 @@ class Sweeper:
     def __init__(
         self,
         storage: Storage,
-        patience: Patience,
+        limits: DeleteLimits,
         sleep: Callable[[float], None] = host.pause,
         progress: Progress = NO_PROGRESS,
     ) -> None:
         self._storage = storage
-        self._patience = patience
+        self._limits = limits
         self._sleep = sleep
         self._progress = progress
         self._lock = Lock()
         self._in_a_row = 0
         self._last: StorageError | None = None
 
-    def sweep(self, garbage: Objects) -> Swept:
+    def sweep(self, garbage: Objects) -> DeletionResult:
         """Delete all objects of a list, and return the counts."""
-        done = Swept()
+        done = DeletionResult()
         # Starts with one request at a time. Each success allows one more.
-        gate = _Gate(self._patience.concurrent)
+        gate = _Gate(self._limits.concurrent)
         starts = range(0, len(garbage.sizes), _BATCH)
         self._progress.expect(len(starts))
 
@@ -78,11 +79,11 @@ class Sweeper:
             batch = garbage.part(start, start + _BATCH)
             return self._batch(list(zip(batch.keys(), batch.sizes.tolist(), strict=True)), done, gate)
 
-        for size in side_by_side(starts, delete, self._patience.concurrent, Purpose.BATCH_DELETES):
+        for size in side_by_side(starts, delete, self._limits.concurrent, Purpose.BATCH_DELETES):
             self._progress.advance(bytes=size)
         return done
 
-    def _batch(self, batch: Sequence[tuple[str, int]], done: Swept, gate: _Gate) -> int:
+    def _batch(self, batch: Sequence[tuple[str, int]], done: DeletionResult, gate: _Gate) -> int:
         """Delete the objects of a batch. Return the number of bytes of all of them."""
         size = sum(size for _, size in batch)
         self._give_up_if_hopeless()
@@ -100,7 +101,7 @@ class Sweeper:
             self._count(done, [one] if error is None else [], [] if error is None else [(one, error)])
         return size
 
-    def _patiently(self, keys: list[str], done: Swept, gate: _Gate) -> StorageError | None:
+    def _patiently(self, keys: list[str], done: DeletionResult, gate: _Gate) -> StorageError | None:
         """Delete the keys, with pauses while the storage is throttled. Return another error."""
         pause = _FIRST_PAUSE_S
         while True:
@@ -123,7 +124,7 @@ class Sweeper:
 
     def _count(
         self,
-        done: Swept,
+        done: DeletionResult,
         deleted: Sequence[tuple[str, int]],
         failed: Sequence[tuple[tuple[str, int], StorageError]],
     ) -> None:
@@ -144,12 +145,30 @@ class Sweeper:
             self._last = error
 
     def _give_up_if_hopeless(self) -> None:
-        if self._in_a_row >= max(1, self._patience.failures_in_a_row):
+        if self._in_a_row >= max(1, self._limits.failures_in_a_row):
             raise ConflictError(
                 message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
                 f"{self._last}. The repository is complete. Collect garbage again when the storage works",
                 kind=ErrorKind.GC_DELETES_FAILING,
             ) from self._last
+
+
+def delete_files(run: Run, files: ObjectListing, limits: DeleteLimits) -> DeletionResult:
+    """Delete files by tasks. If a task gives up, its error does not count the files of other tasks."""
+    parts = [files.part(start, start + _FILES_PER_TASK) for start in range(0, len(files), _FILES_PER_TASK)]
+    total = DeletionResult()
+    for done in run(_delete, [(part, limits) for part in parts]):
+        total.objects += done.objects
+        total.size += done.size
+        total.failed += done.failed
+        total.throttled += done.throttled
+        total.errors = (total.errors + done.errors)[:_MAX_ERRORS]
+    return total
+
+
+def _delete(context: Context, item: tuple[ObjectListing, DeleteLimits]) -> Iterator[DeletionResult]:
+    files, limits = item
+    yield Sweeper(context.storage, limits).sweep(files)
 
 
 #: Upper limit for concurrent requests.

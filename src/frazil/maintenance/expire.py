@@ -18,7 +18,7 @@ import numpy as np
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.links import NewParent, collapse
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.collection_guard import newest_update
@@ -58,7 +58,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
     tags = _left(info.tags, info, old) if what.tags else info.tags
     keep = ~old
     keep[table.find_snapshots(id_matrix([*branches.values(), *tags.values()]))] = True
-    snapshots = collapse(table, keep, Onto.ROOT)
+    snapshots = collapse(table, keep, NewParent.ROOT)
     left = replace(
         info,
         branches=branches,
@@ -98,7 +98,7 @@ def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[st
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
 
 
-class Expiring:
+class ExpirationChange:
     """The repo change of an expiration. It remembers the expired snapshots of each attempt."""
 
     def __init__(self, what: Expiry) -> None:

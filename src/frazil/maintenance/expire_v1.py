@@ -18,11 +18,11 @@ from frazil.format.ids import id_matrix
 from frazil.format.keys import snapshot_key
 from frazil.format.snapshot import encode_snapshot
 from frazil.maintenance.expire import Expiry
-from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
+from frazil.survey.steps import NO_PROGRESS, Progress
 
 
 def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:

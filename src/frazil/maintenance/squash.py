@@ -25,7 +25,7 @@ from frazil.format.keys import snapshot_key, transaction_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
-from frazil.maintenance.collapse import Onto, collapse, relink
+from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
@@ -53,7 +53,7 @@ class NewCommit:
 def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
     """Remove the versions between two versions of a branch, in one update of the repository."""
     if commit is None:
-        change = Squashing(span)
+        change = SquashChange(span)
         return change.end_of(context.catalog.update_repo_info(change))
     while (id_ := _attempt(context, span, commit)) is None:
         pass  # a garbage collection ran at the same time, and may have deleted the new files
@@ -84,7 +84,7 @@ def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
         parent_id=table.id_of(int(rows[-1])),
     )
     _put_files(context, new, tip.id)
-    if context.catalog.finish_commit(Squashing(replace(span, until=tip.id), new), start) is None:
+    if context.catalog.finish_commit(SquashChange(replace(span, until=tip.id), new), start) is None:
         return None
     return new.id
 
@@ -120,7 +120,7 @@ def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]
     return history[until : since + 1]
 
 
-class Squashing:
+class SquashChange:
     """The repo change of a squash. ``new`` replaces the tip of the branch."""
 
     def __init__(self, span: Range, new: Snapshot | None = None) -> None:
@@ -184,6 +184,6 @@ def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.
     refs = id_matrix([*after.branches.values(), *after.tags.values()])
     keep = np.ones(len(table), bool)
     keep[rows] = table.reachable(table.find_snapshots(refs))[rows]
-    snapshots = collapse(table, keep, Onto.NEXT)
+    snapshots = collapse(table, keep, NewParent.NEXT)
     metadata = with_expiring(replace(before, metadata=after.metadata), keep, snapshots)
     return replace(after, metadata=metadata, snapshots=snapshots)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from frazil.arguments import require_progress
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
-from frazil.jobs.maintenance_tasks import pieces_run
 from frazil.jobs.progress import Progress
 from frazil.maintenance.compaction.operation import CompactionOptions, compaction_commits
 from frazil.maintenance.compaction.operation import compact as compact_branches
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
+from frazil.survey.steps import run_with
 
 __all__ = ["compact"]
 
@@ -65,7 +65,7 @@ def compact(
     options = CompactionOptions(
         compaction_commits(message, branch, default_metadata_of(repo), "new_commit"),
         CompactionLimits() if limits is None else limits,
-        pieces_run(context, engine_of(engine)),
+        run_with(context, engine_of(engine)),
         _advance(progress),
     )
     return compact_branches(context, options, dry_run=dry_run)

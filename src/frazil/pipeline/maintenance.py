@@ -13,54 +13,30 @@ tasks: ``Repository.expire_snapshots``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from frazil.changes.prepared_manifests import PreparedManifests
-from frazil.format.columns import U8
-from frazil.format.ids import id_list, id_to_text
-from frazil.format.snapshot import ManifestFiles, Snapshot
+from frazil.format.ids import id_to_text
+from frazil.format.snapshot import Snapshot
 from frazil.jobs.bulk_commit import MANIFESTS_ON_EXECUTORS_ABOVE, rewritten
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
-from frazil.jobs.maintenance_tasks import (
-    delete_files,
-    pieces,
-    pieces_run,
-    sum_parts,
-    walk_chunks,
-    walk_manifests,
-)
-from frazil.maintenance.deletion import Patience, Swept
-from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.garbage import Collection, collect
-from frazil.maintenance.garbage_plan import referred
-from frazil.maintenance.garbage_preview import look
-from frazil.maintenance.listing import Listed
-from frazil.maintenance.ops_retention import OpsLogRetention
-from frazil.maintenance.progress import Progress, progress_of
+from frazil.maintenance import statistics
+from frazil.maintenance.backups import OpsLogRetention
+from frazil.maintenance.collection import Collection
+from frazil.maintenance.deletion import DeleteLimits
 from frazil.maintenance.rewrite import RewriteCommit, rewrite
-from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import Walk, all_manifests
-from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
-from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
-from frazil.storage.base import Storage
+from frazil.survey.steps import Progress, progress_of, run_with
 
 __all__ = ["garbage_collect", "rewrite_manifests", "storage_stats", "verify"]
-
-_FILES_PER_TASK: Final = 50_000
-_ERRORS_REPORTED: Final = 10
 
 
 def garbage_collect(
@@ -105,18 +81,15 @@ def garbage_collect(
         >>> garbage_collect(repo, datetime.now(UTC), engine="inline").chunks_deleted
         0
     """
-    engine = engine_of(engine)
-    context = context_of(repo)
-    patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
     collection = Collection(
+        context_of(repo),
         from_datetime(delete_object_older_than, "delete_object_older_than"),
-        patience=patience,
-        walk=_EngineWalk(context, engine),
-        sweep=_sweep_by_tasks(context, engine, patience),
+        engine_of(engine),
+        limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
         progress=progress_of(progress),
         ops=keep_ops,
     )
-    return (look if dry_run else collect)(context, collection)
+    return collection.preview() if dry_run else collection.collect()
 
 
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
@@ -140,11 +113,7 @@ def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None
         >>> storage_stats(repo, engine="inline").native_bytes
         0
     """
-    engine = engine_of(engine)
-    context, info = context_of(repo), context_of(repo).catalog.full_repo_info()
-    walk = _EngineWalk(context, engine)
-    manifests = all_manifests(context.storage, info.snapshots.ids()[referred(info)], walk)
-    return summed(pieces(context, engine, sum_parts, manifest_batches(manifests)))
+    return statistics.storage_stats(context_of(repo), engine_of(engine))
 
 
 def rewrite_manifests(
@@ -235,44 +204,7 @@ def verify(
         (True, 1)
     """
     engine, context = engine_of(engine), context_of(repo)
-    run = pieces_run(context, engine)
+    run = run_with(context, engine)
     return plan.verify(
         context, plan.Request(verify_level(level), run, state_at(state), progress_of(progress))
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _EngineWalk(Walk):
-    """Tasks read the metadata of many versions."""
-
-    context: Context
-    engine: Engine
-
-    def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
-        items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(ids))]
-        items += [([], batch) for batch in snapshot_batches(id_list(optional))]
-        return pieces(self.context, self.engine, walk_manifests, items)
-
-    def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
-        return pieces(self.context, self.engine, walk_chunks, manifest_batches(manifests))
-
-
-def _sweep_by_tasks(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:
-    """Return a function that deletes files by tasks.
-
-    If a task gives up, its error does not count the files that other tasks have deleted.
-    """
-
-    def sweep(files: Listed) -> Swept:
-        numbers = np.arange(len(files)) // _FILES_PER_TASK
-        parts = [files.select_files(numbers == number) for number in range(-(-len(files) // _FILES_PER_TASK))]
-        total = Swept()
-        for swept in pieces(context, engine, delete_files, [(part, patience) for part in parts]):
-            total.objects += swept.objects
-            total.size += swept.size
-            total.failed += swept.failed
-            total.throttled += swept.throttled
-            total.errors = (total.errors + swept.errors)[:_ERRORS_REPORTED]
-        return total
-
-    return sweep

@@ -226,7 +226,8 @@ class SnapshotManifests:
         """Return the ids of the snapshots that have one of the manifests, in their order."""
         used = among(self.files.ids, manifests)[self.rows.compact().values]
         owners = np.repeat(np.arange(len(self)), self.rows.lengths)
-        return self.ids[np.unique(owners[used])]
+        users: U8 = self.ids[np.unique(owners[used])]
+        return users
 
 
 @dataclass(frozen=True, slots=True, eq=False)

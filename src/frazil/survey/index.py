@@ -2,8 +2,8 @@
 
 Snapshots and manifests are immutable, so what they refer to never changes. A collection stores it in one
 object under ``walks/``: for each snapshot its manifests, and for each manifest the digests of its chunk
-files. A later survey reads this object and the files that are not in it. The next collection stores a new object
-without files that are gone. Other implementations ignore the folder.
+files. A later survey reads this object and the files that are not in it. The next collection stores a new
+object without files that are gone. Other implementations ignore the folder.
 
 No decision needs the object: without it, a survey reads all files again. Its bytes have a checksum, and
 an object that is damaged, too large, or of another version is ignored.

@@ -116,8 +116,9 @@ def side_by_side[T, R](
 class Progress(Protocol):
     """The progress of upkeep: the number of steps, and each finished step.
 
-    ``frazil.pipeline.Progress`` has these methods. A step is the read of a snapshot or a manifest, a request that deletes files, or an update of the
-    repository. Calls come from the thread of the caller.
+    A step is the read of a snapshot or a manifest, a request that deletes files, or an update of the
+    repository. Calls come from the thread of the caller. ``frazil.pipeline.Progress`` has
+    these methods.
     """
 
     def expect(self, tasks: int) -> None:

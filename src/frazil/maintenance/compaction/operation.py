@@ -26,9 +26,8 @@ from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageEr
 from frazil.format.columns import U32
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.keys import CHUNKS
-from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.compaction.relocation import relocate_piece
-from frazil.maintenance.compaction.survey import FileUses, all_files, chosen_files, survey_piece
+from frazil.maintenance.compaction.survey import LiveUses, all_files, chosen_files, survey_piece
 from frazil.maintenance.compaction.units import (
     Relocation,
     Tip,
@@ -39,17 +38,15 @@ from frazil.maintenance.compaction.units import (
     manifests_of,
     tip_of,
 )
-from frazil.maintenance.file_batches import manifest_batches
-from frazil.maintenance.listing import among, distinct, listed
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
-from frazil.maintenance.verification.plan import Run
-from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.lineage import of_compaction
 from frazil.repository.clock import now_us
+from frazil.survey.columns import among, distinct, each_once, list_objects
+from frazil.survey.steps import Run, manifest_batches
 
 #: The limits of one task: the bytes that it copies, and the references in its manifests.
 _TASK_BYTES: Final = 256 << 20
@@ -121,7 +118,7 @@ class _Compaction:
     #: The start of the session on each branch. It stays the same for later attempts.
     starts: dict[str, SessionStart] = field(default_factory=dict)
     tips: list[Tip] = field(default_factory=list)
-    uses: dict[bytes, FileUses] = field(default_factory=dict)
+    uses: dict[bytes, LiveUses] = field(default_factory=dict)
     refs: dict[bytes, int] = field(default_factory=dict)
     leave: LiveFiles = field(default_factory=LiveFiles)
     results: dict[tuple[bytes, tuple[bytes, ...]], Relocation] = field(default_factory=dict)
@@ -175,20 +172,20 @@ class _Compaction:
         """Read all manifests of the tips, and choose the files to leave. Return the tips by branch."""
         self.tips = list(map(self._tip, self.options.commits))
         uses = array_uses(self.tips)
-        files = each_once([ManifestFiles.empty(), *(tip.snapshot.manifests for tip in self.tips)])
+        files = each_once([tip.snapshot.manifests for tip in self.tips])
         files = files.select_manifests(
             np.fromiter((id_ in uses for id_ in id_list(files.ids)), bool, len(files))
         )
-        items = [[(id_, uses[id_]) for id_ in batch] for batch in manifest_batches(files)]
+        items = [[(id_, uses[id_]) for id_ in id_list(batch.ids)] for batch in manifest_batches(files)]
         self.uses = dict(self.options.run(survey_piece, items))
         by_tip = [
-            FileUses.total(
-                [FileUses.empty(), *(self.uses[id_] for id_ in manifests_of(tip) if id_ in self.uses)]
+            LiveUses.total(
+                [LiveUses.empty(), *(self.uses[id_] for id_ in manifests_of(tip) if id_ in self.uses)]
             )
             for tip in self.tips
         ]
-        stored = listed(self.context.storage, CHUNKS)
-        self.leave = chosen_files(FileUses.largest(by_tip), stored, self.options.limits, _TASK_BYTES)
+        stored = list_objects(self.context.storage, CHUNKS)
+        self.leave = chosen_files(LiveUses.largest(by_tip), stored, self.options.limits, _TASK_BYTES)
         self.refs = dict(zip(id_list(files.ids), files.num_chunk_refs.tolist(), strict=True))
         return {tip.branch: tip for tip in self.tips}
 
@@ -292,7 +289,7 @@ class _Compaction:
                 for unit, result in zip(array.units, results, strict=True)
                 for ref in (unit.old if result is None else result.manifests)
             )
-            files = each_once([ManifestFiles.empty(), *(each.files for each in results if each is not None)])
+            files = each_once([each.files for each in results if each is not None])
             prepared[node.id] = PreparedManifests(node.path, manifests, files, _NO_INDEX)
         return prepared
 

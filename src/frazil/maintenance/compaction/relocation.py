@@ -21,12 +21,12 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.compaction.survey import native_rows
 from frazil.maintenance.compaction.units import Relocation, Unit, UnitWork
-from frazil.maintenance.listing import among, distinct
 from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import put_manifests
 from frazil.repository.session.uploads import putting
+from frazil.survey.columns import among, distinct
 
 
 def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:

@@ -17,10 +17,10 @@ from frazil.chunks.pack_copies import FileRanges
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.maintenance.listing import Listed, among, distinct
 from frazil.repository.catalog.compaction_info import CompactionLimits, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
+from frazil.survey.columns import ObjectListing, among, distinct
 
 #: A file may have checksums after its chunks: bytes for the file, and for each chunk. They are not dead.
 _TRAILER: Final = 48
@@ -42,7 +42,7 @@ class ArrayUse:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FileUses:
+class LiveUses:
     """The live bytes of k chunk files, as columns sorted by id.
 
     Attributes:
@@ -61,17 +61,17 @@ class FileUses:
         return len(self.live)
 
     @staticmethod
-    def empty() -> FileUses:
+    def empty() -> LiveUses:
         """Return no files."""
         nothing = np.zeros(0, np.int64)
-        return FileUses(np.zeros((0, OBJECT_ID_BYTES), np.uint8), nothing, nothing, nothing)
+        return LiveUses(np.zeros((0, OBJECT_ID_BYTES), np.uint8), nothing, nothing, nothing)
 
     @staticmethod
-    def total(parts: Sequence[FileUses]) -> FileUses:
+    def total(parts: Sequence[LiveUses]) -> LiveUses:
         """Return each file once, with the sums of its numbers."""
         if len(parts) == 1:
             return parts[0]
-        ids = np.concatenate([FileUses.empty().ids, *(part.ids for part in parts)])
+        ids = np.concatenate([LiveUses.empty().ids, *(part.ids for part in parts)])
         keys, rows = np.unique(id_keys(ids), return_inverse=True)
 
         def summed(name: str) -> I64:
@@ -79,15 +79,15 @@ class FileUses:
             return np.bincount(rows, values, len(keys)).astype(np.int64)
 
         matrix = keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        return FileUses(matrix, summed("live"), summed("movable"), summed("ranges"))
+        return LiveUses(matrix, summed("live"), summed("movable"), summed("ranges"))
 
     @staticmethod
-    def largest(parts: Sequence[FileUses]) -> FileUses:
+    def largest(parts: Sequence[LiveUses]) -> LiveUses:
         """Return each file once, with the largest live bytes of a part.
 
         A range that is not movable in one part is not movable.
         """
-        whole = FileUses.total(parts)
+        whole = LiveUses.total(parts)
         if len(parts) == 1:
             return whole
         live, ranges = np.zeros((2, len(whole)), np.int64)
@@ -98,23 +98,23 @@ class FileUses:
             live[rows] = np.maximum(live[rows], part.live)
             ranges[rows] = np.maximum(ranges[rows], part.ranges)
             is_movable[rows] &= part.movable == part.live
-        return FileUses(whole.ids, live, np.where(is_movable, live, 0), ranges)
+        return LiveUses(whole.ids, live, np.where(is_movable, live, 0), ranges)
 
-    def select_files(self, files: U8) -> FileUses:
+    def select_files(self, files: U8) -> LiveUses:
         """Return the rows of some files."""
         rows = among(self.ids, files)
-        return FileUses(self.ids[rows], self.live[rows], self.movable[rows], self.ranges[rows])
+        return LiveUses(self.ids[rows], self.live[rows], self.movable[rows], self.ranges[rows])
 
 
-def survey_piece(context: Context, item: Any) -> Iterator[tuple[bytes, FileUses]]:
+def survey_piece(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
     """Yield the live bytes of the chunk files of manifests: a piece of work."""
     for manifest, uses in item:
         arrays = MANIFEST.read(context.storage, manifest).arrays
         parts = [_uses_of(arrays[use.node_id], use) for use in uses if use.node_id in arrays]
-        yield manifest, FileUses.total(parts)
+        yield manifest, LiveUses.total(parts)
 
 
-def _uses_of(table: ChunkTable, use: ArrayUse) -> FileUses:
+def _uses_of(table: ChunkTable, use: ArrayUse) -> LiveUses:
     rows = native_rows(table, use.num_chunks)
     columns = (table.source[rows], table.offset[rows], table.length[rows])
     each_once, _ = FileRanges(table.chunk_ids, *(column.astype(np.int64) for column in columns)).distinct()
@@ -122,10 +122,10 @@ def _uses_of(table: ChunkTable, use: ArrayUse) -> FileUses:
     ranges = np.bincount(source, minlength=len(table.chunk_ids))
     live = np.bincount(source, length, len(table.chunk_ids)).astype(np.int64)
     used = np.flatnonzero(ranges)
-    uses = FileUses(
+    uses = LiveUses(
         table.chunk_ids[used], live[used], live[used] if use.is_chosen else 0 * live[used], ranges[used]
     )
-    return FileUses.total([FileUses.empty(), uses])
+    return LiveUses.total([LiveUses.empty(), uses])
 
 
 def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
@@ -136,12 +136,11 @@ def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
     return np.flatnonzero(is_native)
 
 
-def chosen_files(uses: FileUses, listed: Listed, limits: CompactionLimits, task_bytes: int) -> LiveFiles:
+def chosen_files(
+    uses: LiveUses, listed: ObjectListing, limits: CompactionLimits, task_bytes: int
+) -> LiveFiles:
     """Return the chunk files that a compaction writes again."""
-    rows = np.minimum(id_keys(listed.ids).searchsorted(id_keys(uses.ids)), max(len(listed) - 1, 0))
-    is_stored = among(uses.ids, listed.ids)
-    sizes = np.zeros(len(uses), np.int64)
-    sizes[is_stored] = listed.sizes[rows[is_stored]]
+    sizes, is_stored = listed.find_sizes(uses.ids)
     movable = is_stored & (uses.live > 0) & (uses.movable == uses.live)
     payload = sizes - _TRAILER - _TRAILER_OF_CHUNK * uses.ranges
     dead = movable & (uses.live < limits.live_fraction * payload)
@@ -154,6 +153,6 @@ def chosen_files(uses: FileUses, listed: Listed, limits: CompactionLimits, task_
     return LiveFiles(uses.ids[chosen], sizes[chosen], uses.live[chosen])
 
 
-def all_files(parts: Sequence[FileUses]) -> U8:
+def all_files(parts: Sequence[LiveUses]) -> U8:
     """Return the ids of the files of several parts, each once."""
     return distinct([part.ids for part in parts])

@@ -23,7 +23,6 @@ from frazil.format.chunk_check import check_file
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, OVERWRITTEN, TRANSACTIONS, chunk_key
-from frazil.maintenance.listing import listed
 from frazil.maintenance.repair.chunk_uses import chunk_uses, version_files
 from frazil.maintenance.repair.logs import RebuildLog
 from frazil.maintenance.repair.quarantine import QUARANTINE, copies_in_quarantine, read_present
@@ -33,6 +32,7 @@ from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.repairs import Certainty
 from frazil.storage.base import Storage
 from frazil.storage.outages import skip_damage
+from frazil.survey.columns import list_objects
 from frazil.threads import Purpose, map_bounded
 
 #: The largest number of files of one folder that are read to find exchanged files.
@@ -150,7 +150,7 @@ class FileSearch:
         sizes = sorted({ends[key] for key in damaged} - {0})
         if not sizes:
             return {}
-        files = listed(self.storage, CHUNKS)
+        files = list_objects(self.storage, CHUNKS)
         wanted = np.array([size + more for size in sizes for more in (0, SINGLE_TRAILER_BYTES)], np.int64)
         rows = np.isin(files.sizes, wanted)
         names = files.select_files(rows).keys() if rows.sum() <= _READ else []

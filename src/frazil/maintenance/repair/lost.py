@@ -13,12 +13,12 @@ from frazil.format.columns import U8, U32, U64
 from frazil.format.ids import id_from_text, id_keys, id_matrix, id_to_text, is_id_text
 from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.maintenance.listing import among
 from frazil.maintenance.repair.chunk_uses import ChunkUses, VersionFiles, chunk_uses, version_files
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.repairs import LostChunks
 from frazil.storage.outages import is_outage
+from frazil.survey.columns import among
 
 
 def lost_chunks(

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from frazil.maintenance.digests import Marks
-from frazil.maintenance.garbage import Collection, collect
-from frazil.maintenance.garbage_plan import Live, garbage, needed, old_files, without_dead
-from frazil.maintenance.incremental_walk import IncrementalWalk
-from frazil.maintenance.progress import NO_PROGRESS
+from frazil.maintenance.collection import Collection, unused_files
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import QuarantiningStorage
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LeaseLimit
 from frazil.repository.catalog.repairs import RepairStep
-from frazil.repository.clock import now_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +35,11 @@ class MoveOrphans:
             return
         context = site.context
         storage = QuarantiningStorage(context.storage, site.quarantine)
-        collect(replace(context, storage=storage), Collection(self.older_than))
+        Collection(replace(context, storage=storage), self.older_than).collect()
 
 
 def orphans_step(context: Context, older_than: int) -> MoveOrphans | None:
     """Return the step that moves orphans, or None if there are none."""
-    what = Collection(LeaseLimit(context.storage, now_us(), older_than).refresh())
-    old = old_files(context.storage, what.older_than, older_than, what.listings)
-    info = context.catalog.full_repo_info()
-    # The stored result of earlier collections is not used, because damaged files must be noticed.
-    walk = IncrementalWalk(context.storage, what.walker, NO_PROGRESS, uses_stored=False)
-    live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
-    phases = garbage(without_dead(info, old.snapshots.ids), old, live)
+    phases = unused_files(context, older_than)
     keys = tuple(key for files in phases.values() for key in files.keys())  # noqa: SIM118  # not a dict
     return MoveOrphans(older_than, keys) if keys else None

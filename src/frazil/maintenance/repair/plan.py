@@ -31,6 +31,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, VerifyLevel
 from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, LostChoice, RepairPlan
 from frazil.storage.base import Storage
+from frazil.survey.steps import run_with
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
 #: round is for each copy that turns out to be damaged.
@@ -110,7 +111,7 @@ class _Damage:
 
 
 def _damage(site: Site, request: RepairRequest) -> _Damage:
-    report = plan.verify(site.context, plan.Request(request.level, plan.run_locally(site.context)))
+    report = plan.verify(site.context, plan.Request(request.level, run_with(site.context)))
     return _Damage(report.problems, report.paths)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.links import NewParent, collapse
 from frazil.maintenance.retention.policy import BranchPolicies, Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules, add_policy
@@ -63,7 +63,7 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int, *, dry_run: bool 
     tags = _tags_that_stay(info, stays, policies)
     _add_refs(stays, info, "tag", tags)
     keep = stays.union()
-    snapshots = collapse(table, keep, Onto.NEXT)
+    snapshots = collapse(table, keep, NewParent.NEXT)
     after = replace(
         info,
         tags=tags,
@@ -100,7 +100,7 @@ def _tags_that_stay(info: RepoInfo, stays: Rules, policies: BranchPolicies) -> d
     }
 
 
-class Retaining:
+class RetentionChange:
     """The repo change of an expiration by policies. It remembers the report of each attempt."""
 
     def __init__(self, policies: BranchPolicies) -> None:

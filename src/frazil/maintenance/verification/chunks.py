@@ -17,7 +17,6 @@ from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
-from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
 from frazil.maintenance.verification.file_checks import read_check, read_finding
 from frazil.maintenance.verification.manifests import Needed
@@ -25,6 +24,7 @@ from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing
 from frazil.threads import Purpose, map_bounded
 
 #: Bytes of one request, and the longest gap between two chunks of the same request.
@@ -46,7 +46,7 @@ class LostFiles:
     is_listed: NDArray[np.bool_]
 
 
-def absent(needed: Iterable[Needed], listed: Listed) -> LostFiles:
+def absent(needed: Iterable[Needed], listed: ObjectListing) -> LostFiles:
     """Return the needed chunk files that are missing or short."""
     ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
     listed_keys = id_keys(listed.ids)

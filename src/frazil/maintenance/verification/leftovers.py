@@ -12,9 +12,9 @@ import numpy as np
 from frazil.display import counted
 from frazil.format.columns import U8
 from frazil.format.ids import ids_from_text, ids_to_text
-from frazil.maintenance.listing import Listed, among, listed
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing, among, list_objects
 
 _BATCH: Final = 1024
 _SHOWN: Final = 3
@@ -24,7 +24,7 @@ _SHOWN: Final = 3
 class Files:
     """The files of a folder when the verification began, and names that are not ids."""
 
-    listed: Listed
+    listed: ObjectListing
     strange: tuple[str, ...]
     strange_count: int
 
@@ -38,7 +38,7 @@ def folder_files(storage: Storage, folder: str) -> Files:
         bad = np.flatnonzero(~ids_from_text(names)[1]).tolist()
         strange += [names[row] for row in bad[: _SHOWN - len(strange)]]
         count += len(bad)
-    return Files(listed(storage, folder), tuple(strange), count)
+    return Files(list_objects(storage, folder), tuple(strange), count)
 
 
 def name_findings(files: Files) -> Iterator[Finding]:

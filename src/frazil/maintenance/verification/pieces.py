@@ -6,10 +6,8 @@ each element, in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
 
-from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.verification.backups import Named, check_named
 from frazil.maintenance.verification.chunks import (
     LostFiles,
@@ -24,14 +22,6 @@ from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
-
-#: Number of concurrent items in one process.
-_ITEMS: Final = 4
-
-#: A piece of work: from a context and an item to results.
-type Piece = Callable[[Context, Any], Iterable[Any]]
-#: Does a piece of work for all items in any process. Yields the results in the order of the items.
-type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
 
 
 def versions_piece(context: Context, item: tuple[None, Sequence[Version]]) -> Iterator[CheckedVersion]:
@@ -75,23 +65,3 @@ def bytes_piece(
 def backups_piece(context: Context, item: tuple[None, Sequence[Named]]) -> Iterator[list[Finding]]:
     """Check backups that the ops log names."""
     return check_named(context.storage, item[1])
-
-
-PIECES: Final[tuple[Piece, ...]] = (
-    versions_piece,
-    logs_piece,
-    manifests_piece,
-    lost_piece,
-    bytes_piece,
-    backups_piece,
-)
-
-
-def run_locally(context: Context) -> Run:
-    """Return a function that does pieces of work on threads of this process."""
-
-    def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
-        for answers in side_by_side(items, lambda item: list(piece(context, item)), _ITEMS):
-            yield from answers
-
-    return run

@@ -21,9 +21,6 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, i
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.listing import Listed, among, distinct, listed
-from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.backups import check_chain
 from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
 from frazil.maintenance.verification.gathered import Gathered
@@ -33,27 +30,24 @@ from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse
 from frazil.maintenance.verification.markers import marker_findings
 from frazil.maintenance.verification.ops import ops_findings
 from frazil.maintenance.verification.pieces import (
-    PIECES,
-    Piece,
-    Run,
     backups_piece,
     bytes_piece,
     logs_piece,
     lost_piece,
     manifests_piece,
-    run_locally,
     versions_piece,
 )
 from frazil.maintenance.verification.records import bytes_records, log_records, manifest_records
 from frazil.maintenance.verification.runner import Runner
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
-from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, Severity, VerificationReport, VerifyLevel
 from frazil.repository.catalog.verification_state import VerificationState
+from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.steps import Progress, Run, manifest_batches, snapshot_batches
 
 #: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30
@@ -110,7 +104,7 @@ def verify(context: Context, request: Request) -> VerificationReport:
     manifests, uses = _check_versions(work)
     needed = _check_manifests(work, manifests, uses)
     if request.has("exists"):
-        _check_files(work, manifests, needed, listed(context.storage, CHUNKS))
+        _check_files(work, manifests, needed, list_objects(context.storage, CHUNKS))
     if request.has("checksum"):
         _check_bytes(work, needed, uses, files[CHUNKS].listed)
     backups = _check_backups(work)
@@ -144,7 +138,7 @@ def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]
     work = _Work(context, Request("exists", run), state, Runner(run), Gathered())
     manifests, uses = _check_versions(work)
     needed = _check_manifests(work, manifests, uses, ManifestLevel(with_chunks=True))
-    _check_files(work, manifests, needed, listed(context.storage, CHUNKS))
+    _check_files(work, manifests, needed, list_objects(context.storage, CHUNKS))
     findings = [*work.gathered.findings(state, state), *check_chain(context.storage, info).findings]
     return [each for each in findings if _hides_files(each)]
 
@@ -224,7 +218,9 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     return [uses[start:stop] for start, stop in pairwise(stops)]
 
 
-def _check_files(work: _Work, files: ManifestFiles, needed: dict[bytes, Needed], chunks: Listed) -> None:
+def _check_files(
+    work: _Work, files: ManifestFiles, needed: dict[bytes, Needed], chunks: ObjectListing
+) -> None:
     lost = absent(needed.values(), chunks)
     if not len(lost.ids):
         return
@@ -233,13 +229,13 @@ def _check_files(work: _Work, files: ManifestFiles, needed: dict[bytes, Needed],
     chosen = every.select_manifests(np.isin(id_keys(every.ids), id_keys(id_matrix(affected))))
 
     def batches(ids: Sequence[bytes]) -> list[list[bytes]]:
-        return manifest_batches(chosen)
+        return [id_list(batch.ids) for batch in manifest_batches(chosen)]
 
     for id_, findings in work.runner.results(lost_piece, id_list(chosen.ids), batches, shared=lost):
         work.gathered.by_manifest += ((id_, each) for each in findings)
 
 
-def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: Listed) -> None:
+def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: ObjectListing) -> None:
     is_hashed = work.context.settings.deduplicate
     decodes = work.request.has("decode")
     requests = [
@@ -360,6 +356,3 @@ def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str
         paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())
         left -= paths.keys()
     return paths
-
-
-__all__ = ["PIECES", "Piece", "Request", "Run", "run_locally", "stored_findings", "verify"]

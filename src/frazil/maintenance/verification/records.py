@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from frazil.format.ids import id_keys
-from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.chunks import ReadRequest, ReadResult
 from frazil.maintenance.verification.log_chunks import LoggedChanges
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
@@ -21,6 +20,7 @@ from frazil.maintenance.verification.runner import Recorded
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, VerifyLevel
 from frazil.repository.catalog.verification_state import piece_key
+from frazil.survey.columns import ObjectListing
 
 _DONE = b"done"
 
@@ -53,7 +53,7 @@ def manifest_records(
 
 
 def bytes_records(
-    context: Context, level: VerifyLevel, needed: Mapping[bytes, Needed], chunks: Listed
+    context: Context, level: VerifyLevel, needed: Mapping[bytes, Needed], chunks: ObjectListing
 ) -> Recorded[ReadRequest, tuple[bytes, ReadResult]]:
     """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
     label = context.storage.label()

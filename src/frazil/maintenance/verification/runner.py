@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from frazil.maintenance.progress import Progress
-from frazil.maintenance.verification.pieces import Piece, Run
 from frazil.repository.catalog.verification_state import VerificationState
+from frazil.survey.steps import Piece, Progress, Run
 
 
 @dataclass(frozen=True, slots=True)

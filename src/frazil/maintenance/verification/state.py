@@ -13,7 +13,6 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_list
 from frazil.format.keys import CONFIG, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
-from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.file_checks import check_file
 from frazil.maintenance.verification.versions import Version
@@ -24,6 +23,7 @@ from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_
 from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage
+from frazil.survey.survey import reachable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ def _refs(info: RepoInfo) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:
     """Yield all versions of a repository of spec version 2, the oldest first."""
-    table, needed = info.table, referred(info)
+    table, needed = info.table, reachable(info)
     ids, parents = id_list(table.ids()), table.parents().tolist()
     has_expired = (table.pruned().lengths > 0).tolist()
     pruned = _each_once(table.pruned(), np.lexsort((-table.flushed_at(), ~needed)))

@@ -22,8 +22,8 @@ from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSA
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine
 from frazil.jobs.pickles import dumps
-from frazil.maintenance.listing import Listed, among, listed
 from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
@@ -41,7 +41,7 @@ class Objects:
     ``files`` has one table for each of ``FOLDERS``. ``sizes`` has the sizes of the backups in bytes.
     """
 
-    files: tuple[Listed, ...]
+    files: tuple[ObjectListing, ...]
     keys: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
 
@@ -68,7 +68,7 @@ def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
 
 def all_objects(storage: Storage) -> Objects:
     """Return the objects of a repository, except the repo info, leases and staged files."""
-    files = tuple(listed(storage, folder) for folder in FOLDERS)
+    files = tuple(list_objects(storage, folder) for folder in FOLDERS)
     backups = list(storage.list(OVERWRITTEN))
     return Objects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
 
@@ -85,7 +85,7 @@ def difference(objects: Objects, target: Storage, checked_before: int) -> Differ
     """Return what a target lacks."""
     absent, doubtful = [], []
     for each in objects.files:
-        present = listed(target, each.folder)
+        present = list_objects(target, each.folder)
         rows = np.minimum(id_keys(present.ids).searchsorted(id_keys(each.ids)), max(len(present) - 1, 0))
         same = np.zeros(len(each), bool)
         late = np.zeros(len(each), bool)
@@ -101,7 +101,7 @@ def difference(objects: Objects, target: Storage, checked_before: int) -> Differ
     )
 
 
-def _some(objects: Objects, files: Sequence[Listed], chosen: Sequence[bool]) -> Objects:
+def _some(objects: Objects, files: Sequence[ObjectListing], chosen: Sequence[bool]) -> Objects:
     return Objects(
         tuple(files), tuple(compress(objects.keys, chosen)), tuple(compress(objects.sizes, chosen))
     )

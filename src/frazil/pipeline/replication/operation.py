@@ -20,23 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from frazil.display import counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
-from frazil.format.ids import id_list
 from frazil.format.keys import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo, encode_repo_info
-from frazil.format.snapshot import ManifestFiles
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
-from frazil.jobs.maintenance_tasks import chunk_file_ids, pieces, pieces_run, walk_manifests
 from frazil.jobs.progress import Progress
 from frazil.jobs.versions import takes_versions
-from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.listing import among, distinct
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk_columns import each_once
 from frazil.pipeline.replication.checked_mark import checked_before, put_checked_mark
 from frazil.pipeline.replication.copy_report import Copied
 from frazil.pipeline.replication.flat_snapshots import FlatSnapshot, flat_snapshots
@@ -61,6 +55,9 @@ from frazil.repository.clock import now_us
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
+from frazil.survey.columns import among, distinct, each_once
+from frazil.survey.steps import run_with
+from frazil.survey.survey import Survey
 
 #: The duration of a lease, and the time after which it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
@@ -262,19 +259,18 @@ class _RepositoryCopy:
     def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _Plan:
         """Return the plan of a part, or of a clone."""
         context = context_of(self.source)
+        survey = Survey(context, self.engine, is_incremental=False)
         flat: tuple[FlatSnapshot, ...] = ()
         if part.newest_only:
             flat = tuple(flat_snapshots(context, info, part))
             new_info = info_of_newest(info, part, {each.source: each.entry for each in flat}, now_us())
-            files = each_once([ManifestFiles.empty(), *(each.snapshot.manifests for each in flat)])
+            files = each_once([each.snapshot.manifests for each in flat])
         else:
             new_info = info_with_history(info, part, now_us())
-            items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(new_info.table.ids()))]
-            parts = pieces(context, self.engine, walk_manifests, items)
-            files = each_once([ManifestFiles.empty(), *(part.files for part in parts)])
+            files = each_once([part.files for part in survey.read_versions(new_info.table.ids())])
         if is_clone:
             new_info = with_origin(new_info, info, self.source.storage.label(), part)
-        chunks = distinct(list(pieces(context, self.engine, chunk_file_ids, manifest_batches(files))))
+        chunks = distinct([uses.ids for _, uses in survey.file_uses(files)])
         needed = {
             CHUNKS: chunks,
             MANIFESTS: files.ids,
@@ -310,7 +306,7 @@ class _RepositoryCopy:
         ``FormatError`` if an object is still damaged after a second copy.
         """
         on_target = replace(context_of(self.source), storage=self.target)
-        run = pieces_run(on_target, self.engine)
+        run = run_with(on_target, self.engine)
         repaired: set[str] = set()
         while findings := plan.stored_findings(on_target, copy.info, run):
             self.renew()

@@ -24,7 +24,7 @@ from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
 from frazil.format.snapshot import NodeTable
 from frazil.format.snapshot_table import SnapshotTable
-from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.links import NewParent, collapse
 from frazil.remedies import argument, call
 
 MAIN: Final = "main"
@@ -104,7 +104,7 @@ def info_with_history(info: RepoInfo, part: RepositoryPart, now: int) -> RepoInf
     table = info.table
     tips = id_matrix([*branches.values(), *tags.values()])
     keep = table.reachable(table.find_snapshots(tips)) | (table.parents() < 0)
-    return _new_info(info, branches, tags, collapse(table, keep, Onto.NEXT), now)
+    return _new_info(info, branches, tags, collapse(table, keep, NewParent.NEXT), now)
 
 
 def info_of_newest(

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Literal, overload
 
 from frazil.format.ids import id_to_text, ids_to_text
-from frazil.maintenance.progress import Progress, one_step, progress_of
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.policy import Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
@@ -18,6 +17,7 @@ from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import require_writable
+from frazil.survey.steps import Progress, one_step, progress_of
 
 #: The values of the methods are public, so that `frazil` and `frazil.ops` import them from this room.
 __all__ = ["CommitPattern", "HistoryUpkeep", "Retention", "RetentionReport", "VersionReason"]
@@ -103,7 +103,7 @@ class HistoryUpkeep(RepositoryBase):
             return handle.operations.expiry_report(info, expiry)
         if self._context.spec_version < 2:
             return set(ids_to_text(handle.operations.expire_v1(self._context, expiry, steps)))
-        change = handle.operations.Expiring(expiry)
+        change = handle.operations.ExpirationChange(expiry)
         with one_step(steps):
             after = self._context.catalog.update_repo_info(change)
         return set(ids_to_text(change.ids(after)))
@@ -154,7 +154,7 @@ class HistoryUpkeep(RepositoryBase):
             require_online(info)
             return handle.operations.decide(info, policies, now_us(), dry_run=True).report
         self._require_upkeep()
-        change = handle.operations.Retaining(policies)
+        change = handle.operations.RetentionChange(policies)
         with one_step(steps):
             after = self._context.catalog.update_repo_info(change)
         return change.report(after)

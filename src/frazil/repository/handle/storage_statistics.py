@@ -76,7 +76,7 @@ class StorageStatistics(RepositoryBase):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        return handle.operations.storage_stats(self._context, handle.operations.Bounds(*bounds))
+        return handle.operations.storage_stats(self._context, bounds=handle.operations.Bounds(*bounds))
 
     def _native_bytes(
         self,

@@ -9,8 +9,7 @@ from typing import Any
 
 from frazil.format.ids import id_to_text
 from frazil.format.metadata_items import MetadataColumn
-from frazil.maintenance.ops_retention import OpsLogRetention
-from frazil.maintenance.progress import Progress, progress_of
+from frazil.maintenance.backups import OpsLogRetention
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.checks import Check, checks
@@ -21,6 +20,7 @@ from frazil.repository.catalog.version_info import CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive
+from frazil.survey.steps import Progress, progress_of
 
 #: A value of a method is public, so that `frazil` imports it from this room.
 __all__ = ["OpsLogRetention", "Upkeep"]
@@ -105,17 +105,16 @@ class Upkeep(RepositoryBase):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        patience = handle.operations.Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        work = handle.operations.look if dry_run else handle.operations.collect
         collection = handle.operations.Collection(
+            self._context,
             limit,
-            handle.operations.Bounds(*bounds),
-            patience,
-            listings,
+            bounds=handle.operations.Bounds(*bounds),
+            limits=handle.operations.DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            listings=listings,
             progress=progress_of(progress),
             ops=keep_ops,
         )
-        return work(self._context, collection)
+        return collection.preview() if dry_run else collection.collect()
 
     def rewrite_manifests(
         self,
@@ -217,7 +216,7 @@ class Upkeep(RepositoryBase):
                 message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
             ),
             CompactionLimits() if limits is None else limits,
-            handle.operations.run_locally(self._context),
+            handle.operations.run_with(self._context),
         )
         return handle.operations.compact(self._context, options, dry_run=dry_run)
 
@@ -260,7 +259,7 @@ class Upkeep(RepositoryBase):
         """
         request = handle.operations.VerifyRequest(
             verify_level(level),
-            handle.operations.run_locally(self._context),
+            handle.operations.run_with(self._context),
             state_at(state),
             progress_of(progress),
         )

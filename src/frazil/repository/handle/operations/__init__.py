@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
+    from frazil.maintenance.collection import Collection
     from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
-    from frazil.maintenance.deletion import Patience
-    from frazil.maintenance.expire import Expiring, Expiry, expiry_report
+    from frazil.maintenance.deletion import DeleteLimits
+    from frazil.maintenance.expire import ExpirationChange, Expiry, expiry_report
     from frazil.maintenance.expire_v1 import expire_v1
-    from frazil.maintenance.garbage import Collection, collect
-    from frazil.maintenance.garbage_preview import look
     from frazil.maintenance.repair.plan import RepairRequest, repair_plan
-    from frazil.maintenance.retention.decision import Retaining, decide
+    from frazil.maintenance.retention.decision import RetentionChange, decide
     from frazil.maintenance.retention.policy import branch_policies
     from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
     from frazil.maintenance.squash import NewCommit, Range, squash
-    from frazil.maintenance.storage_stats import storage_stats
-    from frazil.maintenance.verification.pieces import run_locally
+    from frazil.maintenance.statistics import storage_stats
     from frazil.maintenance.verification.plan import Request as VerifyRequest
     from frazil.maintenance.verification.plan import verify
-    from frazil.maintenance.walk import Bounds
+    from frazil.survey.steps import run_with
+    from frazil.survey.survey import Bounds
 
 import_on_demand(
     __name__,
@@ -33,17 +32,15 @@ import_on_demand(
         "CompactionOptions": "frazil.maintenance.compaction.operation",
         "compact": "frazil.maintenance.compaction.operation",
         "compaction_commits": "frazil.maintenance.compaction.operation",
-        "Patience": "frazil.maintenance.deletion",
-        "Expiring": "frazil.maintenance.expire",
+        "DeleteLimits": "frazil.maintenance.deletion",
+        "ExpirationChange": "frazil.maintenance.expire",
         "Expiry": "frazil.maintenance.expire",
         "expiry_report": "frazil.maintenance.expire",
         "expire_v1": "frazil.maintenance.expire_v1",
-        "Collection": "frazil.maintenance.garbage",
-        "collect": "frazil.maintenance.garbage",
-        "look": "frazil.maintenance.garbage_preview",
+        "Collection": "frazil.maintenance.collection",
         "RepairRequest": "frazil.maintenance.repair.plan",
         "repair_plan": "frazil.maintenance.repair.plan",
-        "Retaining": "frazil.maintenance.retention.decision",
+        "RetentionChange": "frazil.maintenance.retention.decision",
         "decide": "frazil.maintenance.retention.decision",
         "branch_policies": "frazil.maintenance.retention.policy",
         "RewriteCommit": "frazil.maintenance.rewrite",
@@ -52,11 +49,11 @@ import_on_demand(
         "NewCommit": "frazil.maintenance.squash",
         "Range": "frazil.maintenance.squash",
         "squash": "frazil.maintenance.squash",
-        "storage_stats": "frazil.maintenance.storage_stats",
-        "run_locally": "frazil.maintenance.verification.pieces",
+        "storage_stats": "frazil.maintenance.statistics",
+        "run_with": "frazil.survey.steps",
         "VerifyRequest": "frazil.maintenance.verification.plan:Request",
         "verify": "frazil.maintenance.verification.plan",
-        "Bounds": "frazil.maintenance.walk",
+        "Bounds": "frazil.survey.survey",
     },
 )
 
@@ -64,27 +61,25 @@ __all__ = [
     "Bounds",
     "Collection",
     "CompactionOptions",
-    "Expiring",
+    "DeleteLimits",
+    "ExpirationChange",
     "Expiry",
     "NewCommit",
-    "Patience",
     "Range",
     "RepairRequest",
-    "Retaining",
+    "RetentionChange",
     "RewriteCommit",
     "VerifyRequest",
     "branch_policies",
-    "collect",
     "compact",
     "compaction_commits",
     "decide",
     "expire_v1",
     "expiry_report",
     "is_amend",
-    "look",
     "repair_plan",
     "rewrite",
-    "run_locally",
+    "run_with",
     "squash",
     "storage_stats",
     "verify",

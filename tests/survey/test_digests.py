@@ -1,4 +1,4 @@
-"""Digests of ids, and marks by digests: no file loses its mark."""
+"""Digests: no file loses its mark, and each range counts once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.maintenance import digests
-from frazil.maintenance.digests import Marks, distinct_digests, id_digests
+from frazil.survey import digests
+from frazil.survey.digests import DistinctRanges, Marks, Ranges, distinct_digests, id_digests
 
 IDS = st.lists(st.binary(min_size=12, max_size=12), max_size=40)
 
@@ -50,3 +50,40 @@ def test_ids_in_sequence_have_different_digests() -> None:
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5)))
 def test_distinct_digests(numbers: list[int]) -> None:
     assert distinct_digests(np.array(numbers, np.uint64)).tolist() == sorted(set(numbers))
+
+
+DIGESTS = st.one_of(st.integers(0, 9), st.integers(2**64 - 9, 2**64 - 1), st.integers(0, 2**64 - 1))
+
+
+def ranges(numbers: list[int]) -> Ranges:
+    column = np.array(numbers, np.uint64)
+    return Ranges.of(column, column % np.uint64(1000))
+
+
+@given(st.lists(st.lists(DIGESTS, max_size=9), max_size=12))
+def test_each_range_counts_once(parts: list[list[int]]) -> None:
+    """Small blocks, so that repetitions are removed several times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_BLOCK", 5)
+        patch.setattr(digests, "_GATHERED", 12)
+        distinct = DistinctRanges()
+        for part in parts:
+            distinct.add(ranges(part))
+        assert distinct.length() == sum(each % 1000 for each in set().union(*parts))
+
+
+def test_ranges_of_more_than_four_gibibytes_beside_short_ranges() -> None:
+    distinct = DistinctRanges()
+    distinct.add(ranges([5]))
+    distinct.add(Ranges.of(np.array([7], np.uint64), np.array([1 << 40], np.uint64)))
+    assert distinct.length() == 5 + (1 << 40)
+
+
+def test_repetitions_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_BLOCK", 50)
+    monkeypatch.setattr(digests, "_GATHERED", 200)
+    distinct = DistinctRanges()
+    for _ in range(100):
+        distinct.add(ranges(list(range(50))))
+    assert distinct._held <= 250
+    assert distinct.length() == sum(range(50))

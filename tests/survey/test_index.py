@@ -1,4 +1,4 @@
-"""The stored result of earlier walks: whole, or ignored."""
+"""The stored index: whole, or ignored."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.format.columns import Ragged
+from frazil.format.ids import id_matrix
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance import stored_walk
-from frazil.maintenance.stored_walk import Walked, decode_walked, encode_walked, read_walked, store_walked
-from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.storage.memory import MemoryStorage
+from frazil.survey import index
+from frazil.survey.columns import ManifestChunks, SnapshotManifests
+from frazil.survey.index import StoredIndex, decode_index, index_parts, read_index, store_index
 
 ID = st.binary(min_size=12, max_size=12)
 TABLES = st.dictionaries(ID, st.lists(ID, max_size=4, unique=True), max_size=5)
@@ -23,18 +25,27 @@ def files_of(ids: list[bytes]) -> ManifestFiles:
     return ManifestFiles(matrix, np.arange(len(ids), dtype="u8"), np.arange(len(ids), dtype="u4"))
 
 
-def walked(snapshots: dict[bytes, list[bytes]], manifests: dict[bytes, list[int]]) -> Walked:
-    return Walked(
+def index_of(snapshots: dict[bytes, list[bytes]], manifests: dict[bytes, list[int]]) -> StoredIndex:
+    return StoredIndex(
         SnapshotManifests.concat(
             [SnapshotManifests.of_many([id_], [files_of(ids)]) for id_, ids in snapshots.items()]
         ),
         ManifestChunks.concat(
-            [ManifestChunks.of(id_, np.array(sorted(each), "u8")) for id_, each in manifests.items()]
+            [
+                ManifestChunks(
+                    id_matrix([id_]), Ragged.from_lengths(np.array(sorted(each), "u8"), np.array([len(each)]))
+                )
+                for id_, each in manifests.items()
+            ]
         ),
     )
 
 
-def content(each: Walked) -> tuple[dict[bytes, set[bytes]], dict[bytes, list[int]]]:
+def encoded(each: StoredIndex) -> bytes:
+    return b"".join(index_parts(each))
+
+
+def content(each: StoredIndex) -> tuple[dict[bytes, set[bytes]], dict[bytes, list[int]]]:
     table, chunks = each.snapshots, each.manifests
     snapshots = {
         table.ids[row].tobytes(): {table.files.ids[at].tobytes() for at in table.rows.row(row).tolist()}
@@ -49,7 +60,7 @@ def content(each: Walked) -> tuple[dict[bytes, set[bytes]], dict[bytes, list[int
 def test_what_is_stored_is_read(
     snapshots: dict[bytes, list[bytes]], manifests: dict[bytes, list[int]]
 ) -> None:
-    decoded = decode_walked(encode_walked(walked(snapshots, manifests)))
+    decoded = decode_index(encoded(index_of(snapshots, manifests)))
     assert decoded is not None
     assert content(decoded) == (
         {id_: set(ids) for id_, ids in snapshots.items()},
@@ -57,38 +68,38 @@ def test_what_is_stored_is_read(
     )
 
 
-def some() -> Walked:
-    return walked({b"s" * 12: [b"m" * 12]}, {b"m" * 12: [1, 2, 3]})
+def some() -> StoredIndex:
+    return index_of({b"s" * 12: [b"m" * 12]}, {b"m" * 12: [1, 2, 3]})
 
 
 @given(st.data())
 def test_a_damaged_object_is_ignored(data: st.DataObject) -> None:
-    good = encode_walked(some())
+    good = encoded(some())
     at = data.draw(st.integers(0, len(good) - 1))
     bit = data.draw(st.integers(0, 7))
-    assert decode_walked(good[:at]) is None
-    assert decode_walked(good[:at] + bytes([good[at] ^ (1 << bit)]) + good[at + 1 :]) is None
+    assert decode_index(good[:at]) is None
+    assert decode_index(good[:at] + bytes([good[at] ^ (1 << bit)]) + good[at + 1 :]) is None
 
 
 def test_the_newest_object_counts_and_others_are_replaced() -> None:
     storage = MemoryStorage()
-    assert len(read_walked(storage)[0]) == 0
-    store_walked(storage, Walked(), [])
-    store_walked(storage, some(), [])
-    seen, keys = read_walked(storage)
+    assert len(read_index(storage)[0]) == 0
+    store_index(storage, StoredIndex(), [])
+    store_index(storage, some(), [])
+    seen, keys = read_index(storage)
     assert (len(seen), len(keys)) == (2, 2)
-    store_walked(storage, some(), keys)
-    assert len(read_walked(storage)[1]) == 1
-    storage.put(read_walked(storage)[1][0], b"damaged")
-    assert len(read_walked(storage)[0]) == 0
+    store_index(storage, some(), keys)
+    assert len(read_index(storage)[1]) == 1
+    storage.put(read_index(storage)[1][0], b"damaged")
+    assert len(read_index(storage)[0]) == 0
 
 
 def test_the_object_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_walk, "MOST_DIGESTS", 4)
-    monkeypatch.setattr(stored_walk, "MOST_USES", 1)
-    large = walked(
+    monkeypatch.setattr(index, "MOST_DIGESTS", 4)
+    monkeypatch.setattr(index, "MOST_USES", 1)
+    large = index_of(
         {b"s" * 12: [b"m" * 12], b"t" * 12: [b"m" * 12]}, {b"m" * 12: [1, 2, 3], b"n" * 12: [1, 2]}
     )
-    decoded = decode_walked(encode_walked(large))
+    decoded = decode_index(encoded(large))
     assert decoded is not None
     assert (len(decoded.snapshots), len(decoded.manifests)) == (1, 1)

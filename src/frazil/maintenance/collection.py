@@ -1,0 +1,505 @@
+"""Garbage collection: deletes the files that no version of the repository needs.
+
+    plan     1. List the files that are older than the limit. Only these can be deleted.
+             2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
+             limit. 3. Survey the manifests of these versions. Their chunk files are alive. Store a list of
+             the others.
+    finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
+                version is alive that the plan has not seen. Otherwise the plan is completed first.
+             5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
+                that the ops log does not need, and abandoned staged files of jobs.
+
+A collection that dies at any point leaves a complete repository and some garbage. It deletes no file that the
+repo info leads to, and it deletes each kind of file before the files that it refers to. A file that cannot be
+read stops the collection in step 3, before any deletion.
+
+A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
+files. The age of a file is the time since its last modification, by the storage's clock.
+
+On a full storage, the record of the collection and the new repo info do not fit. Then the collection first
+deletes what it deletes last: backups that its own update makes unneeded. If it dies before that update, the
+ops log may end earlier, but no version is affected.
+
+A preview writes nothing. Without leases, the collection would delete all unused files that are older than its
+cut-off. With them it deletes those that are also older than every lease. One survey finds both: first the
+versions that live without leases, then the few that live because of them. Each file has a reason:
+
+    expired        it belongs to a version that an expiration, a squash or an amend has removed from a history
+    unreachable    it belongs to a version that the repository lists, but no branch and no tag leads to it
+    unreferenced   it belongs to no version: a session or commit that failed, or a version removed long ago
+    old-backup     a backup that neither the ops log nor a recovery needs
+
+To find the reasons, the preview also reads snapshots and manifests that are garbage. If one of them cannot be
+read, the files that it refers to count as unreferenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.engines import Engine, EngineName
+from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.keys import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.backups import (
+    LOGGED,
+    Backups,
+    OpsLogRetention,
+    cut_ops_log,
+    named,
+    old_backups,
+    planned_link,
+    unneeded,
+)
+from frazil.maintenance.deletion import DeleteLimits, DeletionResult, Sweeper, delete_files
+from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
+from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.garbage_files import GarbageFiles, GarbageFolder, GarbageReason
+from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
+from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.turns import delete_dead
+from frazil.repository.catalog.version_info import GCSummary, LeaseInfo
+from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.session.staged_work import delete_abandoned
+from frazil.storage.base import Storage
+from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
+from frazil.survey.digests import Marks
+from frazil.survey.steps import NO_PROGRESS, Progress
+from frazil.survey.survey import Bounds, Survey, reachable
+from frazil.threads import Purpose, thread_pool
+
+#: The kind of the backups of the repo info.
+_BACKUPS: Final = "backups"
+#: The duration of the lease for new logs, in microseconds.
+_LEASE: Final = 24 * 3600 * 1_000_000
+#: The name of the backup that the collection would write.
+_PREVIEW: Final = "preview"
+_CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateFiles:
+    """All files that are older than the limit, by folder."""
+
+    snapshots: ObjectListing
+    logs: ObjectListing
+    manifests: ObjectListing
+    chunks: ObjectListing
+    backups: Backups
+    #: Whether the ops log in ``repo`` becomes short, even if there are no old backups.
+    shortens_log: bool = False
+    #: Logs that take the place of logs of removed versions.
+    unions: Sequence[LogUnion] = ()
+
+    def modified_before(self, time: int) -> CandidateFiles:
+        """Return the files, other than backups, that were modified before a time, and all backups."""
+        kinds = (self.snapshots, self.logs, self.manifests, self.chunks)
+        snapshots, logs, manifests, chunks = (each.select_files(each.modified < time) for each in kinds)
+        return replace(self, snapshots=snapshots, logs=logs, manifests=manifests, chunks=chunks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReachableFiles:
+    """The files that are alive: ids of snapshots and manifests, uint8 (k, 12), and marks on old chunk files.
+
+    Files that were written after the listing are not in it. They are not old either.
+    """
+
+    chunks: Marks
+    snapshots: U8 = field(default_factory=no_ids)
+    manifests: U8 = field(default_factory=no_ids)
+
+
+def candidate_files(storage: Storage, before: int, backups_before: int, listings: int = 32) -> CandidateFiles:
+    """Return the old files: step 1.
+
+    Backups have their own limit, because no session needs them. Only the lease of a copy protects them.
+    """
+    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
+    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, listings)) as pool:
+        backups = pool.submit(old_backups, storage, backups_before)
+        files = pool.map(lambda folder: list_objects(storage, folder, before), folders)
+        snapshots, logs, manifests, chunks = files
+        return CandidateFiles(snapshots, logs, manifests, chunks, backups.result())
+
+
+def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
+    """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
+    return replace(info, snapshots=collapse(info.table, _living(info, old), NewParent.NEXT))
+
+
+def after_collection(info: RepoInfo, old: CandidateFiles) -> RepoInfo:
+    """Return the repo info that the collection leaves, without its entry in the ops log."""
+    after = without_dead(info, old.snapshots.ids)
+    after = replace(after, snapshots=with_unions(after.table, old.unions)) if old.unions else after
+    return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
+
+
+def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
+    table = info.table
+    first = (table.parents() < 0) & (info.spec_version > 1)
+    return reachable(info) | ~among(table.ids(), old) | first
+
+
+def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey: Survey) -> ReachableFiles:
+    """Return the files that the versions of ``info`` need, together with ``earlier``: steps 2 and 3.
+
+    Manifests and chunks are read only as far as needed to decide about the old files.
+    """
+    living, led_to = _living(info, old.snapshots.ids), reachable(info)
+    ids = info.snapshots.ids()
+    new = ~among(ids, earlier.snapshots)
+    files = ManifestFiles.empty()
+    if len(old.manifests) or len(old.chunks):
+        # A version without a ref may have lost its file.
+        files = survey.manifests(ids[living & led_to & new], ids[living & ~led_to & new])
+    fresh = files.select_manifests(~among(files.ids, earlier.manifests))
+    if len(old.chunks):
+        survey.mark_chunks(fresh, earlier.chunks)
+    return ReachableFiles(
+        earlier.chunks,
+        distinct([earlier.snapshots, ids[living]]),
+        distinct([earlier.manifests, fresh.ids]),
+    )
+
+
+def garbage(after: RepoInfo, old: CandidateFiles, live: ReachableFiles) -> dict[str, ObjectListing]:
+    """Return the files to delete by kind, in the order of their deletion."""
+    table = after.table
+    logs = distinct(
+        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
+    )
+    alive = {
+        "snapshots": (old.snapshots, live.snapshots),
+        "transaction_logs": (old.logs, logs),
+        "manifests": (old.manifests, live.manifests),
+    }
+    dead = {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
+    return {**dead, "chunks": old.chunks.select_files(~live.chunks.rows())}
+
+
+def unused_files(context: Context, older_than: int) -> dict[str, ObjectListing]:
+    """Return the files that no version needs, by kind. All metadata are read, to notice damage."""
+    limit = LeaseLimit(context.storage, now_us(), older_than).refresh()
+    old = candidate_files(context.storage, limit, older_than)
+    info = context.catalog.full_repo_info()
+    live = needed(info, old, ReachableFiles(Marks(old.chunks.ids)), Survey(context, is_incremental=False))
+    return garbage(without_dead(info, old.snapshots.ids), old, live)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionChange:
+    """The repo change of a collection: step 4.
+
+    It returns None, which ends the retry loop, if a version is alive that the plan has not seen.
+    """
+
+    old: CandidateFiles
+    live: ReachableFiles
+
+    def __call__(self, info: RepoInfo, now: int) -> Changed | None:
+        """Return the repo info after the collection, or None if the plan is not complete."""
+        require_online(info)
+        after = after_collection(info, self.old)
+        if not among(after.table.ids(), self.live.snapshots).all():
+            return None
+        return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
+
+
+class Collection:
+    """A garbage collection of all files that were modified before a time, in microseconds since 1970.
+
+    ``repository.catalog.leases`` describes how the files of running sessions are protected.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        older_than: int,
+        engine: Engine | EngineName | None = None,
+        *,
+        bounds: Bounds | None = None,
+        limits: DeleteLimits | None = None,
+        listings: int = 32,
+        progress: Progress = NO_PROGRESS,
+        ops: OpsLogRetention | None = None,
+    ) -> None:
+        self._context = context
+        self._older_than = older_than
+        self._has_tasks = engine is not None
+        self._limits = limits or DeleteLimits()
+        self._listings = listings
+        self._ops = ops
+        self._progress = progress
+        self._survey = Survey(context, engine, bounds=bounds, progress=progress)
+
+    @property
+    def _shortens_log(self) -> bool:
+        return self._ops is not None and self._context.spec_version > 1
+
+    def _sweeper(self) -> Sweeper:
+        return Sweeper(self._context.storage, self._limits, progress=self._progress)
+
+    def collect(self) -> GCSummary:
+        """Collect garbage, with all steps. On a full storage, old backups are deleted first."""
+        try:
+            return self._collect()
+        except StorageError as error:
+            if error.kind != ErrorKind.STORAGE_FULL or not (freed := self._freed()).objects:
+                raise
+        summary = self._collect()
+        return replace(
+            summary,
+            backups_deleted=summary.backups_deleted + freed.objects,
+            backup_bytes_deleted=summary.backup_bytes_deleted + freed.size,
+        )
+
+    def _freed(self) -> DeletionResult:
+        """Delete backups that the update of a collection makes unneeded, before this update.
+
+        The storage's time of ``repo`` decides which: a writer names only a backup that is newer than the
+        ``repo`` that it read. A lease may protect a copy, which reads older backups.
+        """
+        context, storage = self._context, self._context.storage
+        present = storage.head(REPO)
+        if context.spec_version < 2 or present is None or next(iter(storage.list(LEASES)), None) is not None:
+            return DeletionResult()
+        after = context.catalog.full_repo_info().with_short_log(LOGGED)
+        old = old_backups(storage, min(self._older_than, from_datetime(present.modified)))
+        return self._sweeper().sweep(unneeded(storage, old, named(after)))
+
+    def _collect(self) -> GCSummary:
+        context, storage = self._context, self._context.storage
+        require_online(context.catalog.repo_info())
+        announcement = announce(storage)
+        try:
+            limit = self._older_than + announcement.ahead
+            delete_ended(storage, announcement.now)
+            delete_dead(storage, announcement.now)
+            delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
+            spared = LeaseLimit(storage, announcement.now, limit)
+            older_than = spared.refresh()
+            old = candidate_files(storage, older_than, limit, self._listings)
+            old = replace(old, shortens_log=self._shortens_log)
+            unions = planned_unions(context, context.catalog.full_repo_info(), old.logs, announcement.now)
+            with _unions_stored(context, unions, spared):
+                old = replace(old, unions=unions)
+                record, after, live = self._edited(old, announcement.record)
+        except BaseException:
+            announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
+            raise
+        ends = True
+        try:
+            phases = garbage(after, old, live)
+            done = self._swept(phases, spared, record)
+            spared.refresh()
+            if len(done) == len(phases) and not spared.protects_all:
+                done |= self._swept_backups(old, after)
+            delete_abandoned(storage, older_than)
+            self._survey.store(live.snapshots, live.manifests)
+            return _summary(phases, done, spared)
+        except BaseException:
+            # Tasks in other processes may still delete listed files, so commits must find the list.
+            ends = not self._has_tasks
+            raise
+        finally:
+            if ends:
+                record.end(storage, leaves_mark=context.spec_version < 2)
+
+    def _edited(
+        self, old: CandidateFiles, record: CollectionRecord
+    ) -> tuple[CollectionRecord, RepoInfo, ReachableFiles]:
+        """Do steps 2 to 4. Return the record with its list, the new repo info, and the live files."""
+        live = ReachableFiles(Marks(old.chunks.ids))
+        while True:
+            live = needed(self._context.catalog.full_repo_info(), old, live, self._survey)
+            dead_manifests = old.manifests.ids[~among(old.manifests.ids, live.manifests)]
+            dead_chunks = old.chunks.ids[~live.chunks.rows()]
+            record = record.with_list(self._context.storage, np.concatenate([dead_manifests, dead_chunks]))
+            after = self._context.catalog.update_full_repo_info(CollectionChange(old, live))
+            if after is not None:
+                return record, after, live
+
+    def _swept(
+        self, phases: dict[str, ObjectListing], spared: LeaseLimit, record: CollectionRecord
+    ) -> dict[str, DeletionResult]:
+        """Do step 5 up to the first kind with failed deletions.
+
+        Files of sessions that took a lease in the meantime are kept. The deletion stops if another process
+        has deleted the record, because commits then do not know which files will be deleted.
+        """
+        sweeper = self._sweeper()
+        done: dict[str, DeletionResult] = {}
+        for name, files in phases.items():
+            if not record.is_current(self._context.storage):
+                break
+            dead = files.select_files(files.modified < spared.refresh())
+            if self._has_tasks:
+                done[name] = delete_files(self._survey.run, dead, self._limits)
+            else:
+                done[name] = sweeper.sweep(dead)
+            if done[name].failed:
+                break
+        return done
+
+    def _swept_backups(self, old: CandidateFiles, after: RepoInfo) -> dict[str, DeletionResult]:
+        """Bound the ops log, and delete backups that ``after`` does not lead to.
+
+        Sessions and jobs need no backup, so their leases do not count. The caller looks for leases of copies:
+        a copy may have read a ``repo`` from before the update of the collection. Its log continues in the
+        backups.
+
+        If a damaged backup hides the rest of the log, no backup is deleted.
+        """
+        context, storage = self._context, self._context.storage
+        try:
+            if context.spec_version > 1:
+                cut_ops_log(storage, after, self._ops, now_us(), context.settings.compression_level)
+            gone = unneeded(storage, old.backups, named(after))
+        except FormatError as error:
+            return {_BACKUPS: DeletionResult(errors=[f"no backup was deleted: {error.message}"])}
+        return {_BACKUPS: self._sweeper().sweep(gone)}
+
+    def preview(self) -> GCSummary:
+        """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host."""
+        context, storage = self._context, self._context.storage
+        require_online(context.catalog.repo_info())
+        limit = self._older_than
+        spared = LeaseLimit(storage, now_us(), limit)
+        older_than = spared.refresh()
+        every = candidate_files(storage, limit, limit, self._listings)
+        every = replace(every, shortens_log=self._shortens_log)
+        old = every.modified_before(older_than)
+        info = context.catalog.full_repo_info()
+        old = replace(old, unions=planned_unions(context, info, old.logs, now_us()))
+        survey = self._survey
+        live = needed(info, every, ReachableFiles(Marks(every.chunks.ids)), survey)
+        unused = garbage(after_collection(info, every), every, live)  # without the leases
+        if older_than < limit:
+            live = needed(info, old, live, survey)  # the leases protect more versions, but they are few
+        after = after_collection(info, old)
+        # The marks are those of all files.
+        phases = garbage(after, replace(old, chunks=every.chunks), live)
+        phases = {name: files.select_files(files.modified < older_than) for name, files in phases.items()}
+        done = {name: DeletionResult(len(files), int(files.sizes.sum())) for name, files in phases.items()}
+        # The collection would write a backup of ``info`` and name it.
+        names = named(after) | {*filter(None, [info.repo_before_updates])}
+        now = max(now_us(), newest_update(info) + 1)  # as the collection would choose it
+        preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now), backup=_PREVIEW, keep=len(after.ops) + 1)
+        if context.spec_version > 1 and planned_link(storage, preview, self._ops, now_us()) is not None:
+            gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
+        else:
+            gone = unneeded(storage, old.backups, names)
+        summary = _summary(
+            phases, done | {_BACKUPS: DeletionResult(len(gone), int(gone.sizes.sum()))}, spared
+        )
+        summary = replace(summary, leases=_with_held_files(spared, unused))
+        return replace(summary, files=_garbage_table(info, phases, gone, survey))
+
+
+@contextmanager
+def _unions_stored(context: Context, unions: Sequence[LogUnion], spared: LeaseLimit) -> Iterator[None]:
+    """Store the unions of logs, and protect them from other collections until ``repo`` names them."""
+    if not unions:
+        yield
+        return
+    now = now_us()
+    lease = Lease.take(context.storage, now, now + _LEASE, purpose="collection", name="garbage_collect")
+    spared.own = lease.key
+    try:
+        put_unions(context, unions)
+        yield
+    finally:
+        lease.give_back(context.storage)
+
+
+def _summary(
+    phases: dict[str, ObjectListing], done: dict[str, DeletionResult], spared: LeaseLimit
+) -> GCSummary:
+    """Return the result of a collection."""
+    counts: dict[str, Any] = {f"{name}_deleted": swept.objects for name, swept in done.items()}
+    return GCSummary(
+        bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),
+        **counts,
+        backup_bytes_deleted=done[_BACKUPS].size if _BACKUPS in done else 0,
+        objects_failed_to_delete=sum(swept.failed for swept in done.values()),
+        throttled_batches=sum(swept.throttled for swept in done.values()),
+        delete_errors=[error for swept in done.values() for error in swept.errors],
+        skipped_phases=[name for name in phases if name not in done],
+        leases_respected=len(spared.leases),
+        spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
+        leases=list(map(lease_info, spared.leases.values())),
+    )
+
+
+def _with_held_files(spared: LeaseLimit, unused: dict[str, ObjectListing]) -> list[LeaseInfo]:
+    """Return the leases, each with the number and the bytes of the unused files that it protects."""
+    modified, sizes = (
+        np.concatenate([np.zeros(0, np.int64), *(getattr(files, name) for files in unused.values())])
+        for name in ("modified", "sizes")
+    )
+    return [
+        replace(
+            lease_info(lease),
+            held_objects=int(np.count_nonzero(modified >= lease.since)),
+            held_bytes=int(sizes[modified >= lease.since].sum()),
+        )
+        for lease in spared.leases.values()
+    ]
+
+
+def _garbage_table(
+    info: RepoInfo, phases: Mapping[str, ObjectListing], backups: Backups, survey: Survey
+) -> GarbageFiles:
+    """Return the garbage as a table, with reasons."""
+    snapshots, manifests, chunks = (phases[name] for name in ("snapshots", "manifests", "chunks"))
+    reasons = {
+        name: _reasons_of_versions(info, phases[name].ids) for name in ("snapshots", "transaction_logs")
+    }
+    reasons |= {name: _unreferenced(len(phases[name])) for name in ("manifests", "chunks")}
+    for reason in (GarbageReason.UNREACHABLE, GarbageReason.EXPIRED):
+        dead = snapshots.ids[reasons["snapshots"] == _CODES[reason]]
+        try:
+            files = each_once([part.files for part in survey.read_versions(dead[:0], dead)])
+            rows = among(manifests.ids, files.ids)
+            reasons["manifests"][rows] = _CODES[reason]
+            marks = Marks(chunks.ids)
+            for part in survey.chunk_digests(files.select_manifests(among(files.ids, manifests.ids))):
+                marks.mark(part.digests.compact().values)
+            reasons["chunks"][marks.rows()] = _CODES[reason]
+        except IcechunkError:
+            continue
+    folders = [GarbageFolder(name, phases[name], reasons[name]) for name in phases]
+    of_backups = np.full(len(backups), _CODES[GarbageReason.OLD_BACKUP], np.uint8)
+    return GarbageFiles([*folders, GarbageFolder("backups", backups, of_backups)])
+
+
+def _unreferenced(count: int) -> NDArray[np.uint8]:
+    return np.full(count, _CODES[GarbageReason.UNREFERENCED], np.uint8)
+
+
+def _reasons_of_versions(info: RepoInfo, ids: U8) -> NDArray[np.uint8]:
+    """Return the reasons for snapshots or transaction logs, by their ids."""
+    out = _unreferenced(len(ids))
+    for part in _removed(info):
+        out[among(ids, part)] = _CODES[GarbageReason.EXPIRED]
+    out[among(ids, info.table.ids())] = _CODES[GarbageReason.UNREACHABLE]
+    return out
+
+
+def _removed(info: RepoInfo) -> Sequence[U8]:
+    """Return the ids of versions that were committed, by the lists of removed versions and by the ops log."""
+    pruned = np.ascontiguousarray(info.table.pruned().compact().values).view(np.uint8)
+    return pruned.reshape(-1, OBJECT_ID_BYTES), info.ops.new, info.ops.previous
