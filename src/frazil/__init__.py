@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     from frazil.repository.catalog.checks import Check
     from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
     from frazil.repository.catalog.findings import Finding, VerificationReport
-    from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
+    from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
     from frazil.repository.catalog.restoration import RestoreReport
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
     from frazil.repository.catalog.verification_state import VerificationState
@@ -250,11 +250,9 @@ import_on_demand(
         "CompactionReport": "frazil.repository.catalog.compaction_info",
         "Finding": "frazil.repository.catalog.findings",
         "VerificationReport": "frazil.repository.catalog.findings",
-        "ChunkSource": "frazil.repository.catalog.repairs",
         "LostChunks": "frazil.repository.catalog.repairs",
         "RepairPlan": "frazil.repository.catalog.repairs",
         "RepairStep": "frazil.repository.catalog.repairs",
-        "SourceChunk": "frazil.repository.catalog.repairs",
         "RestoreReport": "frazil.repository.catalog.restoration",
         "VerificationState": "frazil.repository.catalog.verification_state",
         "ChunkType": "frazil.repository.catalog.version_info",
@@ -327,7 +325,6 @@ __all__ = [
     "CachingConfig",
     "Check",
     "ChecksumAlgorithm",
-    "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
@@ -399,7 +396,6 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
-    "SourceChunk",
     "SpecVersion",
     "StaleReadError",
     "Storage",

@@ -22,7 +22,7 @@ from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
-from frazil.maintenance.verification import markers
+from frazil.maintenance.verification import leftovers
 from frazil.repository.catalog.checks import checks
 from frazil.storage.memory import MemoryStorage
 
@@ -615,8 +615,8 @@ def test_records_of_collections_that_were_killed(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.put("collections/A", b'{"listed": true, "done": false}')
-    later = markers.now_us() + 30 * 86_400_000_000
-    monkeypatch.setattr(markers, "now_us", lambda: later)
+    later = leftovers.now_us() + 30 * 86_400_000_000
+    monkeypatch.setattr(leftovers, "now_us", lambda: later)
     assert "collection-killed" in names(storage)
     storage.put("collections/A", b'{"listed": true, "done": true}')
     assert "collection-killed" not in names(storage)

@@ -22,7 +22,7 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
-from frazil.maintenance.verification import plan, versions
+from frazil.maintenance.verification import plan, snapshots
 from frazil.repository.catalog.assets import CacheLimits
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.ops_history import older_ops_backup
@@ -382,7 +382,7 @@ def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return get(storage, key, *args)
 
     monkeypatch.setattr(MemoryStorage, "get", counted)
-    monkeypatch.setattr(versions, "_CACHED", CacheLimits(snapshot_nodes=1, chunk_refs=0))
+    monkeypatch.setattr(snapshots, "_PARENTS", CacheLimits(snapshot_nodes=1, chunk_refs=0))
     assert repo.verify().ok
     read = [key for key in requested if key.startswith("snapshots/")]
     assert sorted(read) == keys(repo.storage, "snapshots")
@@ -395,9 +395,9 @@ def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -
             zarr.open_group(store).attrs["value"] = value
     repo.storage.delete([keys(repo.storage, "chunks")[0]])
     whole = repo.verify("exists")
-    united = Counted(plan.Uses.union)
+    united = Counted(plan.ManifestUses.union)
     monkeypatch.setattr(plan, "_GATHERED", 1)
-    monkeypatch.setattr(plan.Uses, "union", united)
+    monkeypatch.setattr(plan.ManifestUses, "union", united)
     assert str(repo.verify("exists")) == str(whole)
     assert united.most < whole.snapshots
 

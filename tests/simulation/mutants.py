@@ -370,7 +370,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair takes an outage for damage",
-        "frazil.maintenance.repair.files:FileSearch.steps",
+        "frazil.maintenance.repair.copies:FileSearch.steps",
         'if each.check == "unavailable"',
         "if False",
         ("repair",),
@@ -381,7 +381,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair copies nothing",
-        "frazil.maintenance.repair.steps:CopyFiles.perform",
+        "frazil.maintenance.repair.copies:CopyFiles.perform",
         "map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))",
         "pass",
         ("repair", "verify"),

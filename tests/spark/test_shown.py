@@ -105,7 +105,7 @@ RESULTS: dict[type, Callable[[], Any]] = {
 #: Public classes that are no results: what users give to functions, and values with a short ``repr``.
 ARGUMENTS = {
     "Attributes", "Block", "ConcatDim", "DType", "Dims", "Engine", "Exists", "FilePattern",
-    "Filled", "Finite", "IngestedFiles", "Inline", "Input", "Job", "Limits", "Local", "MergeDim",
+    "Filled", "Finite", "Inline", "Input", "Job", "Limits", "Local", "MergeDim",
     "Monotonic", "NanShare", "NoDuplicates", "OnSpark", "Outcome", "Phase", "Progress", "Range",
     "Regular", "RepositoryPart", "Row", "Selection", "Shape", "Split", "StatisticsAgainst",
     "Target", "Tasks", "Units",

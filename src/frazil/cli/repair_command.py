@@ -12,9 +12,8 @@ from frazil.cli.command import LOCATION, verb
 from frazil.cli.opening import author_metadata, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.extras import needs
 from frazil.repository.catalog.checks import LEVELS
-from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, RepairPlan
+from frazil.repository.catalog.repairs import DetachedSnapshot, RepairPlan
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
 
@@ -56,11 +55,6 @@ frazil repair ice --recover KMT725G7Z0ZJ dev --yes  put a detached snapshot of t
     "data of an older version (keep).",
 )
 @click.option(
-    "--sources",
-    is_flag=True,
-    help="Also take chunks from the files that were ingested (needs the extra `pipeline`).",
-)
-@click.option(
     "--recover",
     metavar="SNAPSHOT BRANCH",
     type=(str, str),
@@ -74,19 +68,12 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
     """Make the plan, apply it with ``yes``, and print it."""
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
-    sources: list[ChunkSource] = []
-    if options["sources"]:
-        with needs("repair --sources", extra="pipeline"):
-            from frazil.pipeline import IngestedFiles
-
-        sources.append(IngestedFiles())
     storage = storage_of(location)
     plan = Repository.repair(
         storage,
         copies=[storage_of(each) for each in options["copies"]],
         level=options["level"],
         lost=options["lost"],
-        sources=sources,
     )
     if yes:
         plan = plan.apply(metadata=author_metadata())

@@ -16,8 +16,8 @@ from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError
 from frazil.extras import needs
 from frazil.format.keys import REPO
-from frazil.maintenance.verification.backups import newest_readable
-from frazil.maintenance.verification.file_checks import read_finding
+from frazil.maintenance.verification.files import read_finding
+from frazil.maintenance.verification.state import newest_readable
 from frazil.repository.catalog.checks import LEVELS, Check, checks
 from frazil.repository.catalog.findings import VerificationReport
 from frazil.repository.handle.opening import HandleOptions, opened_before

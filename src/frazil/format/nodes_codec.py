@@ -228,7 +228,7 @@ def _extent_violations(nodes: NodeTable) -> Iterator[Violation]:
         yield Violation("extents-range", f"extents must begin before their end, got {start} to {stop}")
     for row in np.flatnonzero(nodes.manifests.lengths > 1).tolist():
         count = int(nodes.manifests.lengths[row])
-        if overlapping(nodes.extents.row(row).reshape(count, -1, 2)):
+        if overlapping(nodes.extents.row(row).reshape(count, int(nodes.array_length.lengths[row]), 2)):
             detail = f"the extents of the {count} manifests of an array must not overlap"
             yield Violation("extents-overlap", detail, nodes.ids[row].tobytes())
 
@@ -238,7 +238,7 @@ def overlapping(boxes: NDArray[Any]) -> bool:
     boxes = boxes[(boxes[:, :, 0] < boxes[:, :, 1]).all(axis=1)].astype(np.int64)
     count, rank = boxes.shape[:2]
     if count < 2 or not rank:
-        return count > 1
+        return bool(count > 1)
     best = (np.zeros(count, np.int64), boxes)
     for axis in range(rank):
         # Along the best dimension, each box is compared only with boxes that begin before its end.

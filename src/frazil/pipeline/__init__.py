@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
     from frazil.pipeline.compaction import compact
-    from frazil.pipeline.ingest.chunk_source import IngestedFiles
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.maintenance import verify
@@ -143,7 +142,6 @@ import_on_demand(
         "Target": "frazil.jobs.versions",
         "Version": "frazil.jobs.versions",
         "compact": "frazil.pipeline.compaction",
-        "IngestedFiles": "frazil.pipeline.ingest.chunk_source",
         "IngestResult": "frazil.pipeline.ingest.operation",
         "ingest": "frazil.pipeline.ingest.operation",
         "inspect_files": "frazil.pipeline.ingest.operation",
@@ -226,7 +224,6 @@ __all__ = [
     "Finite",
     "Graph",
     "IngestResult",
-    "IngestedFiles",
     "Inline",
     "Input",
     "Job",

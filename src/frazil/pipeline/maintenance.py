@@ -34,7 +34,7 @@ from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMeth
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
-from frazil.survey.steps import Progress, progress_of, run_with
+from frazil.survey.steps import Progress, progress_of
 
 __all__ = ["garbage_collect", "rewrite_manifests", "storage_stats", "verify"]
 
@@ -204,7 +204,6 @@ def verify(
         (True, 1)
     """
     engine, context = engine_of(engine), context_of(repo)
-    run = run_with(context, engine)
     return plan.verify(
-        context, plan.Request(verify_level(level), run, state_at(state), progress_of(progress))
+        context, verify_level(level), engine=engine, state=state_at(state), progress=progress_of(progress)
     )

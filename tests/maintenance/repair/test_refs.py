@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from tests.maintenance.test_verification import small
-from tests.repository.version_1 import commit, copy_of
+from tests.repository.version_1 import copy_of
 
 import frazil
-from frazil.errors import FormatError, RepositoryNotFoundError
 from frazil.storage.memory import MemoryStorage
 
 repair = frazil.Repository.repair
@@ -24,43 +23,6 @@ def repository() -> MemoryStorage:
 
 def tip(storage: Any, branch: str = "main") -> str:
     return frazil.Repository.open(storage).lookup_branch(branch)
-
-
-@pytest.mark.parametrize("data", [None, b"", b"{"])
-def test_main_without_a_copy(data: bytes | None) -> None:
-    storage = repository()
-    storage.delete(["refs/tag.v3/ref.json"])  # it is on the tip of main, too
-    before = tip(storage)
-    storage.delete([MAIN]) if data is None else storage.put(MAIN, data)
-    with pytest.raises((FormatError, RepositoryNotFoundError)):
-        tip(storage)
-    plan = repair(storage)
-    assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [
-        ("rebuild", (MAIN,), "consistent")
-    ]
-    plan.apply()
-    assert tip(storage) == before
-    assert repair(storage).ok
-
-
-def test_main_after_the_copy_was_made() -> None:
-    storage = repository()
-    copy = copy_of(storage)
-    later = commit(frazil.Repository.open(storage), 1)
-    storage.put(MAIN, b"")
-    repair(storage, copies=[copy], dry_run=False)
-    assert tip(storage) == later
-
-
-def test_two_heads_need_a_guess() -> None:
-    storage = repository()
-    repo = frazil.Repository.open(storage)
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    commit(repo, 1)
-    commit(repo, 2, "dev")
-    for name in ("main", "dev"):
-        storage.put(f"refs/branch.{name}/ref.json", b"")
-    assert not [each for each in repair(storage).steps if each.action == "rebuild"]
 
 
 def test_a_tag_comes_from_a_copy_only() -> None:

@@ -15,8 +15,8 @@ from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.ids import id_from_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import Manifest, decode_manifest, encode_manifest
-from frazil.maintenance.verification import checksums
-from frazil.maintenance.verification.checksums import stored_trailer
+from frazil.maintenance.verification import chunks as checks
+from frazil.maintenance.verification.chunks import stored_trailer
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
 
@@ -135,7 +135,7 @@ def test_all_chunks_of_a_pack_count_once_for_each_reference() -> None:
 @pytest.mark.parametrize("first", [24, 60, 100, 1 << 16])
 def test_a_trailer_is_read_in_few_requests(monkeypatch: pytest.MonkeyPatch, used: int, first: int) -> None:
     """Even if chunks follow the last known one, or the trailer is longer than the first request."""
-    monkeypatch.setattr(checksums, "_FIRST", first)
+    monkeypatch.setattr(checks, "_FIRST", first)
     storage = MemoryStorage()
     parts = [bytes([number]) * 100 for number in range(10)]
     storage.put(

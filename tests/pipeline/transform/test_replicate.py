@@ -14,7 +14,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, FormatError, IcechunkError
-from frazil.maintenance.verification import plan
+from frazil.pipeline.replication import operation
 from frazil.spark import Version, copy_repository
 from frazil.storage.memory import MemoryStorage
 
@@ -89,13 +89,13 @@ def test_another_repository_is_not_overwritten(repo: frazil.Repository) -> None:
 
 
 def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, findings = frazil.in_memory_storage(), plan.stored_findings
+    place, findings = frazil.in_memory_storage(), operation.stored_findings
 
     def meanwhile(*args: Any) -> Any:
         frazil.Repository.create(place, check_clean_root=False)
         return findings(*args)
 
-    monkeypatch.setattr(plan, "stored_findings", meanwhile)
+    monkeypatch.setattr(operation, "stored_findings", meanwhile)
     with pytest.raises(ConflictError, match="Another writer changed the repository in"):
         copy_repository(repo, place, engine=INLINE)
 

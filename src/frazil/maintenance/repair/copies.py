@@ -146,7 +146,7 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
     if folder == OVERWRITTEN:
         decode_repo_info(data, key)
     elif folder == REFS:
-        decode_ref(data, key)
+        decode_ref(bytes(data), key)
         return "proved"
     elif key == CONFIG:
         from_document(load_config(bytes(data), key))
@@ -238,7 +238,9 @@ class FileSearch:
         ends: dict[str, int] = {}
         if chunks:
             _, uses, _ = users_of_files(repair.context, id_matrix(list(map(_id_of, chunks))))
-            ends = dict.fromkeys(chunks, 0) | dict(zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True))
+            ends = dict.fromkeys(chunks, 0) | dict(
+                zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True)
+            )
         copies = self._copies([*files, *chunks], copies_in_quarantine(self.storage), ends)
         missing = [key for key in files if key not in copies and key.startswith(f"{TRANSACTIONS}/")]
         return [*_grouped(copies, why, ends), *self._rebuilds(repair, missing, why)]
@@ -341,7 +343,7 @@ class FileSearch:
 
 
 def _is_copied(key: str) -> bool:
-    return key.split("/")[0] in {*KINDS, OVERWRITTEN, CONFIG} or key.startswith(_TAGS)
+    return key.split("/")[0] in {*KINDS, OVERWRITTEN} or key.startswith(_TAGS)
 
 
 def _aside(aside: Mapping[str, list[str]], folder: str) -> list[str]:
@@ -371,7 +373,9 @@ def _grouped(
         yield CopyFiles(tuple(origins), reason, certainty, needs)
 
 
-def users_of_files(context: Context, files: U8) -> tuple[SnapshotManifests, FileUses, dict[bytes, list[bytes]]]:
+def users_of_files(
+    context: Context, files: U8
+) -> tuple[SnapshotManifests, FileUses, dict[bytes, list[bytes]]]:
     """Return the needed versions, the oldest first, and the uses of chunk files, with manifests by file.
 
     This reads all manifests, each once. Damaged files are skipped, because there is a finding for each.
@@ -393,8 +397,8 @@ def users_of_files(context: Context, files: U8) -> tuple[SnapshotManifests, File
 class RebuildLog:
     """Writes the transaction log of a snapshot. ``parent`` is None for the first snapshot.
 
-    The log has the nodes and chunks in which the two versions differ, as the log of a new commit with the same
-    differences. A commit may also write the same value again, which no version shows.
+    The log has the nodes and chunks in which the two versions differ, as the log of a new commit with the
+    same differences. A commit may also write the same value again, which no version shows.
     """
 
     id: bytes

@@ -71,10 +71,10 @@ def lost_chunks(
         cells = np.concatenate([each.coordinates for each in lost if each.node == node])
         previous[node] = _previous(context, newest_first, node, cells, ranges)
     answer: list[LostChunks] = []
-    for each in lost:
-        count = len(each.coordinates)
-        answer.append(replace(each, previous=tuple(previous[each.node][:count])))
-        del previous[each.node][:count]
+    for chunks in lost:
+        count = len(chunks.coordinates)
+        answer.append(replace(chunks, previous=tuple(previous[chunks.node][:count])))
+        del previous[chunks.node][:count]
     return answer
 
 

@@ -1,7 +1,7 @@
 """The plan of a repair: rounds of steps on an overlay, until a verification finds nothing to repair.
 
 Damaged metadata hide damage of the files that they refer to. So each round verifies the overlay again, with
-the repaired files of the rounds before.
+the repaired files of the rounds before. The plan is a rehearsal with the code of the repair itself.
 
 A file that the storage does not return may be good. The plan leaves it as it is, and its finding remains.
 Then the plan has no lost chunks and no orphans, because the file may refer to others. An error of the storage
@@ -10,124 +10,87 @@ that leaves no finding ends the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frazil.errors import IcechunkError
-from frazil.maintenance.repair.files import FileSearch
-from frazil.maintenance.repair.lost import lost_chunks
-from frazil.maintenance.repair.lost_commits import lost_commits
-from frazil.maintenance.repair.orphans import orphans_step
+from frazil.maintenance.collection import Collection, unused_files
+from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step
+from frazil.maintenance.repair.lost_chunks import lost_chunks, lost_commits
 from frazil.maintenance.repair.overlay import Overlay
-from frazil.maintenance.repair.quarantine import Quarantine
-from frazil.maintenance.repair.refs import is_version_1, ref_steps
-from frazil.maintenance.repair.relisting import relist_steps
-from frazil.maintenance.repair.repo_file import require_copies, restore_step
-from frazil.maintenance.repair.source_chunks import source_steps
-from frazil.maintenance.repair.steps import Site, Step
-from frazil.maintenance.verification import plan
+from frazil.maintenance.repair.quarantine import QuarantiningStorage
+from frazil.maintenance.repair.repo_file import (
+    config_steps,
+    is_version_1,
+    relist_steps,
+    require_copies,
+    restore_step,
+)
+from frazil.maintenance.verification.plan import verify
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, VerifyLevel
-from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, LostChoice, RepairPlan
+from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
+from frazil.repository.catalog.repairs import DetachedSnapshot, LostChoice, RepairPlan, RepairStep
 from frazil.storage.base import Storage
-from frazil.survey.steps import run_with
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
 #: round is for each copy that turns out to be damaged.
 _ROUNDS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RepairRequest:
-    """What to repair, and from what.
+def repair_plan(
+    storage: Storage,
+    open_context: Callable[[Storage], Context],
+    *,
+    copies: Sequence[Storage] = (),
+    level: VerifyLevel = "exists",
+    lost: LostChoice = "keep",
+    orphans_before: int | None = None,
+) -> RepairPlan:
+    """Return the plan of a repair. It changes no file.
 
     ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
     leaves orphans alone.
     """
-
-    storage: Storage
-    open_context: Callable[[Storage], Context]
-    copies: Sequence[Storage] = ()
-    level: VerifyLevel = "exists"
-    lost: LostChoice = "keep"
-    orphans_before: int | None = None
-    sources: Sequence[ChunkSource] = ()
-
-
-def repair_plan(request: RepairRequest) -> RepairPlan:
-    """Return the plan of a repair. It changes no file."""
-    require_copies(request.storage, request.copies)
-    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
-    steps, detached = _first_steps(site, request)
-    damage = _damage(site, request)
-    search = FileSearch(request.storage, request.copies)
+    require_copies(storage, copies)
+    repair = RepairContext(Overlay(storage), open_context)
+    steps: list[Step] = []
+    detached: tuple[DetachedSnapshot, ...] = ()
+    if is_version_1(storage, copies):
+        for copied in config_steps(storage, copies):
+            copied.perform(repair)
+            steps.append(copied)
+    elif (restore := restore_step(storage, copies)) is not None:
+        restore.perform(repair)
+        relists, detached = relist_steps(repair, restore.state.info)
+        steps += [restore, *relists]
+    search = FileSearch(storage, copies)
+    damage = verify(repair.context, level)
     for _ in range(_ROUNDS):
-        new = search.steps(site, damage.findings)
+        new = search.steps(repair, damage.problems)
         if not new:
             break
-        _perform(new, site)
+        for step in new:
+            step.perform(repair)
         steps += new
-        damage = _damage(site, request)
-    may_be_good = any(each.check == "unavailable" for each in damage.findings)
-    lost = [] if may_be_good else lost_chunks(site.context, damage.findings, damage.paths)
-    if lost and request.sources and (chunks := list(source_steps(site, request.sources, lost))):
-        _perform(chunks, site)
-        steps += chunks
-        damage = _damage(site, request)
-        lost = lost_chunks(site.context, damage.findings, damage.paths)
-    steps += lost_commits(site, request.lost, lost)
-    steps += [] if may_be_good else _orphans(site.context, request)
+        damage = verify(repair.context, level)
+    chunks = []
+    if not _may_be_good(damage):
+        chunks = lost_chunks(repair.context, damage.problems, damage.paths)
+        steps += lost_commits(repair, lost, chunks)
+        steps += [] if orphans_before is None else _orphans(repair.context, orphans_before)
     return RepairPlan(
-        request.storage.label(),
+        storage.label(),
         tuple(step.describe() for step in steps),
-        tuple(lost),
+        tuple(chunks),
         detached,
-        damage.findings,
-        perform=_Application(request.storage, request.open_context, tuple(steps)),
+        damage.problems,
+        perform=_Application(storage, open_context, tuple(steps)),
     )
 
 
-def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[DetachedSnapshot, ...]]:
-    """Make the steps for the files that name all versions: ``repo``, or the refs of spec version 1."""
-    if is_version_1(request.storage, request.copies):
-        refs = ref_steps(request.storage, request.copies)
-        _perform(refs, site)
-        return refs, ()
-    restore = restore_step(request.storage, request.copies)
-    if restore is None:
-        return [], ()
-    restore.perform(site)
-    relists, detached = relist_steps(site, restore.state.info)
-    return [restore, *relists], detached
-
-
-@dataclass(frozen=True, slots=True)
-class _Damage:
-    """The damage that a verification finds, and the paths of the arrays in it."""
-
-    findings: tuple[Finding, ...]
-    paths: Mapping[bytes, str]
-
-
-def _damage(site: Site, request: RepairRequest) -> _Damage:
-    report = plan.verify(site.context, plan.Request(request.level, run_with(site.context)))
-    return _Damage(report.problems, report.paths)
-
-
-def _orphans(context: Context, request: RepairRequest) -> list[Step]:
-    if request.orphans_before is None:
-        return []
-    try:
-        step = orphans_step(context, request.orphans_before)
-    except IcechunkError:  # a damaged file hides the files that it needs
-        return []
-    return [] if step is None else [step]
-
-
-def _perform(steps: Iterable[Step], site: Site) -> None:
-    for step in steps:
-        step.perform(site)
+def _may_be_good(damage: VerificationReport) -> bool:
+    return any(each.check == "unavailable" for each in damage.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +103,40 @@ class _Application:
 
     def __call__(self, metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
-        quarantine = Quarantine.new()
-        _perform(self.steps, Site(self.storage, quarantine, self.open_context, metadata))
-        return quarantine.prefix
+        repair = RepairContext(self.storage, self.open_context, metadata)
+        for step in self.steps:
+            step.perform(repair)
+        return repair.quarantine.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOrphans:
+    """Moves files to the quarantine that were modified before a time and that no version needs.
+
+    This is a garbage collection, with all its safeguards for sessions, forks, jobs and commits. Only its
+    deletion is another one. ``keys`` are the files at the time of the plan.
+    """
+
+    older_than: int
+    keys: tuple[str, ...]
+
+    def describe(self) -> RepairStep:
+        """Return the step as a value for users."""
+        return RepairStep("orphans", self.keys, "this repository", "no version needs the files", "proved")
+
+    def perform(self, repair: RepairContext) -> None:
+        """Move the files. On an overlay, nothing moves."""
+        if not isinstance(repair.storage, Overlay):
+            context = repair.context
+            storage = QuarantiningStorage(context.storage, repair.quarantine)
+            Collection(replace(context, storage=storage), self.older_than).collect()
+
+
+def _orphans(context: Context, older_than: int) -> list[Step]:
+    """Return the step that moves orphans, if there are any."""
+    try:
+        phases = unused_files(context, older_than)
+    except IcechunkError:  # a damaged file hides the files that it needs
+        return []
+    keys = tuple(key for files in phases.values() for key in files.keys())  # noqa: SIM118  # not a dict
+    return [MoveOrphans(older_than, keys)] if keys else []

@@ -6,6 +6,8 @@
                 state that the references contain.
     checksum    In addition, every byte of the chunks can be read, and all backups that the ops log names.
 
-``versions``, ``manifests``, ``chunks`` and ``backups`` contain the pieces of work, which a worker in any
-process can do. ``plan`` combines them. A verification writes nothing and raises no error for damage.
+``snapshots``, ``manifests``, ``chunks`` and ``ops_log`` contain the pieces of work, which a worker in any
+process can do: an item is a pair of a value that all elements share, and the elements. A piece yields one
+result for each element, in order. ``plan`` combines them. A verification writes nothing and raises no error
+for damage.
 """

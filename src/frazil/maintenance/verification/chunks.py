@@ -1,35 +1,54 @@
-"""Checks of chunk files: existing, long enough, readable, and not exchanged if their names are hashes."""
+"""Checks of chunk files: existing, long enough, readable, fitting their checksums, decodable."""
 
 from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
+from itertools import batched, pairwise
+from threading import Lock
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
-from frazil.errors import ErrorKind, IcechunkError, MissingExtraError, StorageError
-from frazil.format.columns import I64, U8, U64
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
+from frazil.errors import ErrorKind, FormatError, IcechunkError, MissingExtraError, StorageError
+from frazil.format.chunk_check import damaged_rows
+from frazil.format.chunk_trailer import (
+    SINGLE_TRAILER_BYTES,
+    ChunkTrailer,
+    decode_trailer,
+    find_remains,
+    is_marked,
+    trailer_size,
+)
+from frazil.format.columns import I64, U8, U32, U64
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
-from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
-from frazil.maintenance.verification.file_checks import read_check, read_finding
-from frazil.maintenance.verification.manifests import Needed
-from frazil.maintenance.verification.requests import virtual, virtual_check
+from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
+from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.session.session import reading
+from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Storage
-from frazil.survey.columns import ObjectListing
+from frazil.survey.columns import FileUses, ObjectListing
 from frazil.threads import Purpose, map_bounded
 
 #: Bytes of one request, and the longest gap between two chunks of the same request.
 _BLOCK: Final = 16 << 20
 _GAP: Final = 1 << 18
+#: The number of bytes of the first request for a trailer. Trailers of up to 5,000 chunks fit.
+_FIRST: Final = 1 << 16
+#: The number of manifests whose files are compared with the listing at a time.
+_COMPARED: Final = 100
+
+
+# Missing and short files
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,46 +65,159 @@ class LostFiles:
     is_listed: NDArray[np.bool_]
 
 
-def absent(needed: Iterable[Needed], listed: ObjectListing) -> LostFiles:
-    """Return the needed chunk files that are missing or short."""
-    ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
-    listed_keys = id_keys(listed.ids)
-    for each in needed:
-        keys = id_keys(each.files)
-        rows = np.minimum(listed_keys.searchsorted(keys), max(len(listed_keys) - 1, 0))
-        same = listed_keys[rows] == keys if len(listed_keys) else np.zeros(len(keys), bool)
-        sizes = np.zeros(len(keys), np.uint64)
-        sizes[same] = listed.sizes[rows[same]]
-        ids.append(each.files[~same | (sizes < each.ends)])
-    lost = np.unique(id_keys(np.concatenate(ids))).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-    sizes = np.zeros(len(lost), np.uint64)
-    rows = listed_keys.searchsorted(id_keys(lost))
-    is_listed = np.isin(id_keys(lost), listed_keys)
-    sizes[is_listed] = listed.sizes[rows[is_listed]]
-    return LostFiles(lost, sizes, is_listed)
+def lost_files(required: Iterable[FileUses], listing: ObjectListing) -> LostFiles:
+    """Return the required chunk files that are missing or short."""
+    parts = [FileUses.union([])]
+    for some in batched(required, _COMPARED):
+        uses = FileUses.union(some)
+        sizes, is_listed = listing.find_sizes(uses.ids)
+        parts.append(uses.select_files(~is_listed | (sizes.astype(np.uint64) < uses.ends)))
+    lost = FileUses.union(parts)
+    sizes, is_listed = listing.find_sizes(lost.ids)
+    return LostFiles(lost.ids, sizes.astype(np.uint64), is_listed)
 
 
-def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Finding]:
-    """Return findings for the chunks of a manifest in missing or short files."""
-    file_keys, sizes = id_keys(lost.ids), lost.sizes
-    findings: list[Finding] = []
-    try:
-        arrays = MANIFEST.read(storage, manifest).arrays
-    except IcechunkError as error:
-        return [read_finding(error, manifest_key(manifest))]
-    for node, table in arrays.items():
-        hit = np.flatnonzero(np.isin(id_keys(table.chunk_ids), file_keys))
-        for source in hit.tolist():
-            at = int(file_keys.searchsorted(id_keys(table.chunk_ids[source : source + 1]))[0])
-            rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
-            rows &= table.offset + table.length > sizes[at]
-            if rows.any():
-                check = "short" if lost.is_listed[at] else "missing"
-                name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
-                detail = f"the file has {int(sizes[at])} bytes"
-                offsets = table.offset[rows]
-                findings.append(Finding(check, name, node, table.index[rows], detail, offsets=offsets))
-    return findings
+def check_lost(
+    context: Context, item: tuple[LostFiles, Iterable[bytes]]
+) -> Iterator[tuple[bytes, list[Finding]]]:
+    """Yield the findings for the chunks of manifests in missing or short files."""
+    for manifest in item[1]:
+        try:
+            arrays = MANIFEST.read(context.storage, manifest).arrays
+            yield manifest, [each for pair in arrays.items() for each in _lost_chunks(*pair, item[0])]
+        except IcechunkError as error:
+            yield manifest, [read_finding(error, manifest_key(manifest))]
+
+
+def _lost_chunks(node: bytes, table: ChunkTable, lost: LostFiles) -> Iterator[Finding]:
+    file_keys, keys = id_keys(lost.ids), id_keys(table.chunk_ids)
+    for source in np.flatnonzero(np.isin(keys, file_keys)).tolist():
+        at = int(file_keys.searchsorted(keys[source]))
+        rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
+        rows &= table.offset + table.length > lost.sizes[at]
+        if rows.any():
+            check = "short" if lost.is_listed[at] else "missing"
+            name = chunk_key(table.chunk_ids[source].tobytes())
+            detail = f"the file has {int(lost.sizes[at])} bytes"
+            yield Finding(check, name, node, table.index[rows], detail, offsets=table.offset[rows])
+
+
+# Recorded checksums
+
+
+def stored_trailer(
+    storage: Storage, id_: bytes, used: int, *, is_single: bool = False
+) -> ChunkTrailer | None:
+    """Read the trailer of a chunk file."""
+    key = chunk_key(id_)
+    # A range that begins at the end of the file is an error, so the range has the last used byte.
+    start = max(used - 1, 0)
+    end = memoryview(storage.get(key, start, start + _FIRST)).cast("B")
+    if len(end) == _FIRST:
+        info = storage.head(key)
+        start = start if info is None else max(start, info.size - _FIRST)
+        end = memoryview(storage.get(key, start)).cast("B")
+    size = start + len(end)
+    length = trailer_size(id_, end, size)
+    if length > len(end):
+        end = memoryview(storage.get(key, size - length)).cast("B")
+    if not length and find_remains(id_, end):
+        raise FormatError(f"{key}: the end of the trailer is damaged or cut off")
+    trailer = decode_trailer(id_, end, size)
+    more = size - used
+    was_single = is_single and more == SINGLE_TRAILER_BYTES and not any(end[max(0, used - start) :])
+    if not length and more > 0 and (is_marked(id_) or was_single):
+        raise FormatError(f"{key}: the file must end with the checksums of its chunks, got other bytes")
+    # A chunk may contain a copy of a chunk file.
+    is_chunk = trailer is not None and trailer.id != id_ and trailer.size < used
+    return None if is_chunk else trailer
+
+
+@dataclass(slots=True, eq=False)
+class FileSums:
+    """The checksums of one chunk file, which several threads may use. They are read at the first use.
+
+    used       the end of the last known chunk in the file
+    is_single  whether the file has one chunk
+    """
+
+    storage: Storage
+    id: bytes
+    used: int
+    is_single: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _trailer: list[ChunkTrailer | FormatError | None] = field(default_factory=list)
+
+    def trailer(self) -> ChunkTrailer | FormatError | None:
+        """Return the trailer, or the error that describes its damage. Raises errors of the storage."""
+        with self._lock:
+            if not self._trailer:
+                try:
+                    trailer = stored_trailer(self.storage, self.id, self.used, is_single=self.is_single)
+                    self._trailer.append(trailer)
+                except FormatError as error:
+                    self._trailer.append(error)
+            return self._trailer[0]
+
+    def compare(self, chunks: Chunks, start: int, data: Buffer) -> ReadResult:
+        """Compare chunks with their checksums. ``data`` are the bytes of the file from ``start``, with them.
+
+        Raises ``StorageError`` if the trailer cannot be read.
+        """
+        trailer = self.trailer()
+        if trailer is None:
+            return ReadResult()
+        if isinstance(trailer, FormatError):
+            damage = [Finding("checksum", chunks.name, detail=trailer.message)]
+            blank = np.array(list(map(_is_blank, chunks.cut(start, data))), bool)
+            if blank.any() and _is_blank(memoryview(self.storage.get(chunks.name, self.used - 1))[1:]):
+                detail = "the chunks and the place of their checksums have only zeros"
+                damage.append(chunks.finding("checksum", detail, blank))
+            return ReadResult(tuple(damage))
+        count = len(chunks.index)
+        if trailer.id != self.id:
+            detail = f"it has the bytes of {CHUNKS}/{id_to_text(trailer.id)}"
+            return ReadResult((chunks.finding("exchanged", detail),), compared=count)
+        rows = trailer.find_ranges(chunks.offset, chunks.length)
+        findings: list[Finding] = []
+        if (rows < 0).any():
+            detail = "the references must point at whole chunks of the file, got other ranges"
+            findings.append(chunks.finding("checksum", detail, rows < 0))
+        damaged = np.isin(rows, damaged_rows(trailer, np.unique(rows[rows >= 0]), data, start))
+        if damaged.any():
+            detail = "the bytes differ from the checksum that the writer recorded"
+            findings.append(chunks.finding("checksum", detail, damaged))
+        return ReadResult(tuple(findings), compared=count)
+
+
+def _is_blank(data: memoryview) -> bool:
+    return not np.frombuffer(data, np.uint8).any()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """Chunks of one array in one object: coordinates (k, ndim), positions and lengths (k,)."""
+
+    name: str
+    node: bytes
+    index: U32
+    offset: U64
+    length: U64
+
+    @staticmethod
+    def of(name: str, node: bytes, table: ChunkTable, rows: I64) -> Chunks:
+        """Return some chunks of a table."""
+        return Chunks(name, node, table.index[rows], table.offset[rows], table.length[rows])
+
+    def finding(self, check: str, detail: str, rows: NDArray[np.bool_] | slice = slice(None)) -> Finding:
+        """Return a finding about some of the chunks, or about all of them."""
+        return Finding(check, self.name, self.node, self.index[rows], detail, offsets=self.offset[rows])
+
+    def cut(self, start: int, data: Buffer) -> Iterator[memoryview]:
+        """Yield the bytes of each chunk. ``data`` are the bytes of the object from ``start``."""
+        view = memoryview(data).cast("B")
+        for low, size in zip(self.offset.tolist(), self.length.tolist(), strict=True):
+            yield view[low - start : low - start + size]
 
 
 # Bytes
@@ -93,9 +225,7 @@ def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Fi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRequest:
-    """References of a manifest to read, as an item of work.
-
-    They are counted over the arrays of the manifest, in the order of their ids.
+    """References of a manifest to read, counted over its arrays in the order of their ids.
 
     is_hashed  whether files with one chunk may be named by the hash of their chunk
     snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
@@ -108,26 +238,61 @@ class ReadRequest:
     snapshots: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """The findings of chunks, and the numbers of read bytes, native chunks, and those with a checksum."""
+
+    findings: tuple[Finding, ...] = ()
+    size: int = 0
+    native: int = 0
+    compared: int = 0
+
+
 #: Returns why a chunk cannot be decoded, or an empty text. The arguments are its coordinates and its bytes.
 type Decode = Callable[[tuple[int, ...], Buffer], str]
-#: Returns the decoder of an array, by its node id and a snapshot that has it.
-type DecoderOf = Callable[[bytes, bytes], Decode]
 
 
-def read_rows(
-    storage: Storage, sources: VirtualSources, request: ReadRequest, decoder_of: DecoderOf
-) -> ReadResult:
-    """Read all bytes of some references of a manifest, and compare them with recorded checksums.
+def check_bytes(
+    context: Context, item: tuple[None, Iterable[ReadRequest]]
+) -> Iterator[tuple[bytes, ReadResult]]:
+    """Read all bytes of some references, and compare them with recorded checksums.
 
-    If the request says so, the chunks are decoded, too.
+    If a request says so, the chunks are decoded, too. Only zarr decodes chunks: the store of a session has
+    it.
     """
+    decoder_of = lru_cache(maxsize=64)(partial(_decoder, context))
+    for request in item[1]:
+        yield request.manifest, _read(context, request, decoder_of)
+
+
+def _decoder(context: Context, node: bytes, snapshot: bytes) -> Decode:
+    """Return the decoder of an array, by its node id and a snapshot that has it."""
+    nodes = context.assets.snapshot(snapshot).nodes
+    row = id_list(nodes.ids).index(node)
+    path, document = nodes.paths.text(row), nodes.user_data.bytes(row)
+    decode = reading(Workspace(context, snapshot)).store.chunk_decoder(path).error
+
+    def error(coords: tuple[int, ...], data: Buffer) -> str:
+        claimed = claimed_bytes(data)
+        try:
+            if claimed is not None:
+                require_plausible(f"{path} of {id_to_text(snapshot)}", document, data, claimed)
+        except FormatError as refusal:
+            return refusal.message
+        return decode(coords, data)
+
+    return error
+
+
+def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, bytes], Decode]) -> ReadResult:
     spans: list[_Span] = []
     findings: list[Finding] = []
-    first = read = native = 0
+    first = inline = native = 0
+    key, storage = manifest_key(request.manifest), context.storage
     try:
         arrays = MANIFEST.read(storage, request.manifest).arrays
     except IcechunkError as error:
-        return ReadResult((read_finding(error, manifest_key(request.manifest)),))
+        return ReadResult((read_finding(error, key),))
     for node, table in sorted(arrays.items()):
         part = table.select_chunks(slice(max(0, request.start - first), max(0, request.stop - first)))
         first += len(table)
@@ -138,59 +303,31 @@ def read_rows(
             except Exception as error:  # zarr refuses documents with errors of any class
                 detail = f"the codecs of the array: {type(error).__name__}: {error}"
                 check = "codec-missing" if isinstance(error, MissingExtraError) else "undecodable"
-                findings.append(Finding(check, manifest_key(request.manifest), node, detail=detail))
+                findings.append(Finding(check, key, node, detail=detail))
         if decode is not None:
-            findings += _inline_findings(manifest_key(request.manifest), node, part, decode)
-            read += int(part.length[part.kind == ChunkKind.INLINE].sum())
-        for name, rows, get in _objects(part, storage, sources):
-            is_chunk = name.startswith(f"{CHUNKS}/")
-            is_single = is_chunk and not part.offset[rows].any() and len(set(part.length[rows].tolist())) == 1
-            hashed_in = storage if request.is_hashed and is_single else None
-            sums = _sums(part, rows, storage, is_single=is_single)
-            native += 0 if sums is None else len(rows)
+            for row in np.flatnonzero(part.kind == ChunkKind.INLINE).tolist():
+                data = part.inline.bytes(int(part.source[row]))
+                inline += len(data)
+                if text := decode(tuple(part.index[row].tolist()), data):
+                    findings.append(Finding("undecodable", key, node, part.index[row : row + 1], text))
+        for name, rows, get in _objects(part, storage, context.virtual):
+            sums = hashed_in = None
+            if name.startswith(f"{CHUNKS}/"):
+                is_single = not part.offset[rows].any() and len(set(part.length[rows].tolist())) == 1
+                used = int((part.offset[rows] + part.length[rows]).max())
+                sums = FileSums(storage, part.chunk_ids[part.source[rows[0]]].tobytes(), used, is_single)
+                hashed_in = storage if request.is_hashed and is_single else None
+                native += len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
-                at = rows[inside]
-                chunks = Chunks(node, part.index[at], part.offset[at], part.length[at])
-                spans.append(_Span(name, get, low, high, chunks, hashed_in, sums, decode))
+                chunks = Chunks.of(name, node, part, rows[inside])
+                spans.append(_Span(chunks, get, low, high, hashed_in, sums, decode))
     answers = list(map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans))
     return ReadResult(
         (*findings, *(finding for each in answers for finding in each.findings)),
-        read + sum(each.size for each in answers),
+        inline + sum(each.size for each in answers),
         native,
         sum(each.compared for each in answers),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    """The result of reading chunks.
-
-    findings  what is wrong
-    size      the number of read bytes
-    native    the number of native chunks
-    compared  the number of native chunks with a recorded checksum
-    """
-
-    findings: tuple[Finding, ...] = ()
-    size: int = 0
-    native: int = 0
-    compared: int = 0
-
-
-def _sums(table: ChunkTable, rows: I64, storage: Storage, *, is_single: bool) -> FileSums | None:
-    """Return the checksums of the chunk file of some rows, or None for a foreign object."""
-    if table.kind[rows[0]] != ChunkKind.NATIVE:
-        return None
-    used = int((table.offset[rows] + table.length[rows]).max())
-    return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used, is_single)
-
-
-def _inline_findings(key: str, node: bytes, table: ChunkTable, decode: Decode) -> Iterator[Finding]:
-    for row in np.flatnonzero(table.kind == ChunkKind.INLINE).tolist():
-        coords = tuple(table.index[row].tolist())
-        text = decode(coords, table.inline.bytes(int(table.source[row])))
-        if text:
-            yield Finding("undecodable", key, node, table.index[row : row + 1], text)
 
 
 type _Get = Callable[[int, int], Buffer]
@@ -198,38 +335,41 @@ type _Get = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Span:
-    """A range of an object for one request, and the chunks in it."""
+    """A range of an object for one request, and the chunks in it.
 
-    name: str
+    hashed_in  the storage of files that are named by the hash of their bytes, or None
+    sums       the checksums of the file, or None for a foreign object
+    """
+
+    chunks: Chunks
     get: _Get
     low: int
     high: int
-    chunks: Chunks
-    #: The storage of files that are named by the hash of their bytes, or None.
-    hashed_in: Storage | None = None
-    #: The checksums of the file, or None for a foreign object.
-    sums: FileSums | None = None
-    decode: Decode | None = None
+    hashed_in: Storage | None
+    sums: FileSums | None
+    decode: Decode | None
 
     def check(self) -> ReadResult:
         """Read the range, and check its chunks."""
+        name = self.chunks.name
         try:
             data = memoryview(self.get(self.low, self.high)).cast("B")
             if data.nbytes != self.high - self.low:
                 raise StorageError(
-                    f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
+                    f"{name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
-            compared = Compared() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
-            findings = compared.findings
-            if not (findings or compared.count or self.low) and self.hashed_in is not None:
+            result = ReadResult() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
+            findings = result.findings
+            if not (findings or result.compared or self.low) and self.hashed_in is not None:
                 findings = self._unlike_name(self.hashed_in, data)
         except IcechunkError as error:
-            check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
-            return ReadResult((self.chunks.finding(check, self.name, error.message),))
+            check = "short" if error.kind == ErrorKind.INVALID_BYTE_RANGE else read_check(error)
+            check = check if self.sums is not None else virtual_check(error)
+            return ReadResult((self.chunks.finding(check, error.message),))
         if not findings and self.decode is not None:
             findings = self._undecodable(data, self.decode)
-        return ReadResult(findings, data.nbytes, 0, compared.count)
+        return ReadResult(findings, data.nbytes, 0, result.compared)
 
     def _unlike_name(self, storage: Storage, data: memoryview) -> tuple[Finding, ...]:
         """Return a finding if the hash of these bytes is the name of another file that has other bytes.
@@ -237,33 +377,23 @@ class _Span:
         A file with the bytes of another file is no finding: two writers have stored the same chunk.
         """
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
-        if other == self.name or storage.head(other) is None:
+        if other == self.chunks.name or storage.head(other) is None:
             return ()
         try:
-            stored = np.frombuffer(storage.get(other, 0, len(data)), np.uint8)
+            stored = memoryview(storage.get(other, 0, len(data)))
         except IcechunkError:  # the check of the other file reports it
             return ()
-        if np.array_equal(stored, np.frombuffer(data, np.uint8)):
+        if stored == data:
             return ()
-        detail = f"its name is the hash of the bytes of {self.name}, and it has other bytes"
+        detail = f"its name is the hash of the bytes of {self.chunks.name}, and it has other bytes"
         return (Finding("exchanged", other, detail=detail),)
 
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
-        chunks = self.chunks
-        starts = chunks.offset.astype(np.int64) - self.low
-        spans = zip(chunks.index.tolist(), starts.tolist(), chunks.length.tolist(), strict=True)
-        texts = np.array(
-            [decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
-        )
-        return tuple(
-            chunks.finding("undecodable", self.name, text, texts == text)
-            for text in sorted(set(texts[texts != ""].tolist()))
-        )
-
-
-def _native_check(error: IcechunkError) -> str:
-    return "short" if error.kind == ErrorKind.INVALID_BYTE_RANGE else read_check(error)
+        coordinates = map(tuple, self.chunks.index.tolist())
+        texts = np.array(list(map(decode, coordinates, self.chunks.cut(self.low, data))), object)
+        different = sorted(set(texts[texts != ""].tolist()))
+        return tuple(self.chunks.finding("undecodable", text, texts == text) for text in different)
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:
@@ -303,7 +433,5 @@ def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
 def split_rows(count: int, size: int, most: int) -> list[tuple[int, int]]:
     """Return ranges of ``count`` rows with about ``most`` of their ``size`` bytes each."""
     parts = max(1, min(count, -(-size // most)))
-    cuts: NDArray[np.int64] = np.linspace(0, count, parts + 1).astype(np.int64)
-    return [
-        (low, high) for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True) if high > low
-    ]
+    cuts = np.linspace(0, count, parts + 1).astype(np.int64).tolist()
+    return [(low, high) for low, high in pairwise(cuts) if high > low]

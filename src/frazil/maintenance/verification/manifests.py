@@ -10,48 +10,49 @@ import numpy as np
 
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import IcechunkError
-from frazil.format.columns import I64, U8, U32, U64
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys
+from frazil.format.columns import U32
+from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import manifest_key
-from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
-from frazil.maintenance.verification.file_checks import check_kind, read_finding
-from frazil.maintenance.verification.requests import problem, virtual, virtual_check
+from frazil.format.manifest import ChunkKind, Manifest, VirtualRef
+from frazil.maintenance.verification.files import check_kind, noted, virtual, virtual_check
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
-from frazil.storage.base import Storage
+from frazil.survey.columns import FileUses, ends_of
 from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Needed:
+class RequiredFiles:
     """The chunk files that a manifest needs.
 
-    files  uint8 (k, 12)  ids, sorted
-    ends   uint64 (k,)    end of the last used byte of each file
-    size   bytes of all references, without those of inline chunks below the level decode
-    count  number of all references
+    files    the files, with the end of the last used byte of each
+    size     bytes of all references, without those of inline chunks below the level decode
+    count    number of all references
     foreign  number of virtual references
     """
 
-    files: U8
-    ends: U64
-    size: int
-    count: int
+    files: FileUses
+    size: int = 0
+    count: int = 0
     foreign: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the value as bytes, for the state of a verification."""
         head = np.array([self.size, self.count, self.foreign, len(self.files)], "<u8")
-        return zlib.compress(head.tobytes() + self.files.tobytes() + self.ends.astype("<u8").tobytes(), 1)
+        columns = self.files.ids.tobytes() + self.files.ends.astype("<u8").tobytes()
+        return zlib.compress(head.tobytes() + columns, 1)
 
     @staticmethod
-    def from_bytes(data: bytes) -> Needed:
+    def from_bytes(data: bytes) -> RequiredFiles:
         """Return the value of ``to_bytes``. Raises ``ValueError`` or ``zlib.error`` for other bytes."""
         raw = np.frombuffer(zlib.decompress(data), np.uint8)
         size, count, foreign, files = raw[:32].view("<u8").tolist()
         split = 32 + files * OBJECT_ID_BYTES
         ends = np.frombuffer(raw[split:].tobytes(), "<u8").astype(np.uint64)
-        return Needed(raw[32:split].reshape(files, OBJECT_ID_BYTES), ends, size, count, foreign)
+        return RequiredFiles(
+            FileUses(raw[32:split].reshape(files, OBJECT_ID_BYTES), ends), size, count, foreign
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,29 +83,25 @@ class ManifestLevel:
     spec_version: int = 2
 
 
-def check_manifest(
-    storage: Storage, sources: VirtualSources, use: ManifestUse, level: ManifestLevel
-) -> tuple[list[Finding], Needed]:
-    """Return the findings of a manifest and, if the level has it, the chunk files that it needs."""
-    key = manifest_key(use.id)
-    nothing = Needed(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), 0, 0)
-    file = check_kind(storage, MANIFEST, use.id, level.spec_version)
-    findings = list(file.findings)
-    manifest = file.value
-    if manifest is None:
-        return findings, nothing
-    try:
-        count = sum(map(len, manifest.arrays.values()))
-        size = memoryview(file.data).nbytes
-        findings += _unlike(key, use.listed, (size, count))
-        findings += _outside(key, manifest, use.boxes)
-        if level.with_foreign:
-            findings += _foreign(manifest, sources)
-        needed = _needed(manifest, count, level.with_inline) if level.with_chunks else nothing
-    except IcechunkError as error:  # some columns are decoded only when they are used
-        findings.append(read_finding(error, key))
-        return findings, nothing
-    return findings, needed
+def check_manifests(
+    context: Context, item: tuple[ManifestLevel, Sequence[ManifestUse]]
+) -> Iterator[tuple[bytes, list[Finding], RequiredFiles]]:
+    """Yield the findings of manifests and, if the level has it, the chunk files that each needs."""
+    level, uses = item
+    for use in uses:
+        key, required = manifest_key(use.id), RequiredFiles(FileUses.union([]))
+        file = check_kind(context.storage, MANIFEST, use.id, level.spec_version)
+        findings, manifest = file.findings, file.value
+        if manifest is not None:
+            with noted(findings, key):
+                count = sum(map(len, manifest.arrays.values()))
+                findings += _unlike(key, use.listed, (memoryview(file.data).nbytes, count))
+                findings += _outside(key, manifest, use.boxes)
+                if level.with_foreign:
+                    findings += _foreign(manifest, context.virtual)
+                if level.with_chunks:
+                    required = _required(manifest, count, level.with_inline)
+        yield use.id, findings, required
 
 
 def _unlike(key: str, listed: Sequence[tuple[int, int]], stored: tuple[int, int]) -> Iterator[Finding]:
@@ -128,39 +125,22 @@ def _outside(key: str, manifest: Manifest, boxes: Sequence[tuple[bytes, U32]]) -
             yield Finding("manifest-extents", key, node, table.index[outside], "outside of the extents")
 
 
-def _needed(manifest: Manifest, count: int, with_inline: bool) -> Needed:
-    ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
-    ends: list[U64] = [np.zeros(0, np.uint64)]
-    size = foreign = 0
-    for table in manifest.arrays.values():
-        foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
-        size += int(table.length[with_inline | (table.kind != ChunkKind.INLINE)].sum())
-        used, last = ends_of(table, ChunkKind.NATIVE, len(table.chunk_ids))
-        ids.append(table.chunk_ids[used])
-        ends.append(last)
-    files, stops = np.concatenate(ids), np.concatenate(ends)
-    distinct, code = np.unique(id_keys(files), return_inverse=True)
-    most = np.zeros(len(distinct), np.uint64)
-    np.maximum.at(most, code, stops)
-    return Needed(distinct.view(np.uint8).reshape(-1, OBJECT_ID_BYTES), most, size, count, foreign)
-
-
-def ends_of(table: ChunkTable, kind: ChunkKind, count: int) -> tuple[I64, U64]:
-    """Return the used sources of a kind, and the end of the last used byte of each."""
-    rows = table.kind == kind
-    ends = np.zeros(count, np.uint64)
-    source = table.source[rows]
-    np.maximum.at(ends, source, table.offset[rows] + table.length[rows])
-    used = np.zeros(count, bool)
-    used[source] = True
-    return np.flatnonzero(used), ends[used]
+def _required(manifest: Manifest, count: int, with_inline: bool) -> RequiredFiles:
+    tables = list(manifest.arrays.values())
+    chosen = [table.length[with_inline | (table.kind != ChunkKind.INLINE)] for table in tables]
+    foreign = sum(int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL)) for table in tables)
+    return RequiredFiles(FileUses.of(tables), sum(int(each.sum()) for each in chosen), count, foreign)
 
 
 def _foreign(manifest: Manifest, sources: VirtualSources) -> Iterator[Finding]:
     """Yield findings of foreign objects that are missing, too short, or changed. Reads one byte of each."""
 
     def ask(ref: VirtualRef) -> IcechunkError | None:
-        return problem(lambda: sources.locate(ref).get(ref.offset, ref.offset + ref.length))
+        try:
+            sources.locate(ref).get(ref.offset, ref.offset + ref.length)
+        except IcechunkError as error:
+            return error
+        return None
 
     for node, table in manifest.arrays.items():
         used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))

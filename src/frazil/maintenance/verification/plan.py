@@ -9,45 +9,52 @@ before and after the verification was needed all the time, so no process was all
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, is_id_text
+from frazil.format.ids import id_from_text, id_keys, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.verification.backups import check_chain
-from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
-from frazil.maintenance.verification.gathered import Gathered
-from frazil.maintenance.verification.leftovers import Files, folder_files, name_findings, unreferenced
-from frazil.maintenance.verification.log_chunks import LoggedChanges
-from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
-from frazil.maintenance.verification.markers import marker_findings
-from frazil.maintenance.verification.ops import ops_findings
-from frazil.maintenance.verification.pieces import (
-    backups_piece,
-    bytes_piece,
-    logs_piece,
-    lost_piece,
-    manifests_piece,
-    versions_piece,
+from frazil.maintenance.verification.chunks import (
+    ReadRequest,
+    check_bytes,
+    check_lost,
+    lost_files,
+    split_rows,
 )
-from frazil.maintenance.verification.records import bytes_records, log_records, manifest_records
-from frazil.maintenance.verification.runner import Runner
+from frazil.maintenance.verification.evidence import Evidence
+from frazil.maintenance.verification.leftovers import (
+    FolderFiles,
+    folder_files,
+    marker_findings,
+    name_findings,
+    unreferenced,
+)
+from frazil.maintenance.verification.manifests import (
+    ManifestLevel,
+    ManifestUse,
+    RequiredFiles,
+    check_manifests,
+)
+from frazil.maintenance.verification.ops_log import check_backups, check_chain, ops_findings
+from frazil.maintenance.verification.resumption import Runner, bytes_codec, log_codec, manifest_codec
+from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
 from frazil.maintenance.verification.state import State, state_of, versions_of
-from frazil.maintenance.verification.uses import Uses
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, Severity, VerificationReport, VerifyLevel
 from frazil.repository.catalog.verification_state import VerificationState
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
-from frazil.survey.steps import Progress, Run, manifest_batches, snapshot_batches
+from frazil.survey.columns import ManifestUses, among, distinct, each_once, list_objects
+from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with, snapshot_batches
 
 #: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30
@@ -57,90 +64,73 @@ _GATHERED: Final = 1 << 20
 _TRIES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to verify, and how.
+def verify(
+    context: Context,
+    level: VerifyLevel,
+    *,
+    engine: Engine | EngineName | None = None,
+    state: VerificationState | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> VerificationReport:
+    """Verify a repository.
 
-    Attributes:
-        level: How much to read.
-        run: Does the pieces of work.
-        state: The pieces that an earlier run has done, or None.
-        progress: A progress bar, or None.
+    ``engine`` does the pieces of work, None is this process. ``state`` has the pieces that an earlier run has
+    done.
     """
-
-    level: VerifyLevel
-    run: Run
-    state: VerificationState | None = None
-    progress: Progress | None = None
-
-    def has(self, level: VerifyLevel) -> bool:
-        """Return whether the request includes a level."""
-        return LEVELS.index(level) <= LEVELS.index(self.level)
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """A verification that runs: its request, its runner, and what it has gathered."""
-
-    context: Context
-    request: Request
-    state: State
-    runner: Runner
-    gathered: Gathered
-
-    def manifest_level(self) -> ManifestLevel:
-        has_chunks = self.request.has("exists")
-        return ManifestLevel(has_chunks, has_chunks, self.request.has("decode"), self.context.spec_version)
-
-
-def verify(context: Context, request: Request) -> VerificationReport:
-    """Verify a repository."""
-    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, *((CHUNKS,) if request.has("exists") else ()))
+    folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
     files = {folder: folder_files(context.storage, folder) for folder in folders}
-    state = state_of(context)
-    runner = Runner(request.run, request.state, request.progress)
-    work = _Work(context, request, state, runner, Gathered())
-    manifests, uses = _check_versions(work)
-    needed = _check_manifests(work, manifests, uses)
-    if request.has("exists"):
-        _check_files(work, manifests, needed, list_objects(context.storage, CHUNKS))
-    if request.has("checksum"):
-        _check_bytes(work, needed, uses, files[CHUNKS].listed)
-    backups = _check_backups(work)
-    gathered = work.gathered
-    suspects = gathered.by_version or gathered.by_manifest or state.findings
-    findings = gathered.findings(state, state_of(context) if suspects else state)
+    runner = Runner(run_with(context, engine), state, progress)
+    work = _Work(context, level, state_of(context), runner)
+    work.check_versions()
+    has_chunks = _has(level, "exists")
+    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode"), context.spec_version))
+    if has_chunks:
+        work.check_files()
+    if _has(level, "checksum"):
+        work.check_bytes(files[CHUNKS])
+    backups = work.check_backups()
+    evidence = work.evidence
+    suspects = evidence.by_version or evidence.by_manifest or work.state.findings
+    findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
     findings += backups
-    findings += _leftovers(work, files, manifests, needed, findings)
+    findings += work.leftovers(files, findings)
     findings += marker_findings(context.storage)
-    paths = _paths(context, state, {each.node for each in findings} | set(_nodes(findings, uses)))
+    nodes = {node for each in findings for node in _nodes(each, work.uses)}
+    paths = _paths(context, work.state, nodes)
     return VerificationReport(
-        request.level,
-        len(state.needed),
-        gathered.manifests,
-        gathered.references,
-        gathered.bytes_read,
-        tuple(_with_arrays(each, uses, paths) for each in findings),
+        level,
+        len(work.state.needed),
+        len(work.required),
+        int(each_once([work.manifests]).num_chunk_refs.sum()),
+        evidence.bytes_read,
+        tuple(_with_arrays(each, work.uses, paths) for each in findings),
         paths,
-        gathered.native_chunks,
-        gathered.compared_chunks,
+        evidence.native_chunks,
+        evidence.compared_chunks,
         runner.resumed,
     )
 
 
-def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]:
+def stored_findings(
+    context: Context, info: RepoInfo, engine: Engine | EngineName | None = None
+) -> list[Finding]:
     """Return findings about missing or damaged files that the versions of ``info`` need.
 
     The storage does not need the file ``repo``. Foreign objects and the bytes of chunks are not checked.
     """
     state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
-    work = _Work(context, Request("exists", run), state, Runner(run), Gathered())
-    manifests, uses = _check_versions(work)
-    needed = _check_manifests(work, manifests, uses, ManifestLevel(with_chunks=True))
-    _check_files(work, manifests, needed, list_objects(context.storage, CHUNKS))
-    findings = [*work.gathered.findings(state, state), *check_chain(context.storage, info).findings]
+    work = _Work(context, "exists", state, Runner(run_with(context, engine), None, NO_PROGRESS))
+    work.check_versions()
+    work.check_manifests(ManifestLevel(with_chunks=True))
+    work.check_files()
+    findings = [*work.evidence.findings(state, state), *check_chain(context.storage, info).findings]
     return [each for each in findings if _hides_files(each)]
+
+
+def _has(level: VerifyLevel, other: VerifyLevel) -> bool:
+    """Return whether a level includes another one."""
+    return LEVELS.index(other) <= LEVELS.index(level)
 
 
 def _hides_files(finding: Finding) -> bool:
@@ -148,54 +138,143 @@ def _hides_files(finding: Finding) -> bool:
     return finding.severity is Severity.LOSS or finding.check == "unavailable"
 
 
-def _check_versions(work: _Work) -> tuple[ManifestFiles, Uses]:
-    lists: list[ManifestFiles] = [ManifestFiles.empty()]
-    users: list[Uses] = []
-    gathered, count = work.gathered, 0
-    changes: list[LoggedChanges] = []
-    versions = work.state.versions
-    for checked in work.runner.results(versions_piece, versions, snapshot_batches):
-        gathered.by_version += ((checked.id, each) for each in checked.findings)
-        gathered.manifests_of[checked.id] = checked.manifests.ids
-        lists.append(checked.manifests)
-        changes += [checked.changes] if checked.changes.arrays else []
-        users.append(checked.uses)
-        count += len(checked.uses.manifests) + len(checked.manifests)
-        if count > _GATHERED:
-            lists, users, count = [each_listing_once(lists)], [Uses.union(users)], 0
-    for id_, findings in work.runner.results(
-        logs_piece, changes, snapshot_batches, recorded=log_records(work.context)
-    ):
-        gathered.by_version += ((id_, each) for each in findings)
-    listings = each_listing_once(lists)
-    files = each_once([listings])
-    gathered.manifests, gathered.references = len(files), int(files.num_chunk_refs.sum())
-    return listings, Uses.union(users)
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A verification that runs: its runner, and what it knows until now.
 
+    manifests  the manifests as the snapshots list them. Lists may contradict each other
+    uses       the uses of manifests by arrays
+    required   the chunk files that each manifest needs
+    """
 
-def _check_manifests(
-    work: _Work, files: ManifestFiles, uses: Uses, level: ManifestLevel | None = None
-) -> dict[bytes, Needed]:
-    shared = level or work.manifest_level()
-    rows = list(zip(files.size_bytes.tolist(), files.num_chunk_refs.tolist(), strict=True))
-    ids = id_list(files.ids)
-    stops = [*(row for row in range(1, len(ids)) if ids[row] != ids[row - 1]), len(ids)] if ids else []
-    elements = [
-        ManifestUse(ids[start], rows[start:stop], uses.of(ids[start]))
-        for start, stop in zip([0, *stops], stops, strict=False)
-    ]
-    needed: dict[bytes, Needed] = {}
-    results = work.runner.results(
-        manifests_piece,
-        elements,
-        _use_batches,
-        shared=shared,
-        recorded=manifest_records(work.context, shared),
-    )
-    for id_, findings, need in results:
-        work.gathered.by_manifest += ((id_, each) for each in findings)
-        needed[id_] = need
-    return needed
+    context: Context
+    level: VerifyLevel
+    state: State
+    runner: Runner
+    evidence: Evidence = field(default_factory=Evidence)
+    manifests: ManifestFiles = field(default_factory=ManifestFiles.empty)
+    uses: ManifestUses = field(default_factory=lambda: ManifestUses.union([]))
+    required: dict[bytes, RequiredFiles] = field(default_factory=dict)
+
+    def check_versions(self) -> None:
+        """Check all snapshots, and their logs."""
+        lists, uses, waiting = [self.manifests], [self.uses], 0
+        changes: list[LoggedChanges] = []
+        for checked in self.runner.results(check_versions, self.state.versions, snapshot_batches):
+            self.evidence.by_version += ((checked.id, each) for each in checked.findings)
+            self.evidence.manifests_of[checked.id] = checked.manifests.ids
+            changes += [checked.changes] if checked.changes.arrays else []
+            lists.append(checked.manifests)
+            uses.append(checked.uses)
+            waiting += len(checked.uses.manifests) + len(checked.manifests)
+            if waiting > _GATHERED:
+                lists, uses, waiting = [each_listing_once(lists)], [ManifestUses.union(uses)], 0
+        codec = log_codec(self.context)
+        for id_, findings in self.runner.results(check_log_chunks, changes, snapshot_batches, codec=codec):
+            self.evidence.by_version += ((id_, each) for each in findings)
+        self.manifests, self.uses = each_listing_once(lists), ManifestUses.union(uses)
+
+    def check_manifests(self, level: ManifestLevel) -> None:
+        """Check all manifests, each once."""
+        files = self.manifests
+        listed: dict[bytes, list[tuple[int, int]]] = {}
+        columns = id_list(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
+        for id_, size, count in zip(*columns, strict=True):
+            listed.setdefault(id_, []).append((size, count))
+        elements = [ManifestUse(id_, rows, self.uses.boxes_of(id_)) for id_, rows in listed.items()]
+        codec = manifest_codec(self.context, level)
+        for id_, findings, required in self.runner.results(
+            check_manifests, elements, _use_batches, shared=level, codec=codec
+        ):
+            self.evidence.by_manifest += ((id_, each) for each in findings)
+            self.required[id_] = required
+
+    def check_files(self) -> None:
+        """Look for chunk files that are missing or short."""
+        chunks = list_objects(self.context.storage, CHUNKS)
+        lost = lost_files((each.files for each in self.required.values()), chunks)
+        if not len(lost.ids):
+            return
+        users = [id_ for id_, each in self.required.items() if among(each.files.ids, lost.ids).any()]
+        every = each_once([self.manifests])
+        chosen = every.select_manifests(np.flatnonzero(among(every.ids, id_matrix(users))))
+        batches = [id_list(batch.ids) for batch in manifest_batches(chosen)]
+        for id_, findings in self.runner.results(
+            check_lost, id_list(chosen.ids), lambda ids: batches, shared=lost
+        ):
+            self.evidence.by_manifest += ((id_, each) for each in findings)
+
+    def check_bytes(self, chunks: FolderFiles) -> None:
+        """Read all bytes of chunks."""
+        is_hashed = self.context.settings.deduplicate
+        decodes = _has(self.level, "decode")
+        requests = [
+            ReadRequest(id_, low, high, is_hashed, self.uses.snapshots_of(id_) if decodes else {})
+            for id_, required in self.required.items()
+            for low, high in split_rows(required.count, required.size, _BYTES)
+            if required.size
+        ]
+        evidence = self.evidence
+        reported = {each.key for _, each in evidence.by_manifest}
+        codec = bytes_codec(self.context, self.level, self.required, chunks.listing)
+        for id_, result in self.runner.results(
+            check_bytes, requests, lambda left: [[request] for request in left], codec=codec
+        ):
+            findings = [each for each in result.findings if each.key not in reported and self._needs(each)]
+            evidence.by_manifest += ((id_, each) for each in findings)
+            evidence.bytes_read += result.size
+            evidence.native_chunks += result.native
+            evidence.compared_chunks += result.compared
+
+    def _needs(self, finding: Finding) -> bool:
+        """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
+        if finding.check != "exchanged" or len(finding.coordinates):
+            return True
+        id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
+        return any(among(id_, each.files.ids).any() for each in self.required.values())
+
+    def check_backups(self) -> list[Finding]:
+        """Check the ops log and its chain of backups.
+
+        Writers of the repository change the chain, and a collection then deletes backups that are no
+        longer in it.
+        """
+        info = self.state.info
+        for _ in range(_TRIES):
+            if info is None:
+                return []
+            chain = check_chain(self.context.storage, info)
+            findings = list(chain.findings)
+            with suppress(IcechunkError):  # texts of the log are damaged, which the rules of ``repo`` report
+                findings += ops_findings(info, chain)
+            if _has(self.level, "checksum"):
+                for more in self.runner.results(check_backups, list(chain.named()), snapshot_batches):
+                    findings += more
+            newer = state_of(self.context).info if findings else None
+            if newer is None or newer.repo_before_updates == info.repo_before_updates:
+                return findings
+            info = newer
+        raise ConflictError(
+            message=f"the ops log changed its backups during each of {_TRIES} attempts. Try again",
+            kind=ErrorKind.REPO_INFO_UPDATED,
+        )
+
+    def leftovers(self, files: Mapping[str, FolderFiles], findings: Sequence[Finding]) -> Iterator[Finding]:
+        """Yield files with other names and, if nothing hides files, files that no version needs."""
+        for folder in files.values():
+            yield from name_findings(folder)
+        if any(map(_hides_files, findings)):
+            return
+        snapshots = id_matrix([version.id for version in self.state.versions])
+        pruned = id_matrix([id_ for version in self.state.versions for id_ in version.pruned])
+        ids: dict[str, U8] = {
+            SNAPSHOTS: snapshots,
+            TRANSACTIONS: distinct([snapshots, pruned]),
+            MANIFESTS: self.manifests.ids,
+            CHUNKS: distinct([each.files.ids for each in self.required.values()]),
+        }
+        for name, folder in files.items():
+            yield from unreferenced(folder, ids[name])
 
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
@@ -214,145 +293,35 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     counts = np.array([use.listed[0][1] for use in uses], np.uint32)
     ids = id_matrix([use.id for use in uses])
     sizes = [len(batch) for batch in manifest_batches(ManifestFiles(ids, counts.astype(np.uint64), counts))]
-    stops = np.cumsum([0, *sizes]).tolist()
-    return [uses[start:stop] for start, stop in pairwise(stops)]
+    return [uses[start:stop] for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
-def _check_files(
-    work: _Work, files: ManifestFiles, needed: dict[bytes, Needed], chunks: ObjectListing
-) -> None:
-    lost = absent(needed.values(), chunks)
-    if not len(lost.ids):
-        return
-    affected = [id_ for id_, need in needed.items() if np.isin(id_keys(need.files), id_keys(lost.ids)).any()]
-    every = each_once([files])
-    chosen = every.select_manifests(np.isin(id_keys(every.ids), id_keys(id_matrix(affected))))
-
-    def batches(ids: Sequence[bytes]) -> list[list[bytes]]:
-        return [id_list(batch.ids) for batch in manifest_batches(chosen)]
-
-    for id_, findings in work.runner.results(lost_piece, id_list(chosen.ids), batches, shared=lost):
-        work.gathered.by_manifest += ((id_, each) for each in findings)
+def _nodes(finding: Finding, uses: ManifestUses) -> Iterator[bytes]:
+    """Yield the arrays whose chunks the file of a finding has, or whose references."""
+    folder, _, name = finding.key.partition("/")
+    if finding.node:
+        yield finding.node
+    elif folder == MANIFESTS and is_id_text(name):
+        yield from (node for node, _ in uses.boxes_of(id_from_text(name)))
 
 
-def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: ObjectListing) -> None:
-    is_hashed = work.context.settings.deduplicate
-    decodes = work.request.has("decode")
-    requests = [
-        ReadRequest(id_, low, high, is_hashed, uses.snapshots_of(id_) if decodes else {})
-        for id_, need in needed.items()
-        for low, high in split_rows(need.count, need.size, _BYTES)
-        if need.size
-    ]
-    reported = {each.key for _, each in work.gathered.by_manifest}
-    results = work.runner.results(
-        bytes_piece,
-        requests,
-        lambda left: [[request] for request in left],
-        recorded=bytes_records(work.context, work.request.level, needed, chunks),
-    )
-    gathered = work.gathered
-    for id_, result in results:
-        findings = [each for each in result.findings if each.key not in reported]
-        gathered.by_manifest += ((id_, each) for each in findings if _is_needed(each, needed))
-        gathered.bytes_read += result.size
-        gathered.native_chunks += result.native
-        gathered.compared_chunks += result.compared
-
-
-def _is_needed(finding: Finding, needed: dict[bytes, Needed]) -> bool:
-    """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
-    if finding.check != "exchanged" or len(finding.coordinates):
-        return True
-    id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
-    return any(among(id_, need.files).any() for need in needed.values())
-
-
-def _check_backups(work: _Work) -> list[Finding]:
-    """Check the ops log and its chain of backups.
-
-    Writers of the repository change the chain, and a collection then deletes backups that are no
-    longer in it.
-    """
-    info = work.state.info
-    for _ in range(_TRIES):
-        if info is None:
-            return []
-        chain = check_chain(work.context.storage, info)
-        findings = [*chain.findings, *_ops_findings(info, chain)]
-        if work.request.has("checksum"):
-            for more in work.runner.results(backups_piece, list(chain.named()), snapshot_batches):
-                findings += more
-        newer = state_of(work.context).info if findings else None
-        if newer is None or newer.repo_before_updates == info.repo_before_updates:
-            return findings
-        info = newer
-    raise ConflictError(
-        message=f"the ops log changed its backups during each of {_TRIES} attempts to verify it. Try again",
-        kind=ErrorKind.REPO_INFO_UPDATED,
-    )
-
-
-def _ops_findings(info: RepoInfo, chain: Any) -> list[Finding]:
-    try:
-        return list(ops_findings(info, chain.logs, is_complete=chain.is_complete))
-    except IcechunkError:  # texts of the log are damaged, which the rules of ``repo`` report
-        return []
-
-
-def _leftovers(
-    work: _Work,
-    files: dict[str, Files],
-    manifests: ManifestFiles,
-    needed: dict[bytes, Needed],
-    findings: Sequence[Finding],
-) -> Iterator[Finding]:
-    for listing in files.values():
-        yield from name_findings(listing)
-    if any(map(_hides_files, findings)):
-        return
-    versions = work.state.versions
-    snapshots = id_matrix([version.id for version in versions])
-    pruned = id_matrix([id_ for version in versions for id_ in version.pruned])
-    ids: dict[str, U8] = {
-        SNAPSHOTS: snapshots,
-        TRANSACTIONS: distinct([snapshots, pruned]),
-        MANIFESTS: manifests.ids,
-        CHUNKS: distinct(
-            [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(need.files for need in needed.values())]
-        ),
-    }
-    for folder, listing in files.items():
-        yield from unreferenced(listing, ids[folder])
-
-
-def _nodes(findings: Iterable[Finding], uses: Uses) -> Iterator[bytes]:
-    """Yield the arrays whose chunks the files of findings have, or whose references."""
-    for each in findings:
-        folder, _, name = each.key.partition("/")
-        if each.node:
-            yield each.node
-        elif folder == MANIFESTS and is_id_text(name):
-            yield from (node for node, _ in uses.of(id_from_text(name)))
-
-
-def _with_arrays(finding: Finding, uses: Uses, paths: Mapping[bytes, str]) -> Finding:
-    arrays = tuple(sorted({paths[node] for node in _nodes([finding], uses) if node in paths}))
+def _with_arrays(finding: Finding, uses: ManifestUses, paths: Mapping[bytes, str]) -> Finding:
+    arrays = tuple(sorted({paths[node] for node in _nodes(finding, uses) if node in paths}))
     return replace(finding, affected=replace(finding.affected, arrays=arrays)) if arrays else finding
 
 
-def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:
+def _paths(context: Context, state: State, nodes: Iterable[bytes]) -> dict[bytes, str]:
     """Return the paths of nodes, from the newest readable version that has them."""
-    left, paths = nodes - {b""}, dict[bytes, str]()
+    waiting, paths = set(nodes), dict[bytes, str]()
     assets = Assets(context.storage, context.assets.limits)
     for version in reversed(state.versions):
-        if not left:
+        if not waiting:
             break
         try:
             table = assets.snapshot(version.id).nodes
             paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
         except IcechunkError:  # there is a finding for it
             continue
-        paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())
-        left -= paths.keys()
+        paths.update((node, paths_by_id[node]) for node in waiting & paths_by_id.keys())
+        waiting -= paths.keys()
     return paths

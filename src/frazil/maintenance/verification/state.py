@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
+from typing import Final
 
 import numpy as np
 
 from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import I64, Ragged
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_list
-from frazil.format.keys import CONFIG, REPO
+from frazil.format.keys import CONFIG, OVERWRITTEN, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
-from frazil.maintenance.verification.backups import newest_readable
-from frazil.maintenance.verification.file_checks import check_file
-from frazil.maintenance.verification.versions import Version
+from frazil.maintenance.verification.files import check_file
+from frazil.maintenance.verification.snapshots import Version
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
@@ -24,6 +24,9 @@ from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage
 from frazil.survey.survey import reachable
+
+#: Number of the newest backups that are tried to find a readable one.
+_TRIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,4 +168,12 @@ def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Ite
     return list(out)
 
 
-__all__ = ["State", "state_of", "versions_of"]
+def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
+    """Return the newest backup of ``repo`` that can be read, with its key, or None."""
+    keys = (each.key for each in storage.list(OVERWRITTEN))
+    for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
+        try:
+            return key, decode_repo_info(storage.get(key), key)
+        except FormatError:
+            continue
+    return None

@@ -30,7 +30,7 @@ from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.progress import Progress
 from frazil.jobs.versions import takes_versions
-from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.plan import stored_findings
 from frazil.pipeline.replication.checked_mark import checked_before, put_checked_mark
 from frazil.pipeline.replication.copy_report import Copied
 from frazil.pipeline.replication.flat_snapshots import FlatSnapshot, flat_snapshots
@@ -56,7 +56,6 @@ from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
 from frazil.survey.columns import among, distinct, each_once
-from frazil.survey.steps import run_with
 from frazil.survey.survey import Survey
 
 #: The duration of a lease, and the time after which it is renewed, in microseconds.
@@ -306,9 +305,8 @@ class _RepositoryCopy:
         ``FormatError`` if an object is still damaged after a second copy.
         """
         on_target = replace(context_of(self.source), storage=self.target)
-        run = run_with(on_target, self.engine)
         repaired: set[str] = set()
-        while findings := plan.stored_findings(on_target, copy.info, run):
+        while findings := stored_findings(on_target, copy.info, self.engine):
             self.renew()
             keys = {each.key for each in findings} - repaired
             damaged = objects_with_keys(copy.objects, keys)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32, U64
 from frazil.repository.catalog.findings import Finding
-from frazil.storage.base import Storage
 
 #: What a repair does at the tips of branches with chunks that are lost for good. See ``Repository.repair``.
 type LostChoice = Literal["keep", "fill", "previous"]
@@ -24,55 +23,6 @@ type LostChoice = Literal["keep", "fill", "previous"]
 type Certainty = Literal["proved", "consistent"]
 
 _SHOWN = 20
-
-
-class ChunkSource(Protocol):
-    """A place that can make the bytes of lost chunks again, such as the files of an ingest."""
-
-    def label(self) -> str:
-        """Return the name of the source, for the plan.
-
-        Returns:
-            The name.
-
-        Examples:
-            >>> from frazil.pipeline import IngestedFiles
-            >>> IngestedFiles().label()
-            'the ingested files'
-        """
-
-    def read_chunks(self, scratch: Storage, lost: Sequence[LostChunks]) -> Iterator[SourceChunk]:
-        """Yield the bytes of lost chunks.
-
-        Args:
-            scratch: A storage that shows the repository after all other steps of the plan. The source may
-                write to it; the repository does not change.
-            lost: The lost chunks.
-
-        Yields:
-            The chunks that the source can make again. A source leaves out a chunk if it would have to guess.
-
-        Examples:
-            >>> import frazil
-            >>> from frazil.pipeline import IngestedFiles
-            >>> list(IngestedFiles().read_chunks(frazil.in_memory_storage(), []))
-            []
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class SourceChunk:
-    """The bytes of one chunk, from a source.
-
-    Attributes:
-        node: The id of the array.
-        coordinates: The coordinates of the chunk.
-        data: The bytes, encoded as in the chunk file.
-    """
-
-    node: bytes
-    coordinates: tuple[int, ...]
-    data: bytes
 
 
 def lost_choice(choice: object) -> LostChoice:
@@ -92,8 +42,8 @@ class RepairStep:
     Attributes:
         action: ``restore`` writes the file ``repo`` from a backup. ``relist`` puts a snapshot back on its
             branch. ``copy`` writes files from another place. ``rebuild`` writes a file from the content of
-            other files. ``source`` writes a chunk file from its source files. ``commit`` makes a commit
-            without lost chunks. ``orphans`` moves files that no version needs.
+            other files. ``commit`` makes a commit without lost chunks. ``orphans`` moves files that no
+            version needs.
         keys: The keys of the files that the step writes or moves.
         source: Where the content comes from.
         why: The reason of the step.

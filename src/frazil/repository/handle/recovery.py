@@ -11,7 +11,7 @@ from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerifyLevel, verify_level
-from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan, lost_choice
+from frazil.repository.catalog.repairs import LostChoice, RepairPlan, lost_choice
 from frazil.repository.catalog.restoration import RestoreReport, restore_repository
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
@@ -57,7 +57,6 @@ class Recovery(RepositoryBase):
         copies: Sequence[Storage] = (),
         level: VerifyLevel = "exists",
         lost: LostChoice = "keep",
-        sources: Sequence[ChunkSource] = (),
         orphans_older_than: datetime | None = None,
         dry_run: bool = True,
     ) -> RepairPlan:
@@ -80,7 +79,6 @@ class Recovery(RepositoryBase):
                 on each branch in which these chunks are missing, so that readers get the fill value.
                 ``"previous"`` makes a commit in which they have the data of the newest version that has
                 other data.
-            sources: Sources that can make chunks without a copy again, such as ``pipeline.IngestedFiles``.
             orphans_older_than: Move files that no version needs, and that were modified before this time, to
                 the quarantine. Uncommitted work of running sessions looks the same: choose a time before
                 their start. Default: such files stay.
@@ -118,18 +116,16 @@ class Recovery(RepositoryBase):
                 f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
             )
         before = orphans_older_than
-        request = handle.operations.RepairRequest(
-            storage,
-            _open_repaired,
-            tuple(copies),
-            verify_level(level),
-            lost_choice(lost),
-            None if before is None else from_datetime(before, "orphans_older_than"),
-            tuple(sources),
-        )
         if not dry_run:
             require_writable(storage)
-        plan = handle.operations.repair_plan(request)
+        plan = handle.operations.repair_plan(
+            storage,
+            _open_repaired,
+            copies=tuple(copies),
+            level=verify_level(level),
+            lost=lost_choice(lost),
+            orphans_before=None if before is None else from_datetime(before, "orphans_older_than"),
+        )
         return plan if dry_run else plan.apply()
 
     @staticmethod

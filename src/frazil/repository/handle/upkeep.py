@@ -257,13 +257,9 @@ class Upkeep(RepositoryBase):
             >>> repo.verify("checksum").ok
             True
         """
-        request = handle.operations.VerifyRequest(
-            verify_level(level),
-            handle.operations.run_with(self._context),
-            state_at(state),
-            progress_of(progress),
+        return handle.operations.verify(
+            self._context, verify_level(level), state=state_at(state), progress=progress_of(progress)
         )
-        return handle.operations.verify(self._context, request)
 
     @staticmethod
     def list_checks() -> tuple[Check, ...]:

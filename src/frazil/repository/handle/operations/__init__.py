@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from frazil.maintenance.deletion import DeleteLimits
     from frazil.maintenance.expire import ExpirationChange, Expiry, expiry_report
     from frazil.maintenance.expire_v1 import expire_v1
-    from frazil.maintenance.repair.plan import RepairRequest, repair_plan
+    from frazil.maintenance.repair.plan import repair_plan
     from frazil.maintenance.retention.decision import RetentionChange, decide
     from frazil.maintenance.retention.policy import branch_policies
     from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
     from frazil.maintenance.squash import NewCommit, Range, squash
     from frazil.maintenance.statistics import storage_stats
-    from frazil.maintenance.verification.plan import Request as VerifyRequest
     from frazil.maintenance.verification.plan import verify
     from frazil.survey.steps import run_with
     from frazil.survey.survey import Bounds
@@ -38,7 +37,6 @@ import_on_demand(
         "expiry_report": "frazil.maintenance.expire",
         "expire_v1": "frazil.maintenance.expire_v1",
         "Collection": "frazil.maintenance.collection",
-        "RepairRequest": "frazil.maintenance.repair.plan",
         "repair_plan": "frazil.maintenance.repair.plan",
         "RetentionChange": "frazil.maintenance.retention.decision",
         "decide": "frazil.maintenance.retention.decision",
@@ -51,7 +49,6 @@ import_on_demand(
         "squash": "frazil.maintenance.squash",
         "storage_stats": "frazil.maintenance.statistics",
         "run_with": "frazil.survey.steps",
-        "VerifyRequest": "frazil.maintenance.verification.plan:Request",
         "verify": "frazil.maintenance.verification.plan",
         "Bounds": "frazil.survey.survey",
     },
@@ -66,10 +63,8 @@ __all__ = [
     "Expiry",
     "NewCommit",
     "Range",
-    "RepairRequest",
     "RetentionChange",
     "RewriteCommit",
-    "VerifyRequest",
     "branch_policies",
     "compact",
     "compaction_commits",

@@ -1,4 +1,4 @@
-"""What a verification has gathered until now, and which findings still hold at its end."""
+"""The findings of a verification until now, and which of them still hold at its end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ _COLLECTED: Final = frozenset({"missing", "short"})
 
 
 @dataclass(slots=True)
-class Gathered:
+class Evidence:
     """The findings until now, by the version or manifest that led to them."""
 
     by_version: list[tuple[bytes, Finding]] = field(default_factory=list)
     by_manifest: list[tuple[bytes, Finding]] = field(default_factory=list)
     manifests_of: dict[bytes, U8] = field(default_factory=dict)
-    references: int = 0
-    manifests: int = 0
     bytes_read: int = 0
     native_chunks: int = 0
     compared_chunks: int = 0

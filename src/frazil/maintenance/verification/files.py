@@ -1,20 +1,28 @@
-"""The read of one metadata file: its content, and the rules that it breaks."""
+"""The read of one file: its content, the rules that it breaks, and errors as findings."""
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable
+from collections.abc import Buffer, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from frazil.errors import ErrorKind, IcechunkError
+from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.envelope import spec_version_of
+from frazil.format.manifest import ChunkTable, VirtualRef
 from frazil.format.violations import Violation
-from frazil.maintenance.verification.requests import problem
 from frazil.repository.catalog.files import FileKind
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.storage.foreign.base import is_foreign_outage
 from frazil.storage.outages import is_outage, require_whole
+
+#: The checks of foreign objects, by the kinds of errors of their reads.
+_VIRTUAL: Final = {
+    ErrorKind.VIRTUAL_CHUNK_MODIFIED: "virtual-modified",
+    ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: "virtual-unauthorized",
+    ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK: "virtual-unauthorized",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +52,15 @@ def read_finding(error: IcechunkError, key: str) -> Finding:
     return Finding(check, key, detail=error.message, is_unreadable=check != "unavailable")
 
 
+@contextmanager
+def noted(findings: list[Finding], key: str) -> Iterator[None]:
+    """Turn an error of a read in the block into a finding: some columns are decoded when they are used."""
+    try:
+        yield
+    except IcechunkError as error:
+        findings.append(read_finding(error, key))
+
+
 def check_file[T](storage: Storage, key: str, decode: Callable[[Any, list[Violation]], T]) -> CheckedFile[T]:
     """Read a file. Damage becomes findings: the broken rules, or ``unreadable`` if no rule explains it.
 
@@ -57,17 +74,19 @@ def check_file[T](storage: Storage, key: str, decode: Callable[[Any, list[Violat
         outage = error if check == "unavailable" else None
         return CheckedFile(findings=findings, is_missing=check == "missing", outage=outage)
     broken: list[Violation] = []
-    value, refusal = None, False
+    value, is_refused = None, False
     try:
         value = decode(data, broken)
     except IcechunkError as error:
-        if (short := problem(partial(require_whole, storage, key, data))) is not None:
+        try:
+            require_whole(storage, key, data)
+        except IcechunkError as short:
             return CheckedFile(findings=[read_finding(short, key)], outage=short)
-        refusal = True
-        check = getattr(error, "check", "") or "unreadable"
+        is_refused = True
+        check = error.check if isinstance(error, FormatError) and error.check else "unreadable"
         broken.append(Violation(check, error.message))
     findings = [
-        Finding(each.check, key, each.node, each.coordinates, each.detail, refusal) for each in broken
+        Finding(each.check, key, each.node, each.coordinates, each.detail, is_refused) for each in broken
     ]
     return CheckedFile(value, data, findings)
 
@@ -83,3 +102,19 @@ def check_kind[T: Any](storage: Storage, kind: FileKind[T], id_: bytes, spec_ver
         return value
 
     return check_file(storage, kind.key(id_), decode)
+
+
+def virtual_check(error: IcechunkError) -> str:
+    """Return the name of the check that the error of a foreign read belongs to.
+
+    An error of the network or of a permission says nothing about the object: it could not be read.
+    """
+    other = "virtual-unavailable" if is_foreign_outage(error) else "virtual-unreadable"
+    return _VIRTUAL.get(error.kind, other)
+
+
+def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef:
+    """Return a reference to a range of the foreign object ``row`` of a table, with its checksum."""
+    foreign = table.foreign
+    etag, modified = foreign.etags.text(row) or None, int(foreign.modified[row]) or None
+    return VirtualRef(foreign.locations.text(row), offset, length, etag, modified)
