@@ -27,14 +27,14 @@ def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> 
     writer = Writer()
     root = writer.table(ROOT)
     root.put(3, 2**63)
-    elements, places, vector = writer.offsets(len(names))
-    root.link(0, vector)
+    entries = writer.offset_vectors([len(names)])
+    root.link(0, int(entries.positions[0]))
     chosen = np.array(with_fields, np.bool_)
     children, children_at = writer.tables(CHILD, int(chosen.sum()))
     _, bare_at = writer.tables(BARE, int((~chosen).sum()))
     targets = np.empty(len(names), np.int64)
     targets[chosen], targets[~chosen] = children_at, bare_at
-    elements[:] = targets - places
+    entries.fill(targets)
     children["f0"] = np.arange(len(children)) + 2**40
     children["f1"] = np.arange(8 * len(children), dtype=np.uint8).view("V8")
     children["f4"] = 9
@@ -43,7 +43,7 @@ def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> 
     root.link(1, writer.vector(np.array(numbers, "<u8"), alignment=8))
     vectors = writer.offset_vectors([len(names)])
     root.link(2, int(vectors.positions[0]))
-    vectors.lead(slice(None), writer.strings(texts))
+    vectors.fill(writer.strings(texts))
     root.link(5, writer.string("é"))
     return Buffer(b"".join(part.tobytes() for part in writer.finish(root.position)))
 

@@ -17,9 +17,9 @@ from tests.support.examples import examples
 from frazil.errors import FormatError, InternalError
 from frazil.format.columns import Ragged
 from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.format.flatbuffer import Buffer, Writer
+from frazil.format.flatbuffer import Buffer
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
-from frazil.format.row_vectors import OffsetVectors, ascending
+from frazil.format.row_vectors import ascending
 from frazil.format.snapshot import (
     ManifestFiles,
     Snapshot,
@@ -214,18 +214,6 @@ def test_ascending_at_the_end_of_the_values() -> None:
     lengths = table.lengths.copy()
     lengths[0] = 0
     assert ascending(Ragged(table.values, table.starts, lengths))
-
-
-def test_offset_vectors_lead_where_they_should() -> None:
-    writer = Writer()
-    vectors = OffsetVectors(writer, np.array([2, 0, 1]))
-    targets = writer.strings(Ragged.of_text(["a", "b", "c"]))
-    vectors.fill(targets)
-    payload = b"".join(map(bytes, writer.finish(0)))
-    first = int(vectors.positions[0])
-    assert np.frombuffer(payload, "<u4", 1, first)[0] == 2
-    second = int(np.frombuffer(payload, "<u4", 1, first + 8)[0]) + first + 8
-    assert payload[second : second + 5] == b"\1\0\0\0b"
 
 
 def v1_node(document: Any, shape: tuple[int, ...], guess: tuple[int, ...]) -> NodeTable:

@@ -127,7 +127,7 @@ def _history(info: RepoInfo, tip: bytes) -> None:
 
 
 def _repo_info(data: bytes) -> None:
-    info = decode_repo_info(data, NAME)
+    info = decode_repo_info(data, NAME, [])
     rows = range(min(len(info.snapshots), 50))
     table = info.table
     _each([partial(_history, info, table.id_of(row)) for row in rows])
@@ -140,7 +140,7 @@ def _repo_info(data: bytes) -> None:
 
 
 def _snapshot(data: bytes) -> None:
-    snapshot = decode_snapshot(data, NAME)
+    snapshot = decode_snapshot(data, NAME, [])
     nodes = snapshot.nodes
     _each(partial(nodes.node, row) for row in range(min(len(nodes), 50)))
     _each(
@@ -170,7 +170,7 @@ def _manifest(data: bytes) -> None:
         _each(
             [partial(find_ref, lazy, node, coords) for coords in ((), (0, 1), (1, 2), (2, 1), (3, 0), (399,))]
         )
-    manifest = decode_manifest(data, NAME)
+    manifest = decode_manifest(data, NAME, [])
     for table in manifest.arrays.values():
         for row in range(min(len(table), 20)):
             table.find_chunk(tuple(table.index[row].tolist()))
@@ -181,7 +181,7 @@ def _manifest(data: bytes) -> None:
 
 def _transaction_log(data: bytes) -> None:
     together = decode_logs_together([data, data])
-    log = decode_transaction_log(data, NAME)
+    log = decode_transaction_log(data, NAME, [])
     for each in together or ():
         assert repr(each) == repr(log)
     _encode_again(lambda: encode_transaction_log(log))

@@ -478,6 +478,8 @@ class OffsetVectors:
 
     def lead(self, rows: I64 | slice, targets: I64) -> None:
         """Let some of the elements, numbered through all vectors, lead to ``targets``."""
+        if not len(targets):
+            return
         if not isinstance(self._elements, slice):
             places = self._elements[rows]
         elif isinstance(rows, slice):
@@ -493,6 +495,10 @@ class OffsetVectors:
         distances -= self._start
         distances += targets
         self._words[places] = distances
+
+    def fill(self, targets: I64) -> None:
+        """Let the elements of all vectors lead to ``targets``."""
+        self.lead(slice(None), targets)
 
 
 class Record:
@@ -588,12 +594,6 @@ class Writer:
         part, position = self._vector_part(len(values), len(payload), alignment)
         part[4:] = payload
         return position
-
-    def offsets(self, targets: int) -> tuple[U32, I64, int]:
-        """Reserve a vector of offsets. Return its elements, their positions, and its own position."""
-        part, position = self._vector_part(targets, 4 * targets, 4)
-        elements: U32 = part[4:].view(_U4)
-        return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
 
     def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
         """Reserve vectors of ``counts`` offsets."""

@@ -48,7 +48,7 @@ from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, r
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 from frazil.format.joined_files import JoinedTables
 from frazil.format.row_vectors import require
-from frazil.format.violations import Violation, undecodable, unsorted
+from frazil.format.violations import Violation, unsorted
 
 __all__ = [
     "ArrayTables",
@@ -168,7 +168,7 @@ def _layout_manifest(
     entries = writer.offset_vectors([len(arrays)])
     root.link(_ARRAYS, int(entries.positions[0]))
     records, positions = writer.tables(_ARRAY, len(arrays))
-    entries.lead(slice(None), positions)
+    entries.fill(positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
     refs = writer.offset_vectors(counts)
     link(records, _ARRAY, _REFS, positions, refs.positions)
@@ -431,10 +431,18 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
     if algorithm not in (0, _ZSTD_DICTIONARY):
         yield Violation("location-compression", f"the compression must be 0 or 1, got {algorithm}")
     locations = tables.foreign.locations
-    yield from undecodable("ref-location", "locations", locations.texts)
-    strange = [blob for blob in locations.blobs() if b":" not in blob]
-    if strange:
-        yield Violation("ref-location", f"a location must be a URL, got {strange[0][:80]!r}")
+    for location in map(locations.bytes, range(len(locations))):  # damaged files share bytes: one at a time
+        if b":" not in location or not _is_text(location):
+            yield Violation("ref-location", f"a location must be a URL in UTF-8, got {location[:80]!r}")
+            return
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:

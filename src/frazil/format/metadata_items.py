@@ -24,7 +24,6 @@ from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.flexbuffer_column import load_values
 from frazil.format.row_vectors import (
-    OffsetVectors,
     concat_numbered,
     insert_row,
     numbered,
@@ -166,7 +165,7 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
 
 def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
     """Write the items of n rows. Return the positions of their vectors."""
-    vectors = OffsetVectors(writer, column.rows.lengths)
+    vectors = writer.offset_vectors(column.rows.lengths)
     flat = column.rows.compact().values
     if len(flat):
         items, places = writer.tables(_ITEM, len(flat))

@@ -24,7 +24,7 @@ from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.late_fields import LateFields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
-from frazil.format.row_vectors import concat_numbered, set_rows, structs, unshared
+from frazil.format.row_vectors import concat_numbered, join_rows, set_rows, structs, take_rows, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
@@ -61,6 +61,13 @@ class Node:
     path: str
     user_data: bytes
     array: ArrayData | None
+
+
+#: The columns of a ``NodeTable`` with one row for each node.
+_COLUMNS: Final = (
+    *("ids", "paths", "user_data", "is_array", "array_length", "num_chunks", "guessed", "named"),
+    *("dim_rows", "manifests", "extents"),
+)
 
 
 class Memo:
@@ -208,20 +215,8 @@ class NodeTable(LateFields):
 
     def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
         """Return some rows: a mask, or row numbers that result in sorted paths."""
-        return NodeTable(
-            self.ids[rows],
-            self.paths.take(rows),
-            self.user_data.take(rows),
-            self.is_array[rows],
-            self.array_length.take(rows),
-            self.num_chunks.take(rows),
-            self.guessed[rows],
-            self.named[rows],
-            self.dim_rows.take(rows),
-            self.dim_names,
-            self.manifests.take(rows),
-            self.extents.take(rows),
-        )
+        columns: dict[str, Any] = {name: take_rows(getattr(self, name), rows) for name in _COLUMNS}
+        return NodeTable(**columns, dim_names=self.dim_names)
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
         """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
@@ -255,20 +250,11 @@ class NodeTable(LateFields):
         )
         order = np.arange(len(self))
         order[rows] = np.arange(len(self), len(numbers))
-        table = NodeTable(
-            _set_rows(self.ids, rows, nodes.ids),
-            set_rows(self.paths, rows, nodes.paths),
-            set_rows(self.user_data, rows, nodes.user_data),
-            _set_rows(self.is_array, rows, nodes.is_array),
-            set_rows(self.array_length, rows, nodes.array_length),
-            set_rows(self.num_chunks, rows, nodes.num_chunks),
-            _set_rows(self.guessed, rows, nodes.guessed),
-            _set_rows(self.named, rows, nodes.named),
-            numbers.take(order),
-            Ragged.concat([self.dim_names, nodes.dim_names]),
-            set_rows(self.manifests, rows, nodes.manifests),
-            set_rows(self.extents, rows, nodes.extents),
-        )
+        columns: dict[str, Any] = {
+            name: _set_rows(getattr(self, name), rows, getattr(nodes, name)) for name in _COLUMNS
+        }
+        columns["dim_rows"] = numbers.take(order)
+        table = NodeTable(**columns, dim_names=Ragged.concat([self.dim_names, nodes.dim_names]))
         table._memo.paths = self._memo.paths
         return table
 
@@ -357,27 +343,20 @@ class NodeTable(LateFields):
         self._memo.paths = paths
 
 
-def _set_rows[T: NDArray[Any]](values: T, rows: I64, others: T) -> T:
-    out: T = values.copy()
+def _set_rows[T: (NDArray[Any], Ragged)](values: T, rows: I64, others: T) -> T:
+    if isinstance(values, Ragged) and isinstance(others, Ragged):
+        return set_rows(values, rows, others)
+    out = values.copy()
     out[rows] = others
     return out
 
 
 def _concat(parts: Sequence[NodeTable]) -> NodeTable:
-    return NodeTable(
-        np.concatenate([part.ids for part in parts]),
-        Ragged.concat([part.paths for part in parts]),
-        Ragged.concat([part.user_data for part in parts]),
-        np.concatenate([part.is_array for part in parts]),
-        Ragged.concat([part.array_length for part in parts]),
-        Ragged.concat([part.num_chunks for part in parts]),
-        np.concatenate([part.guessed for part in parts]),
-        np.concatenate([part.named for part in parts]),
-        concat_numbered([part.dim_rows for part in parts], [len(part.dim_names) for part in parts]),
-        Ragged.concat([part.dim_names for part in parts]),
-        Ragged.concat([part.manifests for part in parts]),
-        Ragged.concat([part.extents for part in parts]),
+    columns = {name: join_rows([getattr(part, name) for part in parts]) for name in (*_COLUMNS, "dim_names")}
+    columns["dim_rows"] = concat_numbered(
+        [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
     )
+    return NodeTable(**columns)
 
 
 def _encoded(path: str) -> bytes:

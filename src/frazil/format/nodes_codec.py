@@ -27,7 +27,7 @@ from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.late_fields import with_late_fields
 from frazil.format.nodes import Memo, NodeTable, chunk_counts, tuples
-from frazil.format.row_vectors import OffsetVectors, ascending, require, spread, structs, unshared, writable
+from frazil.format.row_vectors import ascending, require, spread, structs, unshared, writable
 from frazil.format.violations import Violation
 
 _ARRAY: Final = 1
@@ -259,7 +259,7 @@ def overlapping(boxes: NDArray[Any]) -> bool:
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     """Write the nodes and return the position of their vector."""
     table = table.exact()
-    vector = OffsetVectors.single(writer, len(table))
+    vector = writer.offset_vectors([len(table)])
     records, positions = writer.tables(_NODE_LAYOUT, len(table))
     vector.fill(positions)
     records["f0"] = structs(table.ids)
@@ -284,7 +284,7 @@ def _write_array_data(writer: Writer, contents: I64, table: NodeTable, spec_vers
         if len(rows):
             arrays, contents[rows] = writer.tables(layout, len(rows))
             array_records.append((layout, arrays, contents[rows], rows))
-    none = OffsetVectors.single(writer, 0).positions
+    none = writer.offset_vectors([0]).positions
     for layout, arrays, places, rows in array_records:
         if spec_version == 1:
             link(arrays, layout, 0, places, _write_shapes_v1(writer, table, rows))
@@ -321,7 +321,7 @@ def _write_shapes(
     writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64
 ) -> None:
     lengths = table.array_length.take(rows).compact()
-    shapes = OffsetVectors(writer, lengths.lengths)
+    shapes = writer.offset_vectors(lengths.lengths)
     link(records, layout, 3, places, shapes.positions)
     dims, dim_places = writer.tables(_DIM_LAYOUT, len(lengths.values))
     dims["f0"] = lengths.values
@@ -334,7 +334,7 @@ def _write_arrays(
 ) -> None:
     lengths = table.array_length.take(rows)
     ids = table.manifests.take(rows).compact()
-    refs = OffsetVectors(writer, ids.lengths)
+    refs = writer.offset_vectors(ids.lengths)
     link(records, layout, 2, places, refs.positions)
     ref_records, ref_places = writer.tables(_REF_LAYOUT, len(ids.values))
     ref_records["f0"] = ids.values
@@ -345,7 +345,7 @@ def _write_arrays(
 
     if 1 in layout.offsets:
         numbers = table.dim_rows.take(rows).compact()
-        names = OffsetVectors(writer, numbers.lengths)
+        names = writer.offset_vectors(numbers.lengths)
         link(records, layout, 1, places, names.positions)
         names.fill(_write_names(writer, table.dim_names, numbers.values))
 

@@ -25,15 +25,16 @@ from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import BACKUP_NAME_RULE, match_backup_name
 from frazil.format.row_vectors import (
-    OffsetVectors,
     insert_row,
+    join_rows,
     require,
     rows_where,
     set_row,
     structs,
+    take_rows,
     writable,
 )
-from frazil.format.violations import Violation, undecodable
+from frazil.format.violations import Violation
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _REQUIRED: Final = "repo-required"
@@ -138,6 +139,10 @@ _STATUS_LAYOUTS: Final = {
     False: Layout({0: "u1", 1: "u8"}, slots=2),
     True: Layout({0: "u1", 1: "u8", 2: "u4"}, slots=3),
 }
+
+
+#: The columns of an ``OpsLog`` besides the statuses.
+_COLUMNS: Final = ("kinds", "updated_at", "backups", "names", "previous", "new", "versions", "flags")
 
 
 def _bytes_of(text: str | None) -> U8:
@@ -279,46 +284,22 @@ class OpsLog:
     @staticmethod
     def concat(parts: Sequence[OpsLog]) -> OpsLog:
         """Return one log with the entries of several logs, newest first. There is at least one log."""
-        statuses = [part.statuses for part in parts]
-        return OpsLog(
-            np.concatenate([part.kinds for part in parts]),
-            np.concatenate([part.updated_at for part in parts]),
-            Ragged.concat([part.backups for part in parts]),
-            Ragged.concat([part.names for part in parts]),
-            np.concatenate([part.previous for part in parts]),
-            np.concatenate([part.new for part in parts]),
-            np.concatenate([part.versions for part in parts]),
-            np.concatenate([part.flags for part in parts]),
-            Statuses(
-                np.concatenate([each.availability for each in statuses]),
-                np.concatenate([each.set_at for each in statuses]),
-                Ragged.concat([each.reasons for each in statuses]),
-                np.concatenate([each.has_reason for each in statuses]),
-            ),
-            parts[-1].source,
-        )
+        columns = {name: join_rows([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        every = [part.statuses for part in parts]
+        names = ("availability", "set_at", "reasons", "has_reason")
+        statuses = Statuses(*(join_rows([getattr(each, name) for each in every]) for name in names))
+        return OpsLog(**columns, statuses=statuses, source=parts[-1].source)
 
     def newest(self, count: int) -> OpsLog:
         """Return only the ``count`` newest entries."""
         rows = slice(count)
-        return replace(
-            self,
-            kinds=self.kinds[rows],
-            updated_at=self.updated_at[rows],
-            backups=self.backups.take(rows),
-            names=self.names.take(rows),
-            previous=self.previous[rows],
-            new=self.new[rows],
-            versions=self.versions[rows],
-            flags=self.flags[rows],
-            statuses=self.statuses.take(rows),
-        )
+        columns: dict[str, Any] = {name: take_rows(getattr(self, name), rows) for name in _COLUMNS}
+        return replace(self, **columns, statuses=self.statuses.take(rows))
 
     def violations(self) -> Iterator[Violation]:
         """Yield the broken rules that readers do not need."""
         if (self.updated_at[:-1] <= self.updated_at[1:]).any():
             yield Violation("ops-order", "updates must be sorted by time, the newest first")
-        yield from undecodable("text-utf8", "names of branches and tags", self.names.texts)
         try:
             names = list(filter(None, self.backups.texts()))
         except FormatError as error:
@@ -435,7 +416,7 @@ def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -
 
 def write_ops(writer: Writer, log: OpsLog) -> int:
     """Write the vector of Update tables and return its position."""
-    vector = OffsetVectors.single(writer, len(log))
+    vector = writer.offset_vectors([len(log)])
     targets = np.zeros(len(log), np.int64)
     backed = log.backups.lengths > 0
     entry_records = []

@@ -42,7 +42,7 @@ from frazil.format.ops_log import (
     write_ops,
     write_statuses,
 )
-from frazil.format.row_vectors import OffsetVectors, require, unshared
+from frazil.format.row_vectors import require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
 from frazil.format.snapshot_table import (
     SnapshotEntry,
@@ -207,7 +207,7 @@ def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTa
     if (rows < 0).any():
         name = names[int(np.argmin(rows))]
         raise InternalError(f"`{name}` is on a snapshot that is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)
-    vector = OffsetVectors.single(writer, len(names))
+    vector = writer.offset_vectors([len(names)])
     records, places = writer.tables(_REF_LAYOUT, len(names))
     vector.fill(places)
     records["f1"] = rows
@@ -218,7 +218,7 @@ def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTa
 def _write_names(writer: Writer, names: Sequence[str]) -> int:
     if not names:
         return writer.no_elements()
-    vector = OffsetVectors.single(writer, len(names))
+    vector = writer.offset_vectors([len(names)])
     vector.fill(writer.strings(Ragged.of_text(names)))
     return int(vector.positions[0])
 

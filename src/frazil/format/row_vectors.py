@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged, with_row
-from frazil.format.flatbuffer import Writer, ranges_by
 
 _WORD: Final = 8
 _SMALL: Final = 64
@@ -112,6 +111,16 @@ def concat_numbered(parts: Sequence[Ragged], sizes: Sequence[int]) -> Ragged:
     return Ragged.concat(moved)
 
 
+def take_rows[T: (NDArray[Any], Ragged)](column: T, rows: NDArray[Any] | slice) -> T:
+    """Return some rows of a column of any kind."""
+    return column.take(rows) if isinstance(column, Ragged) else column[rows]
+
+
+def join_rows(columns: Sequence[Any]) -> Any:
+    """Return the rows of several columns of one kind, one column after the other."""
+    return Ragged.concat(columns) if isinstance(columns[0], Ragged) else np.concatenate(columns)
+
+
 def ascending(rows: Ragged) -> bool:
     """Return whether rows of bytes are strictly ascending.
 
@@ -168,41 +177,3 @@ def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:
     """Return ids of shape (n, size) as n structs of bytes, as a table stores them."""
     out: NDArray[Any] = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
     return out
-
-
-class OffsetVectors:
-    """n vectors of offsets, which are reserved now and filled when the positions of their targets are known.
-
-    ``positions`` are the positions of the vectors. ``fill`` takes all targets, one vector after the other.
-    """
-
-    __slots__ = ("_elements", "_start", "_words", "positions")
-
-    def __init__(self, writer: Writer, counts: NDArray[Any]) -> None:
-        if len(counts) == 1:
-            self._reserve_one(writer, int(counts[0]))
-            return
-        counts = np.asarray(counts, np.int64)
-        sizes = 4 + 4 * counts
-        part, self._start = writer.reserve(int(sizes.sum()))
-        starts = sizes.cumsum() - sizes
-        self._words: NDArray[np.uint32] = part.view("<u4")
-        self._words[starts >> 2] = counts
-        self._elements: I64 = ranges_by(starts + 4, counts, 4)
-        self.positions: I64 = self._start + starts
-
-    def _reserve_one(self, writer: Writer, count: int) -> None:
-        part, self._start = writer.reserve(4 + 4 * count)
-        self._words = part.view("<u4")
-        self._words[0] = count
-        self._elements = np.arange(4, 4 + 4 * count, 4, dtype=np.int64)
-        self.positions = np.array([self._start], np.int64)
-
-    @classmethod
-    def single(cls, writer: Writer, count: int) -> OffsetVectors:
-        """Reserve one vector of ``count`` offsets."""
-        return cls(writer, np.array([count]))
-
-    def fill(self, targets: NDArray[Any]) -> None:
-        """Let the offsets of all vectors lead to ``targets``."""
-        self._words[self._elements >> 2] = targets - (self._start + self._elements)

@@ -36,7 +36,7 @@ from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.metadata_items import read_metadata, write_row
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.nodes_codec import node_violations, read_nodes, write_nodes
-from frazil.format.row_vectors import HasFields, OffsetVectors, require, structs
+from frazil.format.row_vectors import HasFields, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.violations import Violation, unsorted
 
@@ -190,7 +190,7 @@ def _write_files_v2(writer: Writer, root: Record, unsorted: ManifestFiles) -> No
         root.link(7, writer.no_elements())
         return
     files = unsorted.sorted()
-    vector = OffsetVectors.single(writer, len(files))
+    vector = writer.offset_vectors([len(files)])
     root.link(7, int(vector.positions[0]))
     records, places = writer.tables(_FILE_LAYOUT, len(files))
     vector.fill(places)

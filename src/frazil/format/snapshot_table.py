@@ -33,7 +33,6 @@ from frazil.format.ids import (
 from frazil.format.late_fields import LateFields, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.row_vectors import (
-    OffsetVectors,
     insert_row,
     require,
     rows_where,
@@ -462,7 +461,7 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
 
 def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
     """Write the vector of SnapshotInfo tables and return its position."""
-    vector = OffsetVectors.single(writer, len(table))
+    vector = writer.offset_vectors([len(table)])
     pruned = table._pruned.lengths > 0
     targets = np.zeros(len(table), np.int64)
     for with_logs, layout in _LAYOUTS.items():

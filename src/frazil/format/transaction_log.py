@@ -118,7 +118,7 @@ def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     entries = writer.offset_vectors([len(arrays)])
     records, positions = writer.tables(_ARRAY, len(arrays))
-    entries.lead(slice(None), positions)
+    entries.fill(positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
     vectors = writer.offset_vectors(counts)
     link(records, _ARRAY, _CHUNKS, positions, vectors.positions)
@@ -135,7 +135,7 @@ def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
 def _write_moves(writer: Writer, moves: list[Move]) -> int:
     entries = writer.offset_vectors([len(moves)])
     records, positions = writer.tables(_MOVE, len(moves))
-    entries.lead(slice(None), positions)
+    entries.fill(positions)
     records[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
     records[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
     for slot, paths in ((_FROM, [move.source for move in moves]), (_TO, [move.target for move in moves])):
