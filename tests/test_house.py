@@ -39,6 +39,7 @@ COMMON = {
         "debug_info",
         "errors",
         "display",
+        "engines",
         "extras",
         "host",
         "lazy_names",
@@ -65,6 +66,7 @@ PIPELINE = (
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "debug_info": set(),
+    "engines": set(),
     "lazy_names": set(),
     "arguments": set(),
     "cf": set(),
@@ -93,11 +95,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "repository",
         *CORE,
     },
-    "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
+    "repository.handle": {*OF_REPOSITORY, "maintenance", "survey", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
     "arrays": {"zarr_store", "repository.session", "repository", "changes", "chunks", "format"},
-    "maintenance": {"repository.session", "repository.catalog", "repository.settings", "repository", *CORE},
+    "survey": {"repository.catalog", "repository", *CORE},
+    "maintenance": {
+        *("survey", "repository.session", "repository.catalog", "repository.settings", "repository"),
+        *CORE,
+    },
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
     "jobs": ROOMS | {"maintenance"},
@@ -107,9 +113,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},
     "pipeline.publishing": ROOMS | {"jobs", "pipeline.validation"},
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
-    "pipeline.maintenance": ROOMS | {"jobs", "maintenance"},
-    "pipeline.replication": ROOMS | {"jobs", "maintenance"},
-    "pipeline.compaction": ROOMS | {"jobs", "maintenance"},
+    "pipeline.maintenance": ROOMS | {"jobs", "maintenance", "survey"},
+    "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey"},
+    "pipeline.compaction": ROOMS | {"jobs", "maintenance", "survey"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},
@@ -150,7 +156,7 @@ WITH_PYSPARK = {
 }
 
 NOT_RE_EXPORTED = {
-    *("pyspark_frazil", "cli", "maintenance", "importing", "readers", "jobs"),
+    *("pyspark_frazil", "cli", "maintenance", "survey", "importing", "readers", "jobs"),
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
@@ -228,6 +234,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.settings.array_conditions",
         "frazil.repository.settings.linear_search",
     ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
+    (
+        "frazil.engines",
+        "importlib.metadata",
+    ): "it takes 20 ms to import, and most processes name no engine",
     (
         "frazil.cli.verify_command",
         "frazil.pipeline",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
 from frazil.arguments import wrong_type
@@ -78,6 +77,9 @@ def engine_of(engine: Engine | EngineName) -> Engine:
 
 
 def _named(name: str) -> Engine:
+    # It takes 20 ms to import, and most processes name no engine.
+    from importlib.metadata import entry_points
+
     registered = entry_points(group=_GROUP)
     if name not in registered.names:
         *names, last = map(repr, sorted(registered.names))

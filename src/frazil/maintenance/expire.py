@@ -88,7 +88,6 @@ def expiry_report(info: RepoInfo, what: Expiry) -> RetentionReport:
         retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
         deleted_branches=tuple(sorted(info.branches.keys() - after.info.branches.keys())),
         deleted_tags=tuple(sorted(info.tags.keys() - after.info.tags.keys())),
-        dry_run=True,
     )
 
 

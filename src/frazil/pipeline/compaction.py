@@ -6,18 +6,16 @@ chunk files, chooses those to write again, and commits. It holds about 60 bytes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from frazil.arguments import require_progress
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.progress import Progress
-from frazil.maintenance.compaction.operation import CompactionOptions, compaction_commits
-from frazil.maintenance.compaction.operation import compact as compact_branches
+from frazil.maintenance.compaction import Compaction, compaction_commits
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
-from frazil.survey.steps import run_with
+from frazil.survey.steps import progress_of
 
 __all__ = ["compact"]
 
@@ -60,22 +58,7 @@ def compact(
         >>> compact(repo, "merge small files", branch="main", engine="inline").is_empty
         True
     """
-    require_progress(progress, "advance")
     context = context_of(repo)
-    options = CompactionOptions(
-        compaction_commits(message, branch, default_metadata_of(repo), "new_commit"),
-        CompactionLimits() if limits is None else limits,
-        run_with(context, engine_of(engine)),
-        _advance(progress),
-    )
-    return compact_branches(context, options, dry_run=dry_run)
-
-
-def _advance(progress: Progress | None) -> Callable[[int, int], None]:
-    """Return a function that counts a finished unit in a progress bar, if there is one."""
-
-    def advance(manifests: int, size: int) -> None:
-        if progress is not None:
-            progress.advance(chunks=manifests, bytes=size)
-
-    return advance
+    commits = compaction_commits(message, branch, default_metadata_of(repo), "new_commit")
+    compaction = Compaction(context, commits, limits, engine_of(engine), progress_of(progress))
+    return compaction.plan() if dry_run else compaction.finish()

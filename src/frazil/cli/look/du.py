@@ -15,7 +15,7 @@ from frazil.cli.target import Target
 from frazil.cli.versions import below
 from frazil.format.chunk_table import ChunkKind
 from frazil.jobs.progress import size
-from frazil.repository.session.workspace import Workspace
+from frazil.maintenance.statistics import ArraySizes, array_sizes
 
 _DESCRIPTION: Final = """\
 Show how many chunks and bytes each array of a version has, the largest first. Chunks that several versions
@@ -50,29 +50,26 @@ def sizes_below(version: OpenVersion, everything: bool) -> list[dict[str, Any]]:
 
     Arrays in hidden groups count only with ``everything``.
     """
-    workspace = workspace_of(version)
-    node_at(workspace.nodes, version.path)
-    nodes = workspace.nodes.node_table()
-    arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-    inside = [path for path in arrays if below(path, version.path)]
+    nodes = workspace_of(version).nodes
+    node_at(nodes, version.path)
+    snapshot = workspace_of(version).snapshot
     hidden = len(version.path.rstrip("/"))
-    return [_sizes(workspace, path) for path in inside if everything or "/." not in path[hidden:]]
+    rows = np.flatnonzero(snapshot.nodes.is_array).tolist()
+    paths = snapshot.nodes.paths_list()
+    arrays = [
+        (snapshot.nodes.node(row), None)
+        for row in rows
+        if below(paths[row], version.path) and (everything or "/." not in paths[row][hidden:])
+    ]
+    return [_sizes(each) for each in array_sizes(version.context, arrays)]
 
 
-def _sizes(workspace: Workspace, path: str) -> dict[str, Any]:
+def _sizes(sizes: ArraySizes) -> dict[str, Any]:
     """Return the number of chunks of an array, and their bytes by kind."""
-    references = workspace.chunks.ref_table(path)
-    lengths = np.bincount(references.kind, weights=references.length, minlength=max(ChunkKind) + 1).astype(
-        int
-    )
-    native, inline, virtual = (
-        int(lengths[kind]) for kind in (ChunkKind.NATIVE, ChunkKind.INLINE, ChunkKind.VIRTUAL)
-    )
+    kinds = ("native", ChunkKind.NATIVE), ("inline", ChunkKind.INLINE), ("virtual", ChunkKind.VIRTUAL)
     return {
-        "path": path,
-        "chunks": len(references),
-        "bytes": native + inline + virtual,
-        "native": native,
-        "inline": inline,
-        "virtual": virtual,
+        "path": sizes.node.path,
+        "chunks": int(sizes.counts.sum()),
+        "bytes": int(sizes.bytes.sum()),
+        **{name: int(sizes.bytes[kind].sum()) for name, kind in kinds},
     }

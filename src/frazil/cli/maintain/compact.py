@@ -38,17 +38,17 @@ def command(
     report = repo.compact(
         message or "Compact chunk files", branch=branch, dry_run=dry_run, metadata=metadata or None
     )
-    document = {each.name: getattr(report, each.name) for each in fields(report)}
-    output.emit({**document, "files": len(report.files)}, [_line(report, branch)])
+    document = {"dry_run": dry_run} | {each.name: getattr(report, each.name) for each in fields(report)}
+    output.emit({**document, "files": len(report.files)}, [_line(report, branch, dry_run)])
 
 
-def _line(report: frazil.CompactionReport, branch: str) -> str:
+def _line(report: frazil.CompactionReport, branch: str, dry_run: bool) -> str:
     manifests = f"{report.manifests:,} manifests to {report.new_manifests:,}" if report.new_manifests else ""
     if not len(report.files) and not manifests:
         return "nothing to do"
     files = counted(len(report.files), "chunk file")
     work = f"{files} to {report.new_files:,}, {size(report.bytes_moved)} moved"
     text = ", ".join(filter(None, (work, manifests)))
-    if report.dry_run:
+    if dry_run:
         return f"would write {text}"
     return f"{branch} is at {report.snapshots[branch][:SHORT]}: wrote {text}"

@@ -74,23 +74,27 @@ def command(
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
         report = repo.apply_retention(policy)
     most = (None if verbose else _LISTED) if dry_run else 0
-    output.emit(_document(report) if output.as_json else None, _lines(output, report, most), pages=dry_run)
+    output.emit(
+        _document(report, dry_run) if output.as_json else None,
+        _lines(output, report, dry_run, most),
+        pages=dry_run,
+    )
 
 
-def _document(report: frazil.RetentionReport) -> dict[str, Any]:
+def _document(report: frazil.RetentionReport, dry_run: bool) -> dict[str, Any]:
     def rows(versions: Any) -> list[dict[str, Any]]:
         return [
             {"id": each.id, "time": each.written_at, "message": each.message, "reasons": list(each.reasons)}
             for each in versions
         ]
 
-    return {"dry_run": report.dry_run, "removed": rows(report.removed), "retained": rows(report.retained)}
+    return {"dry_run": dry_run, "removed": rows(report.removed), "retained": rows(report.retained)}
 
 
-def _lines(output: Output, report: frazil.RetentionReport, most: int | None) -> Iterator[str]:
+def _lines(output: Output, report: frazil.RetentionReport, dry_run: bool, most: int | None) -> Iterator[str]:
     """Yield a summary, and the first and last ``most`` versions that leave and that stay."""
     removed, retained = len(report.removed), len(report.retained)
-    action = "would remove" if report.dry_run and removed else "removed"
+    action = "would remove" if dry_run and removed else "removed"
     yield f"{action} {counted(removed, 'version')}; {counted(retained, 'version')} in the history"
     for sign, versions in (("-", report.removed), (" ", report.retained)) if most != 0 else ():
         more = 0 if most is None else len(versions) - 2 * most

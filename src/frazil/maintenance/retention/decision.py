@@ -39,7 +39,7 @@ class Decision:
     report: RetentionReport
 
 
-def decide(info: RepoInfo, policies: BranchPolicies, now: int, *, dry_run: bool = False) -> Decision:
+def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     """Return the repository after an expiration by policies. A pure function."""
     table = info.table
     stays, removed = Rules(len(table)), Rules(len(table))
@@ -75,7 +75,6 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int, *, dry_run: bool 
         removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
         retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
         deleted_tags=tuple(sorted(info.tags.keys() - tags.keys())),
-        dry_run=dry_run,
     )
     return Decision(after, report)
 

@@ -111,14 +111,12 @@ class RetentionReport(Record):
         retained: The versions that stay.
         deleted_branches: The branches that are deleted.
         deleted_tags: The tags that are deleted.
-        dry_run: Whether the repository was not changed.
     """
 
     removed: VersionList
     retained: VersionList
     deleted_branches: tuple[str, ...] = ()
     deleted_tags: tuple[str, ...] = ()
-    dry_run: bool = False
 
     shown_as: ClassVar[str] = "ops.RetentionReport"
 
@@ -127,4 +125,3 @@ class RetentionReport(Record):
         yield "retained", counted(len(self.retained), "version")
         yield "deleted_branches", literal(list(self.deleted_branches))
         yield "deleted_tags", literal(list(self.deleted_tags))
-        yield "dry_run", literal(self.dry_run)

@@ -90,6 +90,15 @@ class LiveFiles:
         """Return some of the files."""
         return LiveFiles(self.ids[rows], self.sizes[rows], self.live[rows])
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a dictionary for each file."""
+        for start in range(0, len(self), _ROWS):
+            part = slice(start, start + _ROWS)
+            names, sizes = ids_to_text(self.ids[part]), self.sizes[part].tolist()
+            for name, size, live in zip(names, sizes, self.live[part].tolist(), strict=True):
+                fraction = live / size if size else 0.0
+                yield {"file": name, "size": size, "live_bytes": live, "live_fraction": fraction}
+
     @staticmethod
     def union(parts: Sequence[LiveFiles]) -> LiveFiles:
         """Return the files of several parts, each once."""
@@ -107,7 +116,6 @@ class CompactionReport(Record):
     """The plan or the result of a compaction. Sizes are in bytes.
 
     Attributes:
-        dry_run: Whether nothing was written, and the report is a plan.
         files: The chunk files that are written again, with sizes and live bytes. ``rows`` lists them.
         new_files: The number of new chunk files.
         bytes_moved: The number of bytes that are read from old files and written to new ones.
@@ -118,7 +126,6 @@ class CompactionReport(Record):
         snapshots: The new snapshot of each branch. Empty for a plan, and if there was nothing to do.
     """
 
-    dry_run: bool = True
     files: LiveFiles = field(default_factory=LiveFiles)
     new_files: int = 0
     bytes_moved: int = 0
@@ -135,25 +142,19 @@ class CompactionReport(Record):
         return not (len(self.files) or self.new_manifests or self.snapshots)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield one dictionary for each chunk file that is written again, for example for a data frame.
+        """Return one dictionary for each chunk file that is written again, for example for a data frame.
 
-        Yields:
+        Returns:
             The values ``file``, ``size``, ``live_bytes`` and ``live_fraction``.
 
         Examples:
             >>> list(CompactionReport().rows())
             []
         """
-        for start in range(0, len(self.files), _ROWS):
-            part = slice(start, start + _ROWS)
-            names = ids_to_text(self.files.ids[part])
-            sizes, live = self.files.sizes[part].tolist(), self.files.live[part].tolist()
-            for name, size, bytes_ in zip(names, sizes, live, strict=True):
-                fraction = bytes_ / size if size else 0.0
-                yield {"file": name, "size": size, "live_bytes": bytes_, "live_fraction": fraction}
+        return self.files.rows()
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "state", "plan" if self.dry_run else "done" if self.snapshots else "nothing to do"
+        yield "state", "done" if self.snapshots else "nothing to do" if self.is_empty else "plan"
         yield "files", f"{counted(len(self.files), 'file')} -> {counted(self.new_files, 'file')}"
         yield "bytes_moved", f"{self.bytes_moved:,}"
         yield "bytes_freed", f"{self.bytes_freed:,}"

@@ -152,7 +152,7 @@ class HistoryUpkeep(RepositoryBase):
         if dry_run:
             info = self._info_v2()
             require_online(info)
-            return handle.operations.decide(info, policies, now_us(), dry_run=True).report
+            return handle.operations.decide(info, policies, now_us()).report
         self._require_upkeep()
         change = handle.operations.RetentionChange(policies)
         with one_step(steps):

@@ -211,14 +211,11 @@ class Upkeep(RepositoryBase):
             >>> len(report.files), report.new_files
             (8, 1)
         """
-        options = handle.operations.CompactionOptions(
-            handle.operations.compaction_commits(
-                message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
-            ),
-            CompactionLimits() if limits is None else limits,
-            handle.operations.run_with(self._context),
+        commits = handle.operations.compaction_commits(
+            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
         )
-        return handle.operations.compact(self._context, options, dry_run=dry_run)
+        compaction = handle.operations.Compaction(self._context, commits, limits)
+        return compaction.plan() if dry_run else compaction.finish()
 
     def verify(
         self,

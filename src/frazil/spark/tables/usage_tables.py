@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.format.columns import intern
 from frazil.format.manifest import ChunkKind
+from frazil.format.nodes import Node
+from frazil.maintenance.statistics import ArraySizes, array_sizes
+from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
-from frazil.repository.session.session import Session
 from frazil.spark.tables.repository_schemas import SCHEMAS
 from frazil.spark.tables.table_sessions import array_paths, session_of
 
@@ -38,45 +40,46 @@ def regions(
     ``start`` up to but not including ``stop``. Arrays without that dimension have no row.
     """
     session = session_of(repo, branch, tag, snapshot_id)
-    parts = [_regions(session, path, slab) for path in array_paths(session, array)]
-    return pa.concat_tables([SCHEMAS["regions"].empty_table(), *[each for each in parts if each is not None]])
+    view = session.workspace.nodes
+    nodes = [(node, _axis(node, slab)) for node in map(view.require_array, array_paths(session, array))]
+    chosen = [(node, axis) for node, axis in nodes if slab is None or axis is not None]
+    sizes = array_sizes(context_of(repo), chosen)
+    parts = [_regions(each, axis) for each, (_, axis) in zip(sizes, chosen, strict=True)]
+    return pa.concat_tables([SCHEMAS["regions"].empty_table(), *parts])
 
 
-def _regions(session: Session, path: str, slab: str | None) -> pa.Table | None:
-    node = session.workspace.nodes.require_array(path)
+def _axis(node: Node, slab: str | None) -> int | None:
+    """Return the axis with the name or number ``slab``. None if there is no such axis."""
     assert node.array is not None
-    counts, shape, names = node.array.num_chunks, node.array.shape, node.array.dimension_names or ()
-    table = session.chunk_table(path)
-    total = int(np.prod(counts, dtype=np.int64))
-    if slab is None:
-        number, slabs, chunks_each = np.zeros(len(table), np.int64), 1, total
-        dimension, start, stop = None, np.zeros(1, np.int64), np.zeros(1, np.int64)
-    else:
-        axis = names.index(slab) if slab in names else int(slab) if slab.isdigit() else -1
-        if not 0 <= axis < len(shape):
-            return None
-        number, slabs = table.index[:, axis].astype(np.int64), counts[axis]
-        chunks_each = total // max(slabs, 1)
-        dimension = (names[axis] if names else None) or str(axis)
+    names, rank = node.array.dimension_names or (), len(node.array.shape)
+    axis = names.index(slab) if slab in names else int(slab) if slab and slab.isdigit() else -1
+    return axis if 0 <= axis < rank else None
+
+
+def _regions(sizes: ArraySizes, axis: int | None) -> pa.Table:
+    node = sizes.node
+    assert node.array is not None
+    counts, shape, names = node.array.num_chunks, node.array.shape, node.array.dimension_names
+    slabs = sizes.counts.shape[1]
+    chunks_each = int(np.prod(counts, dtype=np.int64)) // max(slabs, 1)
+    dimension = None if axis is None else (names[axis] if names else None) or str(axis)
+    start = stop = np.zeros(1, np.int64)
+    if axis is not None:
         start, stop = _slab_bounds(node.user_data, axis, slabs, shape[axis])
-    stored = np.bincount(number, minlength=slabs)
-    size = np.bincount(number, table.length.astype(np.float64), minlength=slabs).astype(np.int64)
-    kinds = {
-        kind.name.lower(): np.bincount(number[table.kind == kind], minlength=slabs)
-        for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
-    }
-    whole = slab is None
+    stored = sizes.counts.sum(axis=0)
+    kinds = (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+    whole = axis is None
     return pa.table(
         {
-            "path": [path] * slabs,
+            "path": [node.path] * slabs,
             "dimension": [dimension] * slabs,
             "start": pa.array(start, mask=np.full(slabs, whole)),
             "stop": pa.array(stop, mask=np.full(slabs, whole)),
             "chunks": np.full(slabs, chunks_each),
             "stored": stored,
             "fill_ratio": stored / chunks_each if chunks_each else np.ones(slabs),
-            "bytes": size,
-            **kinds,
+            "bytes": sizes.bytes.sum(axis=0),
+            **{kind.name.lower(): sizes.counts[kind] for kind in kinds},
         },
         SCHEMAS["regions"],
     )

@@ -11,7 +11,7 @@ from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
     from frazil.maintenance.collection import Collection
-    from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
+    from frazil.maintenance.compaction import Compaction, compaction_commits
     from frazil.maintenance.deletion import DeleteLimits
     from frazil.maintenance.expire import ExpirationChange, Expiry, expiry_report
     from frazil.maintenance.expire_v1 import expire_v1
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 import_on_demand(
     __name__,
     {
-        "CompactionOptions": "frazil.maintenance.compaction.operation",
-        "compact": "frazil.maintenance.compaction.operation",
-        "compaction_commits": "frazil.maintenance.compaction.operation",
+        "Compaction": "frazil.maintenance.compaction",
+        "compaction_commits": "frazil.maintenance.compaction",
         "DeleteLimits": "frazil.maintenance.deletion",
         "ExpirationChange": "frazil.maintenance.expire",
         "Expiry": "frazil.maintenance.expire",
@@ -57,7 +56,7 @@ import_on_demand(
 __all__ = [
     "Bounds",
     "Collection",
-    "CompactionOptions",
+    "Compaction",
     "DeleteLimits",
     "ExpirationChange",
     "Expiry",
@@ -66,7 +65,6 @@ __all__ = [
     "RetentionChange",
     "RewriteCommit",
     "branch_policies",
-    "compact",
     "compaction_commits",
     "decide",
     "expire_v1",
