@@ -48,7 +48,7 @@ from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, r
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 from frazil.format.joined_files import JoinedTables
 from frazil.format.row_vectors import require
-from frazil.format.violations import Violation, unsorted
+from frazil.format.violations import Violation, collect, unsorted
 
 __all__ = [
     "ArrayTables",
@@ -403,8 +403,7 @@ def manifest_of_payload(payload: Any, broken: list[Violation] | None = None) -> 
         foreign,
         inline,
     )
-    if broken is not None:
-        broken += _violations(root, refs, tables)
+    collect(broken, _violations(root, refs, tables))
     return Manifest(root.structs(_ID, 12).tobytes(), tables)
 
 

@@ -28,7 +28,7 @@ from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, 
 from frazil.format.late_fields import with_late_fields
 from frazil.format.nodes import Memo, NodeTable, chunk_counts, tuples
 from frazil.format.row_vectors import ascending, require, spread, structs, unshared, writable
-from frazil.format.violations import Violation
+from frazil.format.violations import Violation, collect
 
 _ARRAY: Final = 1
 _GROUP: Final = 2
@@ -78,8 +78,7 @@ def read_nodes(
     paths = nodes.vectors(1)
     _check_paths(paths)
     arrays, _ = nodes.take(is_array).tables(4)
-    if broken is not None:
-        broken += _shape_violations(arrays, spec_version)
+    collect(broken, _shape_violations(arrays, spec_version))
     lengths, counts = _shapes_v1(arrays) if spec_version == 1 else _shapes_v2(arrays)
 
     named = np.zeros(len(nodes), bool)
@@ -152,9 +151,9 @@ def _shapes_v2(arrays: Tables) -> tuple[Ragged, Ragged]:
     return lengths, Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
 
 
-def node_violations(tables: Tables, nodes: NodeTable) -> Iterator[Violation]:
-    """Yield the broken rules of the vector of nodes that readers do not need."""
-    paths = tables.vectors(1).texts()
+def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the broken rules of the nodes of a snapshot that readers do not need."""
+    paths = snapshot.children(2)[0].vectors(1).texts()
     # The specification compares paths by their segments. Readers search by bytes, and all present writers
     # sort by bytes. Both orders are accepted.
     if paths != nodes.paths_list() and [path.split("/") for path in paths] != sorted(
@@ -182,12 +181,16 @@ def _shape_violations(arrays: Tables, spec_version: int) -> Iterator[Violation]:
 
 def _document_violations(nodes: NodeTable) -> Iterator[Violation]:
     """Yield the nodes whose Zarr metadata do not fit the other fields of the node."""
-    blobs = nodes.user_data.blobs()
-    documents = {blob: _document(blob) for blob in set(blobs)}
+    # Many nodes may share the bytes of one document, which is parsed once.
+    texts = nodes.user_data
+    places, codes = np.unique(np.stack((texts.starts, texts.lengths)), axis=1, return_inverse=True)
+    if int(places[1].sum()) > len(texts.values):
+        return  # the documents of a damaged file share bytes
+    documents = [_document(texts.values[at : at + size].tobytes()) for at, size in places.T.tolist()]
     ranks = nodes.array_length.lengths
     columns = zip(
         id_list(nodes.ids),
-        map(documents.__getitem__, blobs),
+        map(documents.__getitem__, codes.reshape(-1).tolist()),
         nodes.is_array.tolist(),
         tuples(nodes.array_length),
         tuples(nodes.num_chunks),

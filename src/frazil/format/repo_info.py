@@ -51,7 +51,7 @@ from frazil.format.snapshot_table import (
     read_snapshots,
     write_snapshots,
 )
-from frazil.format.violations import Violation, unsorted
+from frazil.format.violations import Violation, collect, unsorted
 
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
@@ -234,9 +234,7 @@ def decode_repo_info(data: Any, name: str, broken: list[Violation] | None = None
     """
     root, info = _open(data, name)
     complete(info)
-    if broken is not None:
-        with reading(name):
-            broken += _violations(root, info)
+    collect(broken, _violations(root, info))
     return info
 
 

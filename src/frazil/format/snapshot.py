@@ -38,7 +38,7 @@ from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.nodes_codec import node_violations, read_nodes, write_nodes
 from frazil.format.row_vectors import HasFields, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
-from frazil.format.violations import Violation, unsorted
+from frazil.format.violations import Violation, collect, unsorted
 
 _REQUIRED: Final = "snapshot-required"
 
@@ -207,10 +207,7 @@ def decode_snapshot(data: Any, name: str, broken: list[Violation] | None = None)
     root, snapshot = _open(data, name, broken)
     complete(snapshot.nodes)
     complete(snapshot)
-    if broken is not None:
-        with reading(name):
-            broken += _violations(root, snapshot)
-            broken += node_violations(root.children(2)[0], snapshot.nodes)
+    collect(broken, _violations(root, snapshot), node_violations(root, snapshot.nodes))
     return snapshot
 
 

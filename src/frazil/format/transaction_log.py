@@ -29,7 +29,7 @@ from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys
 from frazil.format.row_vectors import HasFields, require
-from frazil.format.violations import Violation, unsorted
+from frazil.format.violations import Violation, collect, unsorted
 
 # Slots of the tables, in the order of the schema.
 LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8
@@ -158,8 +158,7 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
             updated_chunks=_read_chunks(root, broken),
             moves=_read_moves(root.children(LOG_MOVES)[0]),
         )
-        if broken is not None:
-            broken += _violations(root, lists, log)
+        collect(broken, _violations(root, lists, log))
         return log
 
 
@@ -180,13 +179,13 @@ def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U3
     require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
     coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts, "log-coords-rank")
     nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
-    if broken is not None:
-        broken += unsorted("log-chunks-sorted", "arrays with updated chunks", nodes)
-        detail = "coordinates must be sorted, each once"
-        broken += (
-            Violation("log-coords-sorted", detail, nodes[row])
-            for row in unsorted_arrays(coords, ndims, starts, counts)
-        )
+    wrong = (nodes[row] for row in unsorted_arrays(coords, ndims, starts, counts))
+    rule = "coordinates must be sorted, each once"
+    collect(
+        broken,
+        unsorted("log-chunks-sorted", "arrays with updated chunks", nodes),
+        (Violation("log-coords-sorted", rule, node) for node in wrong),
+    )
     return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))
 
 

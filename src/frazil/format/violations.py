@@ -8,7 +8,7 @@ rules are those of ``Repository.list_checks``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 from frazil.format.columns import U32
+from frazil.format.envelope import reading
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +35,22 @@ class Violation:
     detail: str
     node: bytes = b""
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
+
+
+def collect(broken: list[Violation] | None, *rules: Iterable[Violation]) -> None:
+    """Add the violations of rules to a list, if there is one.
+
+    A rule that cannot read its fields yields nothing more. Readers raise the error when they use the fields.
+    """
+    if broken is None:
+        return
+    for violations in rules:
+        try:
+            with reading("rule"):
+                broken.extend(violations)
+        except FormatError as error:
+            if error.check:
+                broken.append(Violation(error.check, error.message.removeprefix("rule: ")))
 
 
 def unsorted(check: str, what: str, keys: NDArray[Any] | list[Any]) -> Iterator[Violation]:
