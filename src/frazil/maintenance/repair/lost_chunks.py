@@ -274,14 +274,18 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     for number, row in enumerate(first.tolist()):
         chosen = index[shape_of.reshape(-1) == number]
         data = decoder.encoded(tuple(index[row].tolist()), element)
-        ref = workspace.chunks.store_bytes(data)
-        refs = (
-            ChunkTable.from_native(chosen, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
-            if isinstance(ref, NativeRef)
-            else ChunkTable.from_inline(chosen, [data] * len(chosen))
-        )
-        workspace.chunks.set_refs(node.path, refs)
+        workspace.chunks.set_refs(node.path, _references(workspace, chosen, data))
     return "read as missing values"
+
+
+def _references(workspace: Workspace, index: U32, data: bytes) -> ChunkTable:
+    """Store the bytes of one chunk, and return references to it. Without bytes, return deletions."""
+    if not data:  # the chunk has only the fill value
+        return ChunkTable.from_absent(index)
+    ref = workspace.chunks.store_bytes(data)
+    if isinstance(ref, NativeRef):
+        return ChunkTable.from_native(index, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
+    return ChunkTable.from_inline(index, [data] * len(index))
 
 
 def _path_of(nodes: NodeTable, node: bytes) -> str | None:
