@@ -143,11 +143,19 @@ def ids_from_text(
     good = np.fromiter(map(len, texts), np.int64, len(texts)) == length
     good &= np.fromiter(map(str.isascii, texts), bool, len(texts))
     chosen = "".join(compress(texts, good.tolist())).encode()
-    values = _VALUES[np.frombuffer(chosen, np.uint8)].reshape(-1, length)
+    ids, clean = ids_from_characters(np.frombuffer(chosen, np.uint8).reshape(-1, length), size)
+    good[np.flatnonzero(good)[~clean]] = False
+    return ids, good
+
+
+def ids_from_characters(
+    characters: NDArray[np.uint8], size: int = OBJECT_ID_BYTES
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return the ids of rows of characters, and which of the rows are ids."""
+    values = _VALUES[characters]
     bits = np.unpackbits(values[:, :, None], axis=2)[:, :, 3:].reshape(len(values), -1)
     clean = (values < _NO_DIGIT).all(axis=1) & ~bits[:, size * 8 :].any(axis=1)
-    good[np.flatnonzero(good)[~clean]] = False
-    return np.packbits(bits[clean, : size * 8], axis=1), good
+    return np.packbits(bits[clean, : size * 8], axis=1), clean
 
 
 def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:

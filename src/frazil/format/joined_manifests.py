@@ -50,7 +50,7 @@ def _together[T](
 
 def _chunk_files(manifests: list[bytes], refs: JoinedTables) -> list[ChunkFiles]:
     native = refs if refs.all_have(_CHUNK_ID) else refs.take(refs.present(_CHUNK_ID))
-    ids, new = _ids(native)
+    ids, new = _chunk_ids(native)
     chosen = ids if new.all() else ids[new]
     bounds = _bounds(native.rows.files[new], len(manifests))
     return [ChunkFiles(id_, chosen[rows]) for id_, rows in zip(manifests, bounds, strict=True)]
@@ -58,7 +58,7 @@ def _chunk_files(manifests: list[bytes], refs: JoinedTables) -> list[ChunkFiles]
 
 def _chunk_ranges(manifests: list[bytes], refs: JoinedTables) -> list[ChunkRanges]:
     # Raises an error for chunks that are not native.
-    ids, new = _ids(refs)
+    ids, new = _chunk_ids(refs)
     offset, length = (
         refs.scalars(slot, "<u8") if refs.all_have(slot) else _with_zeros(refs, slot)
         for slot in (_OFFSET, _LENGTH)
@@ -83,7 +83,7 @@ def _chunk_ranges(manifests: list[bytes], refs: JoinedTables) -> list[ChunkRange
     ]
 
 
-def _ids(refs: JoinedTables) -> tuple[U8, NDArray[np.bool_]]:
+def _chunk_ids(refs: JoinedTables) -> tuple[U8, NDArray[np.bool_]]:
     """Return the ids of chunk files, and which differ from the id before in the same manifest."""
     ids, files = refs.structs(_CHUNK_ID, OBJECT_ID_BYTES), refs.rows.files
     words = np.ascontiguousarray(ids).view(np.uint32)

@@ -46,8 +46,7 @@ from frazil.format.coordinates import (
 )
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
-from frazil.format.joined_files import JoinedTables
-from frazil.format.row_vectors import require
+from frazil.format.row_vectors import HasFields, require
 from frazil.format.violations import Violation, collect, unsorted
 
 __all__ = [
@@ -518,7 +517,7 @@ def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
         return ChunkFiles(root.structs(_ID, 12).tobytes(), chunk_ids)
 
 
-def read_references[T: (Tables, JoinedTables)](root: T) -> tuple[T, T, I64]:
+def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
     """Return the arrays, all references, and the number of references of each array.
 
     Without a required vector, an array would have fill values instead of its chunks.
@@ -529,7 +528,7 @@ def read_references[T: (Tables, JoinedTables)](root: T) -> tuple[T, T, I64]:
     return arrays, refs, counts
 
 
-def _read_arrays[T: (Tables, JoinedTables)](root: T) -> T:
+def _read_arrays[T: HasFields](root: T) -> T:
     require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
     arrays, _ = root.children(_ARRAYS)
     require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)

@@ -8,7 +8,7 @@ and no elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -23,10 +23,13 @@ _LARGE: Final = 1 << 16
 
 
 class HasFields(Protocol):
-    """Tables whose required fields can be checked."""
+    """Tables of one file or of many files."""
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
+
+    def children(self, slot: int) -> tuple[Self, I64]:
+        """Return all tables of a vector of tables, and the number of the tables of each parent."""
 
 
 def require(tables: HasFields, what: str, check: str, **slots: int) -> None:

@@ -24,7 +24,7 @@ from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
 from frazil.format.columns import I64, U8, Ragged, distinct_rows, number
 from frazil.format.envelope import FileType
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix, ids_from_characters
 from frazil.format.older.elements import (
     DRAFT_ID_BYTES,
     NodeId,
@@ -43,9 +43,6 @@ MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
 _FIELDS_WITHOUT_ID: Final = 3
 _MAX_INDEX: Final = (1 << 32) - 1
 _CHARACTERS: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
-
-_DIGIT = np.full(256, 255, np.uint8)
-_DIGIT[np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)] = np.arange(32)
 
 
 def short_id(id_: bytes) -> bytes:
@@ -261,13 +258,10 @@ def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
 
 def _from_text(characters: U8, size: int) -> U8:
     """Return ids of shape (n, size) from texts of shape (n, characters)."""
-    digits = _DIGIT[characters]
-    if digits.size and digits.max() > 31:
-        raise FormatError("expected ids in Crockford base32")
-    bits = np.unpackbits(digits[:, :, None], axis=2)[:, :, 3:].reshape(len(digits), -1)
-    if bits[:, size * 8 :].any():
-        raise FormatError("expected ids that end in zero bits")
-    return np.packbits(bits[:, : size * 8], axis=1)
+    ids, are_ids = ids_from_characters(characters, size)
+    if not are_ids.all():
+        raise FormatError("expected ids in Crockford base32 that end in zero bits")
+    return ids
 
 
 def _bytes(row: U8) -> bytes:

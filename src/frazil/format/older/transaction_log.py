@@ -36,7 +36,7 @@ def decode_old_log(data: Any, name: str) -> OldLog:
         if first is None:
             raise FormatError("expected a transaction log of 7 or 8 fields")
         fields = tokens.children(0)[first:]
-        lists = [_ids(tokens, field) for field in fields[:_LISTS].tolist()]
+        lists = [_listed_nodes(tokens, field) for field in fields[:_LISTS].tolist()]
         new_groups, new_arrays, deleted_groups, deleted_arrays, attributes, metadata = lists
         return OldLog(
             new_groups,
@@ -48,13 +48,13 @@ def decode_old_log(data: Any, name: str) -> OldLog:
         )
 
 
-def _ids(tokens: Tokens, field: int) -> frozenset[NodeId]:
+def _listed_nodes(tokens: Tokens, field: int) -> frozenset[NodeId]:
     if not tokens.is_array(field):
         raise FormatError("expected a list of nodes")
-    return frozenset(_nodes(tokens, tokens.children(field)))
+    return frozenset(_node_ids(tokens, tokens.children(field)))
 
 
-def _nodes(tokens: Tokens, at: I64) -> list[bytes]:
+def _node_ids(tokens: Tokens, at: I64) -> list[bytes]:
     wrapped = tokens.is_array(at)
     rows = tokens.content(at + wrapped).blobs()
     return [
@@ -71,7 +71,7 @@ def _chunks(tokens: Tokens, field: int) -> dict[NodeId, U32]:
     if not (tokens.is_array(values)).all():
         raise FormatError("expected a list of changed chunks")
     coordinates = [_coordinates(tokens, at) for at in tokens.children_of_each(values)]
-    return dict(zip(_nodes(tokens, keys), in_order(coordinates), strict=True))
+    return dict(zip(_node_ids(tokens, keys), in_order(coordinates), strict=True))
 
 
 def _coordinates(tokens: Tokens, at: I64) -> U32:

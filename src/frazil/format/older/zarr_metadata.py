@@ -66,7 +66,7 @@ def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, An
     >>> document["fill_value"], document["codecs"], document["dimension_names"]
     ('NaN', [{'name': 'bytes'}], ['x'])
     """
-    given = meta if isinstance(meta, dict) else _named(meta)
+    given = meta if isinstance(meta, dict) else _with_names(meta)
     names = given.get("dimension_names")
     document = {
         "zarr_format": 3,
@@ -90,7 +90,7 @@ def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, An
     return document
 
 
-def _named(meta: Any) -> dict[str, Any]:
+def _with_names(meta: Any) -> dict[str, Any]:
     if not isinstance(meta, list) or len(meta) != len(FIELDS):
         raise FormatError(f"expected {len(FIELDS)} fields of an array, got {meta!r:.80}")
     return dict(zip(FIELDS, meta, strict=True))
