@@ -27,6 +27,7 @@ from frazil.format.snapshot import (
     encode_snapshot,
     initial_snapshot,
 )
+from frazil.format.violations import Violation
 
 SEGMENTS = st.text(
     st.one_of(st.sampled_from("ab-.0!é"), st.characters(exclude_characters="/", codec="utf-8")),
@@ -301,3 +302,30 @@ def test_shared_bytes_do_not_fill_the_memory() -> None:
     damaged[vector + 4 : vector + 804] = same.astype("<u4").tobytes()
     with pytest.raises(FormatError, match=r"repo\.x: "):
         decode_snapshot(seal([bytes(damaged)], FileType.SNAPSHOT), "repo.x")
+
+
+def broken_rules(nodes: list[Node]) -> set[str]:
+    broken: list[Violation] = []
+    decode_snapshot(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), "s", broken)
+    return {each.check for each in broken}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/a/b", "/..a/.b", "/a/", "//a", "/./a", "/a/..", "/a/.", "/a//b", "/a\n/b"]
+)
+def test_paths_are_canonical(path: str) -> None:
+    rules = broken_rules([Node(bytes(8), path, b'{"node_type":"group"}', None)])
+    assert ("node-path" in rules) == (path not in {"/", "/a/b", "/..a/.b", "/a\n/b"})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_extents_that_overlap(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low = rng.integers(0, 6, (4, 2))
+    boxes = np.stack((low, low + rng.integers(1, 3, (4, 2))), axis=2).astype(np.uint32)
+    cells = [{(x, y) for x in range(*box[0].tolist()) for y in range(*box[1].tolist())} for box in boxes]
+    expected = sum(map(len, cells)) > len(set().union(*cells))
+    refs = tuple(ManifestRef(bytes([row] * 12), box) for row, box in enumerate(boxes))
+    array = ArrayData((8, 8), (8, 8), None, refs)
+    rules = broken_rules([Node(bytes(8), "/a", b'{"node_type":"array"}', array)])
+    assert ("extents-overlap" in rules) == expected

@@ -88,6 +88,29 @@ def test_changed_content(name: str) -> None:
             raise
 
 
+METADATA = ("repo-info", "snapshot", "manifest", "transaction-log")
+
+
+@pytest.mark.parametrize("name", METADATA)
+@pytest.mark.usefixtures("bounded")
+def test_a_file_cut_anywhere(name: str) -> None:
+    decoder = DECODERS[name]
+    for data in decoder.seeds():
+        assert not any(survives(decoder, data[:size]) for size in range(len(data)))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", METADATA)
+@pytest.mark.usefixtures("bounded")
+def test_a_payload_cut_anywhere(name: str) -> None:
+    decoder, form = DECODERS[name], DECODERS[name].forms[0][0]
+    for data in decoder.seeds()[:1]:
+        payload = form.open(data)
+        assert payload is not None
+        cuts = [survives(decoder, form.close(payload[:size])) for size in range(len(payload))]
+        assert not any(cuts[: len(payload) // 2])
+
+
 def _metadata_bomb(kind: FileType, frames: int = 128) -> bytes:
     """A file of about 70 KiB with two gigabytes of zeros, or with fewer frames of 16 MiB."""
     head = seal([b""], kind)[:HEADER_BYTES]
