@@ -59,9 +59,7 @@ PIPELINE = (
     "validation",
     "publishing",
     "provenance",
-    "maintenance",
     "replication",
-    "compaction",
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
@@ -113,17 +111,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},
     "pipeline.publishing": ROOMS | {"jobs", "pipeline.validation"},
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
-    "pipeline.maintenance": ROOMS | {"jobs", "maintenance", "survey"},
     "pipeline.replication": ROOMS | {"jobs", "maintenance", "survey"},
-    "pipeline.compaction": ROOMS | {"jobs", "maintenance", "survey"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
-    "spark.tables": ROOMS | {"jobs", "spark.runtime"},
+    "spark.tables": ROOMS | {"jobs", "maintenance", "spark.runtime"},
     "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
     "spark.functions": ROOMS | {"jobs", "pipeline.publishing", "pipeline.replication", "spark.tables"},
     "spark": ROOMS
     | {
-        *("jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables"),
+        *("jobs", "spark.__init__", "spark.runtime", "spark.tables"),
         *("spark.streams", "spark.functions"),
     },
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},

@@ -115,10 +115,15 @@ if TYPE_CHECKING:
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
     from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
-    from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
     from frazil.repository.handle.repository import Repository
     from frazil.repository.handle.upgrade import upgrade_icechunk_repository
-    from frazil.repository.handle.upkeep import OpsLogRetention
+    from frazil.repository.handle.upkeep import (
+        CommitPattern,
+        OpsLogRetention,
+        Retention,
+        RetentionReport,
+        UpkeepPlan,
+    )
     from frazil.session import ForkSession, Session, SessionMode
     from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
     from frazil.storage import (
@@ -263,12 +268,13 @@ import_on_demand(
         "SpecVersion": "frazil.repository.catalog.version_info",
         "spec_version": "frazil.repository.catalog.spec_versions",
         "supported_spec_versions": "frazil.repository.catalog.spec_versions",
-        "CommitPattern": "frazil.repository.handle.history_upkeep",
-        "Retention": "frazil.repository.handle.history_upkeep",
-        "RetentionReport": "frazil.repository.handle.history_upkeep",
+        "CommitPattern": "frazil.repository.handle.upkeep",
+        "Retention": "frazil.repository.handle.upkeep",
+        "RetentionReport": "frazil.repository.handle.upkeep",
         "Repository": "frazil.repository.handle.repository",
         "upgrade_icechunk_repository": "frazil.repository.handle.upgrade",
         "OpsLogRetention": "frazil.repository.handle.upkeep",
+        "UpkeepPlan": "frazil.repository.handle.upkeep",
         "ForkSession": "frazil.session",
         "Session": "frazil.session",
         "SessionMode": "frazil.session",
@@ -411,6 +417,7 @@ __all__ = [
     "TaskFailedError",
     "Update",
     "UpdateType",
+    "UpkeepPlan",
     "ValidationFailedError",
     "VerificationReport",
     "VerificationState",

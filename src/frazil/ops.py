@@ -3,9 +3,8 @@
 from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles, GarbageReason
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
-from frazil.repository.handle.doctor import DoctorFinding, DoctorReport
-from frazil.repository.handle.history_upkeep import RetentionReport, VersionReason
 from frazil.repository.handle.undo import StateChange, UndoReport
+from frazil.repository.handle.upkeep import DoctorFinding, DoctorReport, RetentionReport, VersionReason
 
 __all__ = [
     "ChunkStorageStats",

@@ -19,13 +19,15 @@ class Operation(NamedTuple):
 
     python: str
     command: str
+    #: Whether the call returns a plan, which is applied.
+    is_plan: bool = False
 
 
 #: The operations that messages name.
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "ancestry": Operation("Repository.ancestry", "log {at}"),
     "branch_protections": Operation("Repository.branch_protections", "protect {at}"),
-    "compact": Operation("Repository.compact", "compact {at}@{branch}"),
+    "compact": Operation("Repository.upkeep.compact", "compact {at}@{branch}", is_plan=True),
     "create": Operation("Repository.create", "init {at}"),
     "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
@@ -88,8 +90,9 @@ class Call:
         arguments = ", ".join(f"{name}={_literal(value)}" for name, value in self.arguments.items())
         if not self.operation:
             return arguments
-        name = OPERATIONS[self.operation].python
-        return f"{name.replace('Repository', 'repo')}({arguments})" if arguments else name
+        name, _, is_plan = OPERATIONS[self.operation]
+        called = f"{name.replace('Repository', 'repo')}({arguments}){'.apply()' if is_plan else ''}"
+        return called if arguments else name
 
     def command(self, location: str = _LOCATION) -> str:
         """Return the command or the options, for a shell."""

@@ -31,15 +31,15 @@ def theirs(path: Path) -> Any:
 
 def remove_by_policy(repo: frazil.Repository, ids: list[str]) -> None:
     repo.create_tag("two", ids[3])
-    repo.apply_retention(Retention(last=2))
+    repo.upkeep.retain(Retention(last=2)).apply()
 
 
 def squash_in_place(repo: frazil.Repository, ids: list[str]) -> None:
-    repo.squash("main", ids[1], ids[6])
+    repo.upkeep.squash("main", ids[1], ids[6]).apply()
 
 
 def squash_with_message(repo: frazil.Repository, ids: list[str]) -> None:
-    repo.squash("main", ids[1], message="all of it")
+    repo.upkeep.squash("main", ids[1], message="all of it").apply()
 
 
 @pytest.mark.sample(1)

@@ -24,7 +24,7 @@ def littered() -> MemoryStorage:
                 store, name="x", shape=(4,), chunks=(2,), dtype="i4", compressors=None, overwrite=True
             )
             array[:] = number + 1
-    repo.apply_retention(frazil.Retention(last=2))
+    repo.upkeep.retain(frazil.Retention(last=2)).apply()
     repo.create_branch("dev", repo.lookup_branch("main"))
     with repo.transaction("dev", message="dev") as store:
         zarr.open_array(store, path="x")[:2] = 7

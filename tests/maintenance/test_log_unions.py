@@ -50,7 +50,7 @@ def test_few_logs_are_left(tmp_path: Path) -> None:
     repo.create_branch("old", first)
     session = repo.writable_session("old")
     zarr.create_group(session.store, path="g5")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1)).apply()
     assert removed_logs(repo) == COMMITS
     repo.garbage_collect(LATER)  # the logs are too young
     assert removed_logs(repo) == COMMITS
@@ -76,7 +76,7 @@ def test_a_log_that_a_record_names_stays_alone(tmp_path: Path) -> None:
     repo = grown(tmp_path)
     commit = list(repo.ancestry(branch="main"))[10].id
     repo.update_metadata({JOBS: [{"id": "monday", "snapshot": commit, "branch": "main"}]})
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1)).apply()
     age(tmp_path)
     repo.garbage_collect(LATER)
     assert removed_logs(repo) == 3

@@ -17,7 +17,6 @@ from frazil.pipeline import (
     Progress,
     RepositoryPart,
     clone_repository,
-    compact,
     export_zarr,
 )
 from frazil.spark import OnSpark
@@ -28,15 +27,17 @@ from frazil.spark import OnSpark
 def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
     values = read(repo)
-    plan = compact(repo, "merge", branch="main", limits=LIMITS, dry_run=True, engine=engine)
+    plan = repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine=engine).report
     with Progress("compact", 0, sys.stdout) as bar:
-        report = compact(repo, "merge", branch="main", limits=LIMITS, engine=engine, progress=bar)
+        report = repo.upkeep.compact(
+            "merge", branch="main", limits=LIMITS, engine=engine, progress=bar
+        ).apply()
     assert (len(plan.files), plan.bytes_moved) == (len(report.files), report.bytes_moved) == (8, 2048)
     assert "compact 100%" in capsys.readouterr().out
     repo = frazil.Repository.open(repo.storage, CONFIG)
     assert read(repo) == values
     assert repo.verify("checksum").ok
-    assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
+    assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
 
 
 @pytest.mark.deep
@@ -44,7 +45,8 @@ def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pyte
 def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     values, engine = read(repo), OnSpark(spark)
-    assert compact(repo, "merge", branch="main", limits=LIMITS, engine=engine).new_files == 1
+    plan = repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine=engine)
+    assert plan.apply().new_files == 1
     clone = frazil.local_filesystem_storage(str(tmp_path / "clone"))
     clone_repository(repo, clone, part=RepositoryPart(newest_only=True), engine=engine)
     export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)

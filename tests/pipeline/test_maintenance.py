@@ -19,7 +19,7 @@ from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
 from frazil.format.chunk_check import check_file
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.pipeline import Progress, maintenance
+from frazil.pipeline import Progress
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -89,15 +89,19 @@ def files(place: Path) -> set[str]:
     return {f"{folder}/{each.name}" for folder in folders for each in (place / "repo" / folder).iterdir()}
 
 
+def act(plan: frazil.UpkeepPlan, dry_run: bool) -> frazil.GCSummary:
+    return plan.report if dry_run else plan.apply()
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: bool) -> None:
     before = files(root)
-    summary = maintenance.garbage_collect(repo, LATER, engine=Inline(), dry_run=dry_run)
+    summary = act(repo.upkeep.collect(LATER, engine=Inline()), dry_run)
     after = files(root)
     shutil.rmtree(root / "repo")
     shutil.copytree(root / "backup", root / "repo")
-    expected = open_(root).garbage_collect(LATER, dry_run=dry_run)
+    expected = act(open_(root).upkeep.collect(LATER), dry_run)
     assert str(summary) == str(expected)
     assert summary.snapshots_deleted == 1
     assert after == files(root)
@@ -105,7 +109,7 @@ def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: boo
 
 
 def test_the_same_statistics(repo: frazil.Repository) -> None:
-    stats = maintenance.storage_stats(repo, engine=Inline())
+    stats = repo.upkeep.statistics(engine=Inline())
     expected = repo.chunk_storage_stats()
     assert str(stats) == str(expected)
     assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
@@ -120,15 +124,11 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     repo = repo.reopen(config)
     before = repo.readonly_session("main")
     tables = {path: before.chunk_table(path) for path in ("/packed", "/small", "/virtual")}
-    id_ = maintenance.rewrite_manifests(
-        repo,
-        "anew",
-        branch="main",
-        engine=Inline(),
-        commit_method=method,
-        manifests_on_executors_above=5,
-    )
-    assert repo.lookup_branch("main") == id_
+    limits = frazil.CompactionLimits(live_fraction=0, small_size=0, manifests=True)
+    report = repo.upkeep.compact(
+        "anew", branch="main", limits=limits, engine=Inline(), commit_method=method
+    ).apply()
+    assert repo.lookup_branch("main") == report.snapshots["main"]
     after = repo.readonly_session("main")
     for path, table in tables.items():
         new_table = after.chunk_table(path)
@@ -138,7 +138,7 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     node = after.workspace.nodes.require_array("/packed")
     assert node.array is not None
     assert len(node.array.manifests) == 4
-    verification = maintenance.verify(repo, "checksum", engine=Inline())
+    verification = repo.upkeep.verify("checksum", engine=Inline())
     assert verification.rows() == []
     if method == "new_commit":
         newest, parent, *_ = repo.ancestry(branch="main")
@@ -147,7 +147,7 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
 
 @pytest.mark.parametrize("level", ["metadata", "exists", "checksum"])
 def test_what_is_whole_has_no_findings(repo: frazil.Repository, level: Any) -> None:
-    done = maintenance.verify(repo, level, engine=Inline())
+    done = repo.upkeep.verify(level, engine=Inline())
     assert done.rows() == []
     assert (done.snapshots, done.manifests > 3) == (6, True)
     # Whole files are read, and what two references name of one object once.
@@ -163,10 +163,10 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     if upgraded:
         frazil.upgrade_icechunk_repository(repo, dry_run=False)
         repo = frazil.Repository.open(repo.storage)
-    assert maintenance.verify(repo, "checksum", engine=Inline()).rows() == []
+    assert repo.upkeep.verify("checksum", engine=Inline()).rows() == []
     log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
     repo.storage.delete([log])
-    (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
+    (row,) = repo.upkeep.verify("metadata", engine=Inline()).rows()
     assert (row["check"], row["key"]) == ("missing", log)
 
 
@@ -185,7 +185,7 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-1])
 
     def problems(level: Any) -> set[tuple[str, str, str | None, Any]]:
-        rows = maintenance.verify(open_(root), level, engine=Inline()).rows()
+        rows = open_(root).upkeep.verify(level, engine=Inline()).rows()
         return {
             (row["check"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
             for row in rows
@@ -213,8 +213,8 @@ def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> 
     one, other, *_ = [root / "repo" / "manifests" / id_to_text(id_.tobytes()) for id_ in ids]
     one.unlink()
     other.write_bytes(other.read_bytes()[:-1])
-    rows = maintenance.verify(open_(root), engine=Inline()).rows()
-    gone = maintenance.garbage_collect(open_(root), LATER - timedelta(days=30), engine=Inline())
+    rows = open_(root).upkeep.verify(engine=Inline()).rows()
+    gone = open_(root).upkeep.collect(LATER - timedelta(days=30), engine=Inline()).apply()
     assert gone.manifests_deleted == 0
     assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
     assert rows
@@ -226,7 +226,7 @@ def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> 
 
 def test_other_levels_are_refused(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="level"):
-        maintenance.verify(repo, "all", engine=Inline())  # type: ignore[arg-type]
+        repo.upkeep.verify("all", engine=Inline())  # type: ignore[arg-type]
 
 
 @pytest.mark.deep
@@ -234,10 +234,10 @@ def test_other_levels_are_refused(repo: frazil.Repository) -> None:
 def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> None:
     engine = OnSpark(spark)
     (root / "foreign" / "a").unlink()
-    rows = maintenance.verify(repo, "exists", engine=engine).rows()
+    rows = repo.upkeep.verify("exists", engine=engine).rows()
     assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
-    assert str(maintenance.storage_stats(repo, engine=engine)) == str(repo.chunk_storage_stats())
-    assert maintenance.garbage_collect(repo, LATER, engine=engine).snapshots_deleted == 1
+    assert str(repo.upkeep.statistics(engine=engine)) == str(repo.chunk_storage_stats())
+    assert repo.upkeep.collect(LATER, engine=engine).apply().snapshots_deleted == 1
 
 
 @pytest.mark.sample(1)
@@ -249,12 +249,12 @@ def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
         with repo.transaction("main", message=str(number)) as store:
             zarr.create_array(store, name=f"a{number}", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
     steps = Steps()
-    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps)
+    repo.upkeep.collect(LATER, engine=engine, progress=steps).apply()
     assert steps.expected == steps.done == 5 + 4
     for name in ("snapshots", "manifests"):  # nobody reads them again
         (tmp_path / name).rename(tmp_path / f"{name} away")
     steps = Steps()
-    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps, dry_run=True)
+    repo.upkeep.collect(LATER, engine=engine, progress=steps).as_dict()
     assert steps.expected == 0
     for name in ("snapshots", "manifests"):
         (tmp_path / f"{name} away").rename(tmp_path / name)
@@ -280,7 +280,7 @@ def test_the_steps_of_an_expiration(version: int) -> None:
     steps = Steps()
     repo.expire_snapshots(LATER, progress=steps)
     if version > 1:
-        repo.apply_retention(frazil.Retention(last=1), progress=steps)
+        repo.upkeep.retain(frazil.Retention(last=1), progress=steps).apply()
     assert steps.expected == steps.done == 2
     with pytest.raises(TypeError, match="progress"):
         repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]

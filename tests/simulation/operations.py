@@ -368,7 +368,7 @@ def compact(client: ClientRun) -> None:
     """Merge small chunk files into packs, where that is worth a commit."""
     branch, mark = client.branch(), client.mark()
     client.run.model.intents[mark] = Intent(client.repo.lookup_branch(branch), {})
-    client.repo.compact(mark, branch=branch, limits=frazil.CompactionLimits(live_fraction=0.9))
+    client.repo.upkeep.compact(mark, branch=branch, limits=frazil.CompactionLimits(live_fraction=0.9)).apply()
 
 
 def expire(client: ClientRun) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def retain(client: ClientRun) -> None:
     """Remove the versions that no rule of a policy selects."""
     policy = frazil.Retention(last=client.numbers.randint(1, 4))
-    client.repo.apply_retention(policy if client.numbers.random() < 0.7 else {"main": policy})
+    client.repo.upkeep.retain(policy if client.numbers.random() < 0.7 else {"main": policy}).apply()
 
 
 def squash(client: ClientRun) -> None:
@@ -26,12 +26,12 @@ def squash(client: ClientRun) -> None:
     line = [version.id for version in client.repo.ancestry(branch=branch)]
     since = line[min(client.numbers.randint(1, 4), len(line) - 1)]
     if client.numbers.random() < 0.5:
-        client.repo.squash(branch, since)
+        client.repo.upkeep.squash(branch, since).apply()
         return
     mark = client.mark()
     client.run.model.intents[mark] = Intent(line[0], {}, amends=True)
     client.run.history.squashes.add(mark)
-    client.attempt(mark, lambda: client.repo.squash(branch, since, message=mark))
+    client.attempt(mark, lambda: client.repo.upkeep.squash(branch, since, message=mark).apply())
 
 
 def repair(client: ClientRun) -> None:

@@ -109,7 +109,7 @@ def test_versions_that_are_gone_are_forgotten() -> None:
     repo = frazil.Repository.open(storage, CONFIG)
     collect(repo)
     (large,) = storage.list("walks")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1)).apply()
     assert collect(repo).chunks_deleted == 4
     (small,) = storage.list("walks")
     assert small.size < large.size

@@ -105,10 +105,10 @@ def _report(
         with output.progress("verify") as bar:
             return repo.verify(level, state=state, progress=bar)
     with needs("verify --engine", extra="pipeline"):
-        from frazil.pipeline import Progress, verify
+        from frazil.pipeline import Progress
 
     with Progress("verify", 0) as progress:
-        return verify(repo, level, engine=engine, state=state, progress=progress)
+        return repo.upkeep.verify(level, engine=engine, state=state, progress=progress)
 
 
 def _listed_checks() -> list[str]:

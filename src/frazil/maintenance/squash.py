@@ -26,6 +26,8 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotT
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse, relink
+from frazil.maintenance.retention.report import RetentionReport, VersionList
+from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
@@ -118,6 +120,21 @@ def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]
             ErrorKind.NOT_ALLOWED,
         )
     return history[until : since + 1]
+
+
+def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> RetentionReport:
+    """Return the versions that leave the history of the branch, and those that stay in it."""
+    require_online(info)
+    table, rows = info.table, _rows_of(info, span)
+    leaving = rows[1:-1] if commit is None else rows[:-1]
+    removed, stays = Rules(len(table)), Rules(len(table))
+    removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
+    history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    left = history[~np.isin(history, leaving)]
+    stays.add(f"in the history of `{span.branch}`", left)
+    return RetentionReport(
+        VersionList(table, leaving, tuple(removed)), VersionList(table, left, tuple(stays))
+    )
 
 
 class SquashChange:

@@ -6,9 +6,7 @@
     validation     rules about data, and reports of the rules that fail
     publishing     write, audit, publish; roll back
     provenance     lineage: the inputs and outputs of jobs
-    maintenance    garbage collection, verification and others, by tasks
     replication    copies, clones and exports of repositories
-    compaction     the merge of small chunk files, by tasks
 
 `frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
 committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
@@ -46,11 +44,9 @@ if TYPE_CHECKING:
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
-    from frazil.pipeline.compaction import compact
     from frazil.pipeline.ingest.chunk_source import IngestedFiles
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
-    from frazil.pipeline.maintenance import verify
     from frazil.pipeline.provenance import Graph, Step, lineage, lineage_graph
     from frazil.pipeline.publishing import Published, publish, rollback_to, write_audit_publish
     from frazil.pipeline.reductions import (
@@ -142,7 +138,6 @@ import_on_demand(
         "Source": "frazil.jobs.versions",
         "Target": "frazil.jobs.versions",
         "Version": "frazil.jobs.versions",
-        "compact": "frazil.pipeline.compaction",
         "IngestedFiles": "frazil.pipeline.ingest.chunk_source",
         "IngestResult": "frazil.pipeline.ingest.operation",
         "ingest": "frazil.pipeline.ingest.operation",
@@ -150,7 +145,6 @@ import_on_demand(
         "ConcatDim": "frazil.pipeline.ingest.pattern",
         "FilePattern": "frazil.pipeline.ingest.pattern",
         "MergeDim": "frazil.pipeline.ingest.pattern",
-        "verify": "frazil.pipeline.maintenance",
         "Graph": "frazil.pipeline.provenance",
         "Step": "frazil.pipeline.provenance",
         "lineage": "frazil.pipeline.provenance",
@@ -263,7 +257,6 @@ __all__ = [
     "climatology",
     "clone_repository",
     "coarsen",
-    "compact",
     "copy_repository",
     "count",
     "crop",
@@ -298,7 +291,6 @@ __all__ = [
     "staged_jobs",
     "std",
     "validate",
-    "verify",
     "write_audit_publish",
     "write_blocks",
     "zonal_stats",

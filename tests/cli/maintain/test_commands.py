@@ -37,7 +37,7 @@ def test_gc(repo: frazil.Repository, run: Any) -> None:
         array = zarr.create_array(store, name="large", shape=(4000,), dtype="f8", compressors=None)
         array[:] = range(4000)
     repo.delete_branch("dev")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1)).apply()
     plan = json.loads(run("gc ice --older-than 0s --dry-run --json"))
     chunks = [row["key"] for row in plan["files"] if row["key"].startswith("chunks/")]
     assert len(chunks) == 1
@@ -81,7 +81,7 @@ def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) 
     assert lease.is_stale
     assert json.loads(run("lease ice --json"))[0]["stale"]
     assert "stale" in run("status ice")
-    assert [each.check for each in repo.doctor().findings] == ["stale-lease"]
+    assert [each.check for each in repo.upkeep.doctor().findings] == ["stale-lease"]
     # The same content from another machine, and the lease of a job that can be continued, are not stale.
     content = json.loads(bytes(repo.storage.get(f"leases/{lease.id}")))
     repo.storage.put("leases/elsewhere", json.dumps({**content, "machine": "another"}).encode())

@@ -253,4 +253,4 @@ def test_a_compaction_refuses_a_pack_of_zeros() -> None:
     for key in keys(repo, "chunks"):
         blank(repo, key, 0)
     with pytest.raises(FormatError, match="zeros"):
-        repo.compact("packs", branch="main")
+        repo.upkeep.compact("packs", branch="main").apply()

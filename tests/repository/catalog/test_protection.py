@@ -51,7 +51,7 @@ BACKWARD: dict[str, Callable[[frazil.Repository], object]] = {
     "amend": amend,
     "reset": lambda repo: repo.reset_branch("main", older(repo)),
     "undo": lambda repo: repo.undo(branch="main"),
-    "squash": lambda repo: repo.squash("main", since=older(repo), message="one"),
+    "squash": lambda repo: repo.upkeep.squash("main", since=older(repo), message="one").apply(),
     "restoration": lambda repo: repo.restore_to(list(repo.ops_log())[-2]),
 }
 

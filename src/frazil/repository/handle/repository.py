@@ -17,8 +17,6 @@ from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.comparison import Comparison
 from frazil.repository.handle.creation import create_context
-from frazil.repository.handle.doctor import Doctor
-from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.leases import Leases
@@ -37,9 +35,8 @@ from frazil.repository.handle.provenance import Provenance
 from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions, readonly_session_of
-from frazil.repository.handle.storage_statistics import StorageStatistics
 from frazil.repository.handle.undo import Undo
-from frazil.repository.handle.upkeep import Upkeep
+from frazil.repository.handle.upkeep_methods import UpkeepMethods
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
 from frazil.repository.handle.watching import Watching
@@ -58,17 +55,14 @@ class Repository(
     Sessions,
     Administration,
     Refs,
-    HistoryUpkeep,
-    Upkeep,
+    UpkeepMethods,
     Leases,
-    StorageStatistics,
     Inspection,
     Integration,
     Recovery,
     Undo,
     Protection,
     Watching,
-    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 

@@ -1,39 +1,85 @@
-"""The methods of ``Repository`` for upkeep: garbage collection, manifests, verification."""
+"""The upkeep of a repository: ``repo.upkeep``. What deletes or changes is a plan, which is applied.
+
+The package imports this module on demand. Most processes open a repository and do no upkeep.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from frazil.format.ids import id_to_text
+from frazil.arguments import checks_arguments
+from frazil.engines import Engine, EngineName
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.backups import OpsLogRetention
-from frazil.repository import handle
-from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog.checks import Check, checks
+from frazil.maintenance.collection import Collection
+from frazil.maintenance.compaction import Compaction, compaction_commits
+from frazil.maintenance.deletion import DeleteLimits
+from frazil.maintenance.doctor import examine
+from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.maintenance.expire import ExpirationChange, Expiry, expiry_report
+from frazil.maintenance.expire_v1 import expire_v1
+from frazil.maintenance.plan import UpkeepPlan
+from frazil.maintenance.retention.commit_pattern import CommitPattern
+from frazil.maintenance.retention.decision import RetentionChange, decide
+from frazil.maintenance.retention.policy import Retention, branch_policies
+from frazil.maintenance.retention.report import RetentionReport, VersionReason
+from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
+from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
+from frazil.maintenance.statistics import storage_stats
+from frazil.maintenance.verification import plan as verification
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.verification_state import VerificationState, state_at
-from frazil.repository.catalog.version_info import CommitMethod, GCSummary
-from frazil.repository.clock import from_datetime
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
+from frazil.repository.catalog.version_names import snapshot_id
+from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.limits import require_positive
-from frazil.survey.steps import Progress, progress_of
+from frazil.repository.handle.opening import require_writable
+from frazil.survey.steps import Progress, one_step, progress_of, run_with
+from frazil.survey.survey import Bounds
 
-#: A value of a method is public, so that `frazil` imports it from this room.
-__all__ = ["OpsLogRetention", "Upkeep"]
+#: The values of the methods are public, so that `frazil` and `frazil.ops` import them from this room.
+__all__ = [
+    "CommitPattern",
+    "DoctorFinding",
+    "DoctorReport",
+    "OpsLogRetention",
+    "Retention",
+    "RetentionReport",
+    "Upkeep",
+    "UpkeepPlan",
+    "VersionReason",
+]
 
 
-class Upkeep(RepositoryBase):
-    """Methods of ``Repository`` that delete unused files, rewrite manifests, and verify."""
+@checks_arguments
+class Upkeep:
+    """The upkeep of a repository, ``repo.upkeep``: what it costs, and what deletes, moves and checks files.
 
-    def garbage_collect(
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.upkeep.verify().ok
+        True
+    """
+
+    __slots__ = ("_context", "_default_metadata")
+
+    def __init__(self, context: Context, default_metadata: Mapping[str, Any]) -> None:
+        self._context = context
+        self._default_metadata = default_metadata
+
+    def collect(
         self,
-        delete_object_older_than: datetime,
+        older_than: datetime,
         *,
-        dry_run: bool = False,
+        engine: Engine | EngineName | None = None,
         max_snapshots_in_memory: int = 50,
         max_compressed_manifest_mem_bytes: int = 512 << 20,
         max_decoded_manifest_mem_bytes: int = 4 << 30,
@@ -43,10 +89,10 @@ class Upkeep(RepositoryBase):
         max_concurrent_listings: int | None = None,
         progress: Progress | None = None,
         keep_ops: OpsLogRetention | None = None,
-    ) -> GCSummary:
-        """Delete files that no branch, tag or young snapshot needs.
+    ) -> UpkeepPlan[GCSummary, GCSummary]:
+        """Plan the deletion of files that no branch, tag or young snapshot needs.
 
-        The method considers only files that were modified before ``delete_object_older_than``, by the clock
+        The collection considers only files that were modified before ``older_than``, by the clock
         of the storage. It also deletes backups of the repository's state in ``overwritten/`` that were
         modified before this time, except the newest ones and those that the ops log needs.
 
@@ -60,8 +106,9 @@ class Upkeep(RepositoryBase):
         they refer to for the next time (``skipped_phases``).
 
         Args:
-            delete_object_older_than: A time with a time zone.
-            dry_run: Whether to delete nothing, and to return what would be deleted.
+            older_than: A time with a time zone.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
             max_snapshots_in_memory: How many snapshots to hold in memory at once.
             max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
             max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
@@ -75,21 +122,22 @@ class Upkeep(RepositoryBase):
             keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
 
         Returns:
-            What was deleted. A dry run also lists the files, with reasons (``files``).
+            The plan. Its ``report`` lists the files that would be deleted, with reasons. `UpkeepPlan.apply`
+            deletes them, and returns the counts. The errors below come from there.
 
         Raises:
             ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
             FormatError: If a file of a version in use is damaged. Nothing was deleted.
             StorageError: If a file of a version in use cannot be read. Nothing was deleted.
             InvalidInputError: ``invalid-argument`` if a limit is less than 1.
-            TypeError: If ``delete_object_older_than`` has no time zone.
+            TypeError: If ``older_than`` has no time zone.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
             >>> import frazil
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+            >>> repo.upkeep.collect(datetime.now(UTC)).apply().chunks_deleted
             0
         """
         listings = 32 if max_concurrent_listings is None else max_concurrent_listings
@@ -98,23 +146,266 @@ class Upkeep(RepositoryBase):
             max_consecutive_delete_failures=max_consecutive_delete_failures,
             max_concurrent_listings=listings,
         )
-        limit = from_datetime(delete_object_older_than, "delete_object_older_than")
         bounds = require_positive(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        collection = handle.operations.Collection(
+        collection = Collection(
             self._context,
-            limit,
-            bounds=handle.operations.Bounds(*bounds),
-            limits=handle.operations.DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            from_datetime(older_than, "older_than"),
+            engine,
+            bounds=Bounds(*bounds),
+            limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
             listings=listings,
             progress=progress_of(progress),
             ops=keep_ops,
         )
-        return collection.preview() if dry_run else collection.collect()
+        return UpkeepPlan("collect", collection.preview, collection.collect)
+
+    def expire(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[RetentionReport, set[str]]:
+        """Plan the removal of snapshots older than a time from the history.
+
+        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
+        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
+        stay until `Upkeep.collect` deletes them.
+
+        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
+        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
+        expired, and after an interruption a second call completes the work.
+
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the update of the repository; in spec version 1, a
+                branch or tag. Default: none.
+
+        Returns:
+            The plan. Its ``report`` says what would be removed, and why. `UpkeepPlan.apply` removes it, and
+            returns the ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` for the ``report`` in a repository of spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> plan = repo.upkeep.expire(datetime.now(UTC))
+            >>> plan.report.retained[0].reasons
+            ('first version', 'tip of branch `main`')
+            >>> plan.apply()
+            set()
+        """
+        context, steps = self._context, progress_of(progress)
+        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+
+        def preview() -> RetentionReport:
+            context.require_version_2()
+            info = context.catalog.repo_info()
+            require_online(info)
+            return expiry_report(info, expiry)
+
+        def perform() -> set[str]:
+            if context.spec_version < 2:
+                return set(ids_to_text(expire_v1(context, expiry, steps)))
+            change = ExpirationChange(expiry)
+            with one_step(steps):
+                after = context.catalog.update_repo_info(change)
+            return set(ids_to_text(change.ids(after)))
+
+        return UpkeepPlan("expire", preview, perform)
+
+    def retain(
+        self, policy: Retention | Mapping[str, Retention], *, progress: Progress | None = None
+    ) -> UpkeepPlan[RetentionReport, RetentionReport]:
+        """Plan the removal of the versions that no rule of a policy selects, also inside of a history.
+
+        The first version, the tips of branches, and the versions of tags stay. All versions of branches
+        without a policy stay. The change is one atomic update. The files of removed versions stay until
+        `Upkeep.collect` deletes them. Comparisons and rebases over a gap still see all changes.
+
+        Args:
+            policy: One policy for all branches, or policies by patterns of branches, such as
+                ``{"main": ..., "dev-*": ...}``. The first pattern that matches a branch decides.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. The update of the repository is one step. Default: none.
+
+        Returns:
+            The plan. Its ``report`` has the versions that are removed and that stay, with reasons.
+            `UpkeepPlan.apply` removes them, and returns the same for the state that it changed.
+
+        Raises:
+            TypeError: If ``policy`` is not a policy or a dict of policies.
+            InvalidInputError: ``invalid-argument`` for an empty dict.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> report = repo.upkeep.retain(frazil.Retention(last=2)).apply()
+            >>> [(version.message, version.reasons) for version in report.removed]
+            [('a', ('no rule of `*` selects it',))]
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['c', 'b', 'Repository initialized']
+        """
+        context, policies, steps = self._context, branch_policies(policy), progress_of(progress)
+        context.require_version_2()
+
+        def preview() -> RetentionReport:
+            info = context.catalog.repo_info()
+            require_online(info)
+            return decide(info, policies, now_us()).report
+
+        def perform() -> RetentionReport:
+            require_writable(context.storage)
+            change = RetentionChange(policies)
+            with one_step(steps):
+                after = context.catalog.update_repo_info(change)
+            return change.report(after)
+
+        return UpkeepPlan("retain", preview, perform)
+
+    def squash(
+        self,
+        branch: str,
+        since: str,
+        until: str | None = None,
+        *,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> UpkeepPlan[RetentionReport, str]:
+        """Plan the removal of the versions between two versions, so that the later one has all their changes.
+
+        Both versions stay, with the same contents. Versions in between that another branch or a tag needs
+        also stay, outside of the history of this branch. The change is one atomic update. Comparisons and
+        rebases over the range still see all changes.
+
+        With ``message``, a new version with the contents of the tip replaces the tip. It has another id.
+
+        Args:
+            branch: The name of the branch.
+            since: The id of the earlier version, which stays, or its first characters.
+            until: The id of the later version, which stays. Default: the tip of the branch.
+            message: The message of a new version, which replaces the tip.
+            metadata: Items to add to the metadata of the new version. They need a ``message``.
+
+        Returns:
+            The plan. Its ``report`` has the versions that leave the history of the branch. `UpkeepPlan.apply`
+            removes them, and returns the id of the later version, or of the new version.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such version.
+            InvalidInputError: ``not-allowed`` if the versions are not in the history of the branch, or in the
+                wrong order, or if there is a ``message`` and ``until`` is not the tip.
+            ValueError: For ``metadata`` without ``message``.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> first = list(repo.ancestry(branch="main"))[-1].id
+            >>> tip = repo.upkeep.squash("main", first, message="a to c").apply()
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['a to c', 'Repository initialized']
+        """
+        context = self._context
+        context.require_version_2()
+        if metadata is not None and message is None:
+            raise ValueError("metadata needs a message, got none. Pass message=... too")
+        info = context.catalog.repo_info
+        first = snapshot_id(since, info)
+        span = Range(branch, first, None if until is None else snapshot_id(until, info))
+        commit = None if message is None else NewCommit(message, metadata or {})
+
+        def perform() -> str:
+            require_writable(context.storage)
+            return id_to_text(squash(context, span, commit))
+
+        return UpkeepPlan("squash", lambda: squash_report(info(), span, commit), perform)
+
+    def compact(
+        self,
+        message: str,
+        *,
+        branch: str | Sequence[str],
+        limits: CompactionLimits | None = None,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+        engine: Engine | EngineName | None = None,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[CompactionReport, CompactionReport]:
+        """Plan the merge of small chunk files into packs, and of live chunks of mostly unused packs.
+
+        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
+        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
+        the same time have no conflict with it. If others commit to the branch during the call, their changes
+        stay.
+
+        The old files stay, because older versions, other branches and tags may need them.
+        `Upkeep.expire` and `Upkeep.collect` delete them later.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch, or several names. Each branch gets a commit.
+            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the rewrite of some manifests. Default: none.
+
+        Returns:
+            The plan, with the files to write again. `UpkeepPlan.apply` commits, and returns the result.
+            Without files and manifests to write again, there is no commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
+                files. No version was changed.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="first") as store:
+            ...     array = zarr.create_array(
+            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
+            ...     )
+            >>> for step in range(8):
+            ...     with repo.transaction("main", message="a step") as store:
+            ...         zarr.open_array(store, path="t")[step] = step + 1
+            >>> report = repo.upkeep.compact("merge small files", branch="main").apply()
+            >>> len(report.files), report.new_files
+            (8, 1)
+        """
+        commits = compaction_commits(
+            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+        )
+        compaction = Compaction(self._context, commits, limits, engine, progress_of(progress))
+        return UpkeepPlan("compact", compaction.plan, compaction.finish)
 
     def rewrite_manifests(
         self,
@@ -146,95 +437,98 @@ class Upkeep(RepositoryBase):
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+            >>> id_ = repo.upkeep.rewrite_manifests("split anew", branch="main")
             >>> repo.lookup_branch("main") == id_
             True
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        commit = handle.operations.RewriteCommit(
-            branch, message, commit_metadata, handle.operations.is_amend(commit_method)
-        )
+        commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(handle.operations.rewrite(self._context, commit))
+        return id_to_text(rewrite(self._context, commit))
 
-    def compact(
+    def statistics(
         self,
-        message: str,
         *,
-        branch: str | Sequence[str],
-        dry_run: bool = False,
-        limits: CompactionLimits | None = None,
-        metadata: dict[str, Any] | None = None,
-        commit_method: CommitMethod = "new_commit",
-    ) -> CompactionReport:
-        """Merge small chunk files into packs, and copy live chunks out of packs that are mostly unused.
+        engine: Engine | EngineName | None = None,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
 
-        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
-        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
-        the same time have no conflict with it. If others commit to the branch during the call, their changes
-        stay.
-
-        The old files stay, because older versions, other branches and tags may need them.
-        ``expire_snapshots`` and ``garbage_collect`` delete them later. ``frazil.pipeline.compact`` does the
-        same by tasks.
+        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
+        manifest that contains it.
 
         Args:
-            message: The message of the commit.
-            branch: The name of the branch, or several names. Each branch gets a commit.
-            dry_run: Whether to write nothing, and to return the plan.
-            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
-            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
-            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
 
         Returns:
-            The plan or the result. Without files and manifests to write again, there is no commit.
+            The numbers of bytes.
 
         Raises:
-            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
-            RefNotFoundError: ``ref-not-found`` if there is no such branch.
-            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
-                files. No version was changed.
-            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
-            ValueError: If ``commit_method`` is another text.
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
 
         Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="first") as store:
-            ...     array = zarr.create_array(
-            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
-            ...     )
-            >>> for step in range(8):
-            ...     with repo.transaction("main", message="a step") as store:
-            ...         zarr.open_array(store, path="t")[step] = step + 1
-            >>> report = repo.compact("merge small files", branch="main")
-            >>> len(report.files), report.new_files
-            (8, 1)
+            >>> import frazil
+            >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.statistics().total_bytes()
+            0
         """
-        commits = handle.operations.compaction_commits(
-            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+        bounds = require_positive(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        compaction = handle.operations.Compaction(self._context, commits, limits)
-        return compaction.plan() if dry_run else compaction.finish()
+        return storage_stats(self._context, engine, Bounds(*bounds))
+
+    def doctor(self) -> DoctorReport:
+        """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
+
+        The method looks at small chunk files, backups, manifests that are too large or too many, stale
+        leases, staged files of jobs that cannot be resumed, virtual chunks without a container, and protected
+        branches that another writer has moved. It lists the chunk files and reads the manifests of all
+        branches. It changes nothing. ``verify`` answers another question: whether the files are correct.
+
+        Returns:
+            The findings. ``print`` shows each with its command.
+
+        Raises:
+            FormatError: If a file is damaged. ``verify`` names all damaged files.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> print(repo.upkeep.doctor(), end="")
+            no findings in 8 checks
+        """
+        return examine(self._context)
 
     def verify(
         self,
         level: VerifyLevel = "metadata",
         *,
+        engine: Engine | EngineName | None = None,
         state: VerificationState | str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> VerificationReport:
         """Look for damaged, missing and exchanged files in all versions of the repository.
 
         Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
-        Others may commit, expire snapshots and collect garbage at the same time. `frazil.pipeline.verify`
-        does the same with parallel tasks.
+        Others may commit, expire snapshots and collect garbage at the same time.
 
         Args:
             level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
                 log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
                 also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
                 ``"decode"`` also decodes every chunk with the codecs of its array.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
             state: A file, or a value, for the pieces of work that are done. A second call with the same state
                 skips them, if their files have not changed. Default: no state.
             progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
@@ -251,32 +545,10 @@ class Upkeep(RepositoryBase):
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.verify("checksum").ok
+            >>> repo.upkeep.verify("checksum").ok
             True
         """
-        request = handle.operations.VerifyRequest(
-            verify_level(level),
-            handle.operations.run_with(self._context),
-            state_at(state),
-            progress_of(progress),
+        request = verification.Request(
+            verify_level(level), run_with(self._context, engine), state_at(state), progress_of(progress)
         )
-        return handle.operations.verify(self._context, request)
-
-    @staticmethod
-    def list_checks() -> tuple[Check, ...]:
-        """Return all checks that ``verify`` makes.
-
-        Returns:
-            The checks: name, section of the specification, level, severity, rule, and what to do.
-
-        Examples:
-            >>> import frazil
-            >>> [check.rule for check in frazil.Repository.list_checks() if check.name == "main-branch"]
-            ['There is a branch `main`.']
-        """
-        return checks
-
-    garbage_collect_async = awaitable(garbage_collect)
-    compact_async = awaitable(compact)
-    rewrite_manifests_async = awaitable(rewrite_manifests)
-    verify_async = awaitable(verify)
+        return verification.verify(self._context, request)
