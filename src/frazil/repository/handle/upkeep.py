@@ -20,11 +20,11 @@ from frazil.maintenance.compaction import Compaction, compaction_commits
 from frazil.maintenance.deletion import DeleteLimits
 from frazil.maintenance.doctor import examine
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
-from frazil.maintenance.expire import ExpirationChange, Expiry, expiry_report
+from frazil.maintenance.expire import Expiry, expiration_change, expiry_report
 from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.retention.commit_pattern import CommitPattern
-from frazil.maintenance.retention.decision import RetentionChange, decide
+from frazil.maintenance.retention.decision import decide, retention_change
 from frazil.maintenance.retention.policy import Retention, branch_policies
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
@@ -146,17 +146,18 @@ class Upkeep:
             max_consecutive_delete_failures=max_consecutive_delete_failures,
             max_concurrent_listings=listings,
         )
-        bounds = require_positive(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        bounds = Bounds(
+            max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches,
         )
+        _require_bounds(bounds)
         collection = Collection(
             self._context,
             from_datetime(older_than, "older_than"),
             engine,
-            bounds=Bounds(*bounds),
+            bounds=bounds,
             limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
             listings=listings,
             progress=progress_of(progress),
@@ -221,10 +222,10 @@ class Upkeep:
         def perform() -> set[str]:
             if context.spec_version < 2:
                 return set(ids_to_text(expire_v1(context, expiry, steps)))
-            change = ExpirationChange(expiry)
+            change = expiration_change(expiry)
             with one_step(steps):
                 after = context.catalog.update_repo_info(change)
-            return set(ids_to_text(change.ids(after)))
+            return set(ids_to_text(change.result(after)))
 
         return UpkeepPlan("expire", preview, perform)
 
@@ -274,10 +275,10 @@ class Upkeep:
 
         def perform() -> RetentionReport:
             require_writable(context.storage)
-            change = RetentionChange(policies)
+            change = retention_change(policies)
             with one_step(steps):
                 after = context.catalog.update_repo_info(change)
-            return change.report(after)
+            return change.result(after)
 
         return UpkeepPlan("retain", preview, perform)
 
@@ -479,13 +480,14 @@ class Upkeep:
             >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.statistics().total_bytes()
             0
         """
-        bounds = require_positive(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        bounds = Bounds(
+            max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches,
         )
-        return storage_stats(self._context, engine, Bounds(*bounds))
+        _require_bounds(bounds)
+        return storage_stats(self._context, engine, bounds)
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
@@ -552,3 +554,12 @@ class Upkeep:
             verify_level(level), run_with(self._context, engine), state_at(state), progress_of(progress)
         )
         return verification.verify(self._context, request)
+
+
+def _require_bounds(bounds: Bounds) -> None:
+    require_positive(
+        max_snapshots_in_memory=bounds.snapshots,
+        max_compressed_manifest_mem_bytes=bounds.compressed_bytes,
+        max_decoded_manifest_mem_bytes=bounds.decoded_bytes,
+        max_concurrent_manifest_fetches=bounds.fetches,
+    )
