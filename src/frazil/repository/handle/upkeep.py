@@ -12,6 +12,7 @@ from typing import Any
 
 from frazil.arguments import checks_arguments
 from frazil.engines import Engine, EngineName
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.backups import OpsLogRetention
@@ -39,7 +40,6 @@ from frazil.repository.catalog.verification_state import VerificationState, stat
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.limits import require_positive
 from frazil.repository.handle.opening import require_writable
 from frazil.survey.steps import Progress, one_step, progress_of, run_with
 from frazil.survey.survey import Bounds
@@ -141,7 +141,7 @@ class Upkeep:
             0
         """
         listings = 32 if max_concurrent_listings is None else max_concurrent_listings
-        require_positive(
+        _require_positive(
             max_concurrent_deletes=max_concurrent_deletes,
             max_consecutive_delete_failures=max_consecutive_delete_failures,
             max_concurrent_listings=listings,
@@ -557,9 +557,16 @@ class Upkeep:
 
 
 def _require_bounds(bounds: Bounds) -> None:
-    require_positive(
+    _require_positive(
         max_snapshots_in_memory=bounds.snapshots,
         max_compressed_manifest_mem_bytes=bounds.compressed_bytes,
         max_decoded_manifest_mem_bytes=bounds.decoded_bytes,
         max_concurrent_manifest_fetches=bounds.fetches,
     )
+
+
+def _require_positive(**limits: int) -> None:
+    """Raise an error for a limit that is less than 1."""
+    for name, limit in limits.items():
+        if limit < 1:
+            raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)

@@ -158,14 +158,12 @@ class UpkeepMethods(RepositoryBase):
         metadata: dict[str, Any] | None = None,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Rewrite all manifests at the tip of a branch, with the splitting of this handle's configuration.
-
-        The new commit changes nothing else. Its metadata describe the splitting under ``__icechunk``.
+        """Rewrite all manifests at the tip of a branch: see `Upkeep.rewrite_manifests`.
 
         Args:
             message: The message of the commit.
             branch: The name of the branch.
-            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            metadata: The metadata of the commit. Default: empty.
             commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
 
         Returns:
@@ -173,9 +171,6 @@ class UpkeepMethods(RepositoryBase):
 
         Raises:
             ConflictError: ``commit-conflict`` if another commit came first.
-            RefNotFoundError: ``ref-not-found`` if there is no such branch.
-            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
-            ValueError: If ``commit_method`` is another text.
 
         Examples:
             >>> import frazil
@@ -265,29 +260,18 @@ class UpkeepMethods(RepositoryBase):
         state: VerificationState | str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions of the repository.
-
-        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
-        Others may commit, expire snapshots and collect garbage at the same time. `Upkeep.verify`
-        does the same with an engine.
+        """Look for damaged, missing and exchanged files: see `Upkeep.verify`.
 
         Args:
-            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
-                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
-                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
-                ``"decode"`` also decodes every chunk with the codecs of its array.
-            state: A file, or a value, for the pieces of work that are done. A second call with the same state
-                skips them, if their files have not changed. Default: no state.
-            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
+            level: ``"metadata"``, ``"exists"``, ``"checksum"`` or ``"decode"``.
+            state: A file, or a value, for the pieces of work that are done. Default: no state.
+            progress: A progress bar. Default: none.
 
         Returns:
             The report with its findings.
 
         Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
-                ``state`` is a file that is not the state of a verification.
-            StorageError: If the storage fails.
-            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
 
         Examples:
             >>> import frazil
