@@ -129,7 +129,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "credentials": NAMES,
     "dask": NAMES | {"distributed"},
     "distributed": NAMES,
-    "ops": NAMES,
+    "ops": NAMES | {"maintenance"},
     "session": NAMES,
     "snapshots": NAMES,
     "store": NAMES,
@@ -373,7 +373,7 @@ def test_pipelines_do_not_import_pyspark(module: str) -> None:
 
 
 def test_no_imports_inside_functions() -> None:
-    offences = [edge for edge in unlisted_imports() if edge.in_function]
+    offences = [edge for edge in unlisted_imports() if edge.in_function and room(edge.module) != "cli"]
     assert not offences, f"inside a function:\n{listed(offences)}"
 
 
