@@ -111,7 +111,7 @@ def retain(repo: Any) -> None:
 
 def verify(level: str, repo: Any) -> None:
     """Verify the repository."""
-    report = repo.verify(level)
+    report = repo.upkeep.verify(level)
     assert report.ok, str(report)
 
 

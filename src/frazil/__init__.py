@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
     from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+    from frazil.repository.handle.history import History
     from frazil.repository.handle.repository import Repository
     from frazil.repository.handle.upgrade import upgrade_icechunk_repository
     from frazil.repository.handle.upkeep import (
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
         OpsLogRetention,
         Retention,
         RetentionReport,
+        Upkeep,
         UpkeepPlan,
     )
     from frazil.session import ForkSession, Session, SessionMode
@@ -272,9 +274,11 @@ import_on_demand(
         "Retention": "frazil.repository.handle.upkeep",
         "RetentionReport": "frazil.repository.handle.upkeep",
         "Repository": "frazil.repository.handle.repository",
+        "History": "frazil.repository.handle.history",
+        "Upkeep": "frazil.repository.handle.upkeep",
+        "UpkeepPlan": "frazil.repository.handle.upkeep",
         "upgrade_icechunk_repository": "frazil.repository.handle.upgrade",
         "OpsLogRetention": "frazil.repository.handle.upkeep",
-        "UpkeepPlan": "frazil.repository.handle.upkeep",
         "ForkSession": "frazil.session",
         "Session": "frazil.session",
         "SessionMode": "frazil.session",
@@ -359,6 +363,7 @@ __all__ = [
     "GcsBearerCredential",
     "GcsCredentials",
     "GcsStaticCredentials",
+    "History",
     "IcechunkError",
     "IcechunkStore",
     "ImportReport",
@@ -417,6 +422,7 @@ __all__ = [
     "TaskFailedError",
     "Update",
     "UpdateType",
+    "Upkeep",
     "UpkeepPlan",
     "ValidationFailedError",
     "VerificationReport",

@@ -118,8 +118,8 @@ def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
                 repo.garbage_collect(datetime.now(UTC) - timedelta(milliseconds=1), keep_ops=keep)
             yield _sample(folder, number, 1000 * seconds / every)
             start = time.perf_counter()
-    if not repo.verify("checksum").ok:
-        raise AssertionError(f"the repository has damage:\n{repo.verify('checksum')}")
+    if not repo.upkeep.verify("checksum").ok:
+        raise AssertionError(f"the repository has damage:\n{repo.upkeep.verify('checksum')}")
 
 
 def _sample(folder: Path, commits: int, milliseconds: float) -> Sample:

@@ -63,5 +63,5 @@ def test_the_reference_reads_compares_and_continues(remove: Any, tmp_path: Path)
     same_by_reference(tmp_path)
     theirs(tmp_path).garbage_collect(limit)
     same_by_reference(tmp_path)
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert len([*theirs(tmp_path).ops_log()]) == len([*repo.ops_log()])

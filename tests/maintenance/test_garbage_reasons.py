@@ -113,7 +113,7 @@ def test_progress_and_interruption_at_every_step() -> None:
         with pytest.raises(KeyboardInterrupt):
             repo.garbage_collect(TOMORROW, progress=Counting(step))
         repo = frazil.Repository.open(storage, CONFIG)
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
         repo.garbage_collect(TOMORROW)
         assert {info.key.partition("/")[0] for info in storage.list("")} == left
         assert repo.garbage_collect(TOMORROW).chunks_deleted == 0

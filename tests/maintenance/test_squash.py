@@ -40,7 +40,7 @@ def test_the_middle_of_a_history() -> None:
     assert groups(repo) == [f"g{number}" for number in range(5)]
     with pytest.raises(frazil.SnapshotNotFoundError):
         repo.readonly_session(snapshot_id=ids[2])
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_a_new_message() -> None:
@@ -54,7 +54,7 @@ def test_a_new_message() -> None:
     repo.garbage_collect(frazil.repository.clock.to_datetime(2**52))
     assert repo.diff(from_snapshot_id=ids[1], to_branch=MAIN).new_groups == created
     assert groups(repo) == [f"g{number}" for number in range(5)]
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_refs_into_the_range_stay() -> None:
@@ -65,7 +65,7 @@ def test_refs_into_the_range_stay() -> None:
     assert messages(repo) == ["4"]
     assert messages(repo, "dev") == ["2", "1", "0"]
     assert repo.lookup_tag("two") == ids[2]
-    assert repo.verify().ok
+    assert repo.upkeep.verify().ok
 
 
 def test_a_tag_at_the_tip_stays_with_its_history() -> None:
@@ -140,4 +140,4 @@ def test_a_collection_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     repo.upkeep.squash(MAIN, ids[0], message="new").apply()
     assert collected
     assert messages(frazil.Repository.open(storage)) == ["new"]
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok

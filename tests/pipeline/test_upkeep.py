@@ -235,7 +235,7 @@ def test_the_same_compaction(engine: object, tmp_path: Path, capsys: pytest.Capt
     assert "compact 100%" in capsys.readouterr().out
     repo = frazil.Repository.open(repo.storage, CONFIG)
     assert read(repo) == values
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
 
 

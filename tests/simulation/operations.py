@@ -394,7 +394,7 @@ def read(client: ClientRun) -> None:
 
 def verify(client: ClientRun) -> None:
     """Verify the repository. Nothing is damaged, also while others write."""
-    report = client.repo.verify("exists")
+    report = client.repo.upkeep.verify("exists")
     checks = {each.check for each in report.problems} - {"unavailable"}
     if checks and not client.has_short_reads() and not client.has_accidents():
         raise Violation("verify", str(report))

@@ -56,13 +56,13 @@ def test_lease(repo: frazil.Repository, run: Any, tmp_path: Path) -> None:
     assert "fork `import`" in (line := run("lease ice"))
     assert f"process {os.getpid()} runs" in line
     assert run("lease ice --stale") == "no stale leases\n"
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.running
     assert "A collection may then delete" in run(f"lease ice --end {lease.id}", status=3)
-    assert repo.list_leases() == [lease]
+    assert repo.upkeep.leases() == [lease]
     assert "not-allowed" in run("lease ice --end nobody", status=1)
     assert json.loads(run(f"lease ice --end {lease.id} --yes --json")) == {"ended": [lease.id]}
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
     assert fork.fork is not None
 
 
@@ -77,7 +77,7 @@ os._exit(0)
 @pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="the system does not name its processes")
 def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) -> None:
     subprocess.run([sys.executable, "-c", _KILLED], check=True)
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.is_stale
     assert json.loads(run("lease ice --json"))[0]["stale"]
     assert "stale" in run("status ice")
@@ -87,7 +87,10 @@ def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) 
     repo.storage.put("leases/elsewhere", json.dumps({**content, "machine": "another"}).encode())
     repo.storage.put("leases/job.monday", json.dumps(content).encode())
     assert run("lease ice --stale") == "ended 1 lease\n"
-    assert {each.id: each.running for each in repo.list_leases()} == {"elsewhere": None, "job.monday": False}
+    assert {each.id: each.running for each in repo.upkeep.leases()} == {
+        "elsewhere": None,
+        "job.monday": False,
+    }
 
 
 def test_compact(repo: frazil.Repository, run: Any) -> None:

@@ -81,12 +81,12 @@ def test_small_files_become_a_pack(spec_version: int) -> None:
     assert report.snapshots == {"main": repo.lookup_branch("main")}
     assert read(repo) == read(frazil.Repository.open(storage)) == values
     assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
     repo.expire_snapshots(LATER)
     repo.garbage_collect(LATER)
     assert len(files(storage)) == 1
     assert read(frazil.Repository.open(storage)) == values
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_live_chunks_leave_a_pack_that_is_mostly_dead() -> None:
@@ -198,7 +198,7 @@ def test_deduplicated_chunks_stay_shared() -> None:
     new = set(files(storage)) - {f"chunks/{row['file']}" for row in report.rows()}
     assert [len(bytes(storage.get(key))) >= 8 * 32 for key in new] == [True]
     assert read(repo) == data[:, 0].tolist()
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(1, 1)
@@ -226,7 +226,7 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
         repo = frazil.Repository.open(storage)
         expected = changed(read_base(make), others) if acted else read_base(make)
         assert (read(repo) if expected else None) == expected
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
         assert report.snapshots or acted
         if not acted:
             break
@@ -300,7 +300,7 @@ def test_stopped_at_every_request_and_called_again(make: Any, error: type[BaseEx
             pass
         repo = frazil.Repository.open(storage, CONFIG)
         assert read(repo) == read_base(make)
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
         repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
         assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
         assert read(repo) == read_base(make)
@@ -367,7 +367,7 @@ def test_the_lease_of_a_killed_compaction_has_a_name(monkeypatch: pytest.MonkeyP
     repo = small_files(MemoryStorage())
     monkeypatch.setattr(Lease, "give_back", lambda self, storage: None)
     repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert (lease.purpose, lease.name) == ("compaction", "compact main")
-    repo.break_lease(name="compact main")
-    assert repo.list_leases() == []
+    repo.upkeep.break_lease(name="compact main")
+    assert repo.upkeep.leases() == []

@@ -1,4 +1,4 @@
-"""The upkeep of a repository: ``repo.upkeep``. What deletes or changes is a plan, which is applied.
+"""`Repository.upkeep`: what keeps a repository correct, small and fast. What deletes or changes is a plan.
 
 The package imports this module on demand. Most processes open a repository and do no upkeep.
 """
@@ -24,6 +24,7 @@ from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.maintenance.expire import Expiry, expiration_change, expiry_report
 from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.plan import UpkeepPlan
+from frazil.maintenance.repair.plan import RepairRequest, repair_plan
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.decision import decide, retention_change
 from frazil.maintenance.retention.policy import Retention, branch_policies
@@ -32,15 +33,25 @@ from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
 from frazil.maintenance.statistics import storage_stats
 from frazil.maintenance.verification import plan as verification
+from frazil.remedies import call
+from frazil.repository.catalog.backups import Backup, backups
+from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.leases import LEASES, lease_info, leases
+from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan, lost_choice
 from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.restoration import RestoreReport, restore_repository
 from frazil.repository.catalog.verification_state import VerificationState, state_at
-from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
+from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary, LeaseInfo
 from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.opening import require_writable
+from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
+from frazil.repository.session.snapshot_recovery import relist_snapshot
+from frazil.repository.session.staged_work import give_up, place_of_lease
+from frazil.storage.base import Storage
 from frazil.survey.steps import Progress, one_step, progress_of, run_with
 from frazil.survey.survey import Bounds
 
@@ -59,8 +70,11 @@ __all__ = [
 
 
 @checks_arguments
-class Upkeep:
-    """The upkeep of a repository, ``repo.upkeep``: what it costs, and what deletes, moves and checks files.
+class Upkeep(RepositoryBase):
+    """The upkeep of a repository: checks, repair, collection, compaction, retention, leases and backups.
+
+    ``Repository.upkeep`` returns it. ``repair``, ``restore``, ``backups`` and ``checks`` need no handle, so
+    that they work on a repository that does not open: ``Repository.upkeep.repair(storage)``.
 
     Examples:
         >>> import frazil
@@ -69,11 +83,252 @@ class Upkeep:
         True
     """
 
-    __slots__ = ("_context", "_default_metadata")
+    def verify(
+        self,
+        level: VerifyLevel = "metadata",
+        *,
+        engine: Engine | EngineName | None = None,
+        state: VerificationState | str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Look for damaged, missing and exchanged files in all versions of the repository.
 
-    def __init__(self, context: Context, default_metadata: Mapping[str, Any]) -> None:
-        self._context = context
-        self._default_metadata = default_metadata
+        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
+        Others may commit, expire snapshots and collect garbage at the same time.
+
+        Args:
+            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
+                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
+                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+                ``"decode"`` also decodes every chunk with the codecs of its array.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            state: A file, or a value, for the pieces of work that are done. A second call with the same state
+                skips them, if their files have not changed. Default: no state.
+            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
+
+        Returns:
+            The report with its findings.
+
+        Raises:
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
+                ``state`` is a file that is not the state of a verification.
+            StorageError: If the storage fails.
+            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.upkeep.verify("checksum").ok
+            True
+        """
+        request = verification.Request(
+            verify_level(level), run_with(self._context, engine), state_at(state), progress_of(progress)
+        )
+        return verification.verify(self._context, request)
+
+    @staticmethod
+    def checks() -> tuple[Check, ...]:
+        """Return all checks that ``verify`` makes.
+
+        Returns:
+            The checks: name, section of the specification, level, severity, rule, and what to do.
+
+        Examples:
+            >>> import frazil
+            >>> [check.rule for check in frazil.Repository.upkeep.checks() if check.name == "main-branch"]
+            ['There is a branch `main`.']
+        """
+        return checks
+
+    @staticmethod
+    def repair(
+        storage: Storage,
+        *,
+        copies: Sequence[Storage] = (),
+        level: VerifyLevel = "exists",
+        lost: LostChoice = "keep",
+        sources: Sequence[ChunkSource] = (),
+        orphans_older_than: datetime | None = None,
+        dry_run: bool = True,
+    ) -> RepairPlan:
+        """Repair lost, damaged and exchanged files, as far as this needs no guess.
+
+        The method makes a plan first. With ``dry_run=False`` it also applies the plan. A file that is
+        replaced is put aside below ``quarantine/``, and no file is deleted. Others may read and commit at
+        the same time. If ``repo`` itself is damaged, no other process can commit.
+
+        The steps use backups, copies of the repository, other files with the same content, and the content
+        of related files. ``docs/repair.md`` describes each step.
+
+        Args:
+            storage: The storage of the repository.
+            copies: Storages with copies of the repository, the best first. An older or partial copy helps
+                too.
+            level: How the method looks for damage: ``"metadata"``, ``"exists"``, ``"checksum"`` or
+                ``"decode"``. See ``verify``.
+            lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
+                on each branch in which these chunks are missing, so that readers get the fill value.
+                ``"previous"`` makes a commit in which they have the data of the newest version that has
+                other data.
+            sources: Sources that can make chunks without a copy again, such as ``pipeline.IngestedFiles``.
+            orphans_older_than: Move files that no version needs, and that were modified before this time, to
+                the quarantine. Uncommitted work of running sessions looks the same: choose a time before
+                their start. Default: such files stay.
+            dry_run: Whether to change nothing, and only to return the plan.
+
+        Returns:
+            The plan: its steps, the chunks that are lost, and the damage that remains.
+
+        Raises:
+            RepositoryNotFoundError: ``repository-not-found`` if ``repo`` is damaged, and neither the storage
+                nor a copy has a readable backup.
+            FormatError: ``unsupported-spec-version`` if the repository has an older or a later format.
+            InvalidInputError: ``invalid-argument`` if a copy belongs to another repository.
+                ``unknown-choice`` for another ``level`` or ``lost``.
+            TypeError: If a copy is not a storage, or the time has no time zone.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only, with ``dry_run=False``.
+            ConflictError: ``repo-info-updated`` if another process changed a file that a step replaces.
+            StorageError: If the storage fails. Run the repair again.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> id_ = repo.lookup_branch("main")
+            >>> storage.delete([f"transactions/{id_}"])
+            >>> plan = frazil.Repository.upkeep.repair(storage)
+            >>> plan.rows()[0]["action"], plan.rows()[0]["key"]
+            ('rebuild', 'transactions/1CECHNKREP0F1RSTCMT0')
+            >>> applied = plan.apply()
+            >>> repo.upkeep.verify().ok
+            True
+        """
+        if strange := [each for each in copies if not isinstance(each, Storage)]:
+            raise TypeError(
+                f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
+            )
+        before = orphans_older_than
+        request = RepairRequest(
+            storage,
+            _open_repaired,
+            tuple(copies),
+            verify_level(level),
+            lost_choice(lost),
+            None if before is None else from_datetime(before, "orphans_older_than"),
+            tuple(sources),
+        )
+        if not dry_run:
+            require_writable(storage)
+        plan = repair_plan(request)
+        return plan if dry_run else plan.apply()
+
+    @staticmethod
+    def backups(storage: Storage) -> list[Backup]:
+        """Return the backups of the file ``repo``, newest first.
+
+        Every update of the repository leaves one backup.
+
+        Args:
+            storage: The storage of the repository.
+
+        Returns:
+            The backups.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> len(frazil.Repository.upkeep.backups(storage))
+            1
+        """
+        return backups(storage)
+
+    @staticmethod
+    def restore(
+        storage: Storage, backup: str | None = None, *, dry_run: bool = False, overwrite: bool = False
+    ) -> RestoreReport:
+        """Restore a lost or damaged file ``repo`` from a backup.
+
+        Afterwards the repository has the state of the backup. Later updates are lost; the report lists their
+        snapshots in ``unlisted``, and ``upkeep.recover`` can bring them back. A damaged file ``repo`` is
+        saved among the backups.
+
+        Restore only while no other process writes to the repository. The ops log shows the restoration as a
+        reset of ``main`` to its snapshot in the backup. If garbage collection has deleted backups with older
+        parts of the ops log, the log ends with the entries that the backup itself contains.
+
+        Args:
+            storage: The storage of the repository.
+            backup: The name of a backup from ``upkeep.backups``. Default: the latest readable backup.
+            dry_run: Whether to change nothing, and only to report.
+            overwrite: Whether to replace a readable file ``repo``. This resets the whole repository to the
+                backup, including the work of others.
+
+        Returns:
+            The report: branches, tags, and snapshots that are missing or not listed.
+
+        Raises:
+            AlreadyExistsError: ``not-allowed`` if ``repo`` is readable, without ``overwrite`` and
+                ``dry_run``.
+            RepositoryNotFoundError: ``repository-not-found`` if there is no readable backup.
+            FormatError: If ``backup`` is damaged. ``unsupported-spec-version`` if ``repo`` has a later
+                format.
+            StorageError: If ``backup`` cannot be read.
+            ConflictError: ``repo-info-updated`` if another writer changed ``repo`` at the same time.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> storage.delete(["repo"])
+            >>> frazil.Repository.upkeep.restore(storage).branches
+            {'main': '1CECHNKREP0F1RSTCMT0'}
+        """
+        return restore_repository(storage, backup, dry_run=dry_run, overwrite=overwrite)
+
+    def recover(self, snapshot_id: str, branch: str, *, parent: str | None = None) -> str:
+        """List a snapshot again whose files exist, but which the restored repository does not know.
+
+        ``restore`` reports such snapshots in ``unlisted``. The method does not check the chunks of the
+        snapshot: see ``verify``.
+
+        Args:
+            snapshot_id: The whole id of the snapshot.
+            branch: The branch to put on the snapshot. An existing branch must be on the parent of the
+                snapshot. A new name creates a branch.
+            parent: The id of the parent snapshot. Default: the only tip of a branch or tag that the
+                transaction log of the snapshot fits. If it fits several, the tip of ``branch``.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no file of this snapshot.
+            StorageError: ``object-not-found`` if one of its manifests is gone.
+            AlreadyExistsError: ``not-allowed`` if the snapshot is already listed.
+            InvalidInputError: ``invalid-snapshot-id`` if the transaction log does not fit the parent, or does
+                not fit exactly one tip.
+            ConflictError: If the branch is on another snapshot. ``garbage-collection-running`` during a
+                garbage collection.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> storage.delete(["repo"])
+            >>> lost = frazil.Repository.upkeep.restore(storage).unlisted[0]
+            >>> restored = frazil.Repository.open(storage)
+            >>> restored.upkeep.recover(lost.id, "main") == lost.id
+            True
+        """
+        self._context.require_version_2()
+        return id_to_text(relist_snapshot(self._context, snapshot_id, branch, parent))
 
     def collect(
         self,
@@ -511,49 +766,73 @@ class Upkeep:
         """
         return examine(self._context)
 
-    def verify(
-        self,
-        level: VerifyLevel = "metadata",
-        *,
-        engine: Engine | EngineName | None = None,
-        state: VerificationState | str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-    ) -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions of the repository.
+    def leases(self) -> list[LeaseInfo]:
+        """Return the leases that sessions with forks and resumable jobs hold.
 
-        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
-        Others may commit, expire snapshots and collect garbage at the same time.
-
-        Args:
-            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
-                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
-                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
-                ``"decode"`` also decodes every chunk with the codecs of its array.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
-                threads of this process.
-            state: A file, or a value, for the pieces of work that are done. A second call with the same state
-                skips them, if their files have not changed. Default: no state.
-            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
+        A garbage collection spares all files that are not older than the oldest lease. A lease that has ended
+        is listed until the next collection deletes it.
 
         Returns:
-            The report with its findings.
-
-        Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
-                ``state`` is a file that is not the state of a verification.
-            StorageError: If the storage fails.
-            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
+            The leases, oldest first.
 
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.upkeep.verify("checksum").ok
-            True
+            >>> fork = repo.writable_session("main").fork()
+            >>> [lease.purpose for lease in repo.upkeep.leases()]
+            ['fork']
         """
-        request = verification.Request(
-            verify_level(level), run_with(self._context, engine), state_at(state), progress_of(progress)
-        )
-        return verification.verify(self._context, request)
+        return list(map(lease_info, leases(self._context.storage)))
+
+    def break_lease(self, lease_id: str | None = None, *, name: str | None = None) -> None:
+        """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
+
+        Exactly one of ``lease_id`` and ``name`` names the lease. All leases with this name are deleted.
+
+        The holder is not asked. If it still works and a garbage collection deletes its files, its commit is
+        refused (``garbage-collected``). No version ever refers to files that are gone. For the lease of a
+        job, the method also deletes what the job has staged, as ``frazil.spark.discard_job`` does. The job
+        cannot be resumed afterwards.
+
+        Args:
+            lease_id: The ``id`` of a lease from ``upkeep.leases``.
+            name: The name of a session or the id of a job: ``name`` of a lease from ``upkeep.leases``.
+
+        Raises:
+            InvalidInputError: ``not-allowed`` if there is no lease with this id or name.
+            ValueError: If none or both of the arguments are given.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> repo.upkeep.break_lease(repo.upkeep.leases()[0].id)
+            >>> repo.upkeep.leases()
+            []
+        """
+        storage = self._context.storage
+        require_writable(storage)
+        if (lease_id is None) == (name is None):
+            raise ValueError(f"expected exactly one of lease_id and name, got {lease_id!r} and {name!r}")
+        held = leases(storage)
+        if name is None:
+            held = [lease for lease in held if lease.key == f"{LEASES}/{lease_id}"]
+        else:
+            held = [lease for lease in held if name and lease.name == name]
+        if not held:
+            argument, value = ("lease_id", lease_id) if name is None else ("name", name)
+            raise InvalidInputError(
+                f"{argument} must be the {argument.removeprefix('lease_')} of a lease of this repository, "
+                f"got {value!r}. The holder may have returned the lease",
+                ErrorKind.NOT_ALLOWED,
+            ).with_remedy("`{}` lists the leases", call("leases"))
+        for lease in held:
+            place = place_of_lease(lease.key)
+            if place is None:
+                storage.delete([lease.key])
+            else:
+                give_up(storage, place)
 
 
 def _require_bounds(bounds: Bounds) -> None:
@@ -570,3 +849,8 @@ def _require_positive(**limits: int) -> None:
     for name, limit in limits.items():
         if limit < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)
+
+
+def _open_repaired(storage: Storage) -> Context:
+    """Return the context of the repository, for the steps of a repair."""
+    return open_context(storage, HandleOptions())

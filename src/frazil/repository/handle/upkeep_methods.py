@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import warnings
 from collections.abc import Callable
 from datetime import datetime
@@ -13,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.about import PACKAGE_FOLDER
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.handle.base import RepositoryBase
 
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention
-    from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
-    from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.handle.upkeep import Upkeep
     from frazil.survey.steps import Progress
 
@@ -50,9 +46,7 @@ def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Call
 class UpkeepMethods(RepositoryBase):
     """Methods of ``Repository`` for upkeep, with the names of Icechunk."""
 
-    @property
-    def upkeep(self) -> Upkeep:
-        """The upkeep of the repository: plans of deletions and changes, statistics, checks."""
+    def _upkeep(self) -> Upkeep:
         return handle.Upkeep(self._context, self._default_metadata)
 
     def garbage_collect(
@@ -98,7 +92,7 @@ class UpkeepMethods(RepositoryBase):
             >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
             0
         """
-        plan = self.upkeep.collect(
+        plan = self._upkeep().collect(
             delete_object_older_than,
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -142,7 +136,7 @@ class UpkeepMethods(RepositoryBase):
             >>> repo.expire_snapshots(datetime.now(UTC))
             set()
         """
-        plan = self.upkeep.expire(
+        plan = self._upkeep().expire(
             older_than,
             delete_expired_branches=delete_expired_branches,
             delete_expired_tags=delete_expired_tags,
@@ -179,7 +173,7 @@ class UpkeepMethods(RepositoryBase):
             >>> repo.lookup_branch("main") == id_
             True
         """
-        return self.upkeep.rewrite_manifests(
+        return self._upkeep().rewrite_manifests(
             message, branch=branch, metadata=metadata, commit_method=commit_method
         )
 
@@ -213,7 +207,7 @@ class UpkeepMethods(RepositoryBase):
             >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
             0
         """
-        return self.upkeep.statistics(
+        return self._upkeep().statistics(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
@@ -253,52 +247,9 @@ class UpkeepMethods(RepositoryBase):
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
 
-    def verify(
-        self,
-        level: VerifyLevel = "metadata",
-        *,
-        state: VerificationState | str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-    ) -> VerificationReport:
-        """Look for damaged, missing and exchanged files: see `Upkeep.verify`.
-
-        Args:
-            level: ``"metadata"``, ``"exists"``, ``"checksum"`` or ``"decode"``.
-            state: A file, or a value, for the pieces of work that are done. Default: no state.
-            progress: A progress bar. Default: none.
-
-        Returns:
-            The report with its findings.
-
-        Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.verify("checksum").ok
-            True
-        """
-        return self.upkeep.verify(level, state=state, progress=progress)
-
-    @staticmethod
-    def list_checks() -> tuple[Check, ...]:
-        """Return all checks that ``verify`` makes.
-
-        Returns:
-            The checks: name, section of the specification, level, severity, rule, and what to do.
-
-        Examples:
-            >>> import frazil
-            >>> [check.rule for check in frazil.Repository.list_checks() if check.name == "main-branch"]
-            ['There is a branch `main`.']
-        """
-        return checks
-
     garbage_collect_async = awaitable(garbage_collect)
     expire_snapshots_async = awaitable(expire_snapshots)
     rewrite_manifests_async = awaitable(rewrite_manifests)
-    verify_async = awaitable(verify)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
     total_chunks_storage_async = _deprecated(

@@ -124,6 +124,6 @@ def copy(call: Call) -> Rows:
 
 def verify(call: Call) -> Rows:
     """Return the findings of a verification, which changes nothing."""
-    for row in call.repo.verify(call.values["level"]).rows():
+    for row in call.repo.upkeep.verify(call.values["level"]).rows():
         coordinates = row["coordinates"]
         yield {**row, "coordinates": None if coordinates is None else [int(each) for each in coordinates]}
