@@ -34,7 +34,6 @@ from daily.picture import draw
 from pyspark.sql import SparkSession
 
 import frazil
-from frazil.pipeline.maintenance import garbage_collect
 from frazil.spark import (
     Exists,
     Monotonic,
@@ -140,7 +139,7 @@ def tidy(repo: frazil.Repository, keep: int) -> bool:
         return False
     limit = published[keep - 1].written_at
     expired = repo.expire_snapshots(limit)
-    freed = garbage_collect(repo, limit)
+    freed = repo.upkeep.collect(limit, engine="spark").apply()
     told(f"maintenance: {len(expired)} versions expired, {freed.bytes_deleted / 1e6:.1f} MB deleted")
     return True
 

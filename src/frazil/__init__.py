@@ -115,10 +115,17 @@ if TYPE_CHECKING:
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
     from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
-    from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
+    from frazil.repository.handle.history import History
     from frazil.repository.handle.repository import Repository
     from frazil.repository.handle.upgrade import upgrade_icechunk_repository
-    from frazil.repository.handle.upkeep import OpsLogRetention
+    from frazil.repository.handle.upkeep import (
+        CommitPattern,
+        OpsLogRetention,
+        Retention,
+        RetentionReport,
+        Upkeep,
+        UpkeepPlan,
+    )
     from frazil.session import ForkSession, Session, SessionMode
     from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
     from frazil.storage import (
@@ -261,10 +268,13 @@ import_on_demand(
         "SpecVersion": "frazil.repository.catalog.version_info",
         "spec_version": "frazil.repository.catalog.spec_versions",
         "supported_spec_versions": "frazil.repository.catalog.spec_versions",
-        "CommitPattern": "frazil.repository.handle.history_upkeep",
-        "Retention": "frazil.repository.handle.history_upkeep",
-        "RetentionReport": "frazil.repository.handle.history_upkeep",
+        "CommitPattern": "frazil.repository.handle.upkeep",
+        "Retention": "frazil.repository.handle.upkeep",
+        "RetentionReport": "frazil.repository.handle.upkeep",
         "Repository": "frazil.repository.handle.repository",
+        "History": "frazil.repository.handle.history",
+        "Upkeep": "frazil.repository.handle.upkeep",
+        "UpkeepPlan": "frazil.repository.handle.upkeep",
         "upgrade_icechunk_repository": "frazil.repository.handle.upgrade",
         "OpsLogRetention": "frazil.repository.handle.upkeep",
         "ForkSession": "frazil.session",
@@ -350,6 +360,7 @@ __all__ = [
     "GcsBearerCredential",
     "GcsCredentials",
     "GcsStaticCredentials",
+    "History",
     "IcechunkError",
     "IcechunkStore",
     "ImportReport",
@@ -407,6 +418,8 @@ __all__ = [
     "TaskFailedError",
     "Update",
     "UpdateType",
+    "Upkeep",
+    "UpkeepPlan",
     "ValidationFailedError",
     "VerificationReport",
     "VerificationState",

@@ -19,13 +19,15 @@ class Operation(NamedTuple):
 
     python: str
     command: str
+    #: Whether the call returns a plan, which is applied.
+    is_plan: bool = False
 
 
 #: The operations that messages name.
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "ancestry": Operation("Repository.ancestry", "log {at}"),
     "branch_protections": Operation("Repository.branch_protections", "protect {at}"),
-    "compact": Operation("Repository.compact", "compact {at}@{branch}"),
+    "compact": Operation("Repository.upkeep.compact", "compact {at}@{branch}", is_plan=True),
     "create": Operation("Repository.create", "init {at}"),
     "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
@@ -34,23 +36,23 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "get_metadata": Operation("Repository.get_metadata", "inspect {at} --repo"),
     "get_status": Operation("Repository.get_status", "status {at}"),
     "list_branches": Operation("Repository.list_branches", "refs {at}"),
-    "list_leases": Operation("Repository.list_leases", "lease {at}"),
+    "leases": Operation("Repository.upkeep.leases", "lease {at}"),
     "list_tags": Operation("Repository.list_tags", "refs {at}"),
     "lookup_branch": Operation("Repository.lookup_branch", "refs {at}"),
     "lookup_snapshot": Operation("Repository.lookup_snapshot", "show {at}@{snapshot_id}"),
     "ops_log": Operation("Repository.ops_log", "ops {at}"),
     "protect_branch": Operation("Repository.protect_branch", "protect {at} {pattern}"),
-    "redo": Operation("Repository.redo", "redo {at}"),
-    "repair": Operation("Repository.repair", "repair {at}"),
+    "redo": Operation("Repository.history.redo", "redo {at}"),
+    "repair": Operation("Repository.upkeep.repair", "repair {at}"),
     "reset_branch": Operation("Repository.reset_branch", "reset {at}@{branch} {snapshot_id}"),
-    "restore": Operation("frazil.Repository.restore(storage)", "repair {at}"),
+    "restore": Operation("frazil.Repository.upkeep.restore(storage)", "repair {at}"),
     "rewrite_manifests": Operation("Repository.rewrite_manifests", "rewrite-manifests {at}@{branch}"),
     "set_status": Operation("Repository.set_status", "config {at} --online"),
-    "undo": Operation("Repository.undo", "undo {at}"),
+    "undo": Operation("Repository.history.undo", "undo {at}"),
     "unprotect_branch": Operation("Repository.unprotect_branch", "unprotect {at} {pattern}"),
     "upgrade": Operation("frazil.upgrade(storage)", "import {at}"),
     "upgrade_icechunk_repository": Operation("frazil.upgrade_icechunk_repository(storage)", "upgrade {at}"),
-    "verify": Operation("Repository.verify", "verify {at}"),
+    "verify": Operation("Repository.upkeep.verify", "verify {at}"),
 }
 #: Arguments whose option has another name.
 _OPTIONS: Final = {
@@ -88,8 +90,9 @@ class Call:
         arguments = ", ".join(f"{name}={_literal(value)}" for name, value in self.arguments.items())
         if not self.operation:
             return arguments
-        name = OPERATIONS[self.operation].python
-        return f"{name.replace('Repository', 'repo')}({arguments})" if arguments else name
+        name, _, is_plan = OPERATIONS[self.operation]
+        called = f"{name.replace('Repository', 'repo')}({arguments}){'.apply()' if is_plan else ''}"
+        return called if arguments else name
 
     def command(self, location: str = _LOCATION) -> str:
         """Return the command or the options, for a shell."""

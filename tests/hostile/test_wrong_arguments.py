@@ -26,14 +26,11 @@ from frazil.pipeline import (
     Progress,
     Target,
     Tasks,
-    compact,
     ingest,
     materialize,
     run_job,
-    verify,
     write_blocks,
 )
-from frazil.pipeline.maintenance import garbage_collect
 
 run = bad_input.run  # a fixture
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
@@ -168,9 +165,9 @@ def _operations(scene: bad_input.Scene) -> dict[str, Any]:
         "run_job": partial(run_job, job, "inline"),
         "write_blocks": partial(write_blocks, scene.session, print, [], engine="inline"),
         "materialize": partial(materialize, repo, "a", to=target, **options),
-        "compact": partial(compact, repo, "m", branch="main", **options),
-        "verify": partial(verify, repo, **options),
-        "garbage_collect": partial(garbage_collect, repo, bad_input.NOW, **options),
+        "compact": partial(repo.upkeep.compact, "m", branch="main", **options),
+        "verify": partial(repo.upkeep.verify, **options),
+        "garbage_collect": partial(repo.upkeep.collect, bad_input.NOW, **options),
         "ingest": partial(ingest, "nothing-*.nc", repo, **options),
     }
 

@@ -20,7 +20,6 @@ from frazil.changes import manifests as splitting
 from frazil.changes import windows
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs import bulk_commit, manifest_boxes, segments
-from frazil.pipeline.maintenance import garbage_collect, verify
 from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, run_job
 
 SHAPE = (12, 6)
@@ -326,7 +325,7 @@ def test_arrays_that_are_split_by_default_go_back_and_forth(
     theirs.garbage_collect(tomorrow)
     assert repo.garbage_collect(tomorrow).chunks_deleted == 0
     repo = frazil.Repository.open(storage, config)
-    assert verify(repo, "checksum", engine=Inline()).rows() == []
+    assert repo.upkeep.verify("checksum", engine=Inline()).rows() == []
     assert content(repo, "x") == expected
     same_by_reference(tmp_path)
 
@@ -360,7 +359,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
         if who == "ours":
             other.garbage_collect(tomorrow)
         elif who == "on executors":
-            garbage_collect(other, tomorrow, engine=Inline())
+            other.upkeep.collect(tomorrow, engine=Inline()).apply()
         else:
             theirs.garbage_collect(tomorrow)
 

@@ -8,7 +8,6 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -140,7 +139,7 @@ def attempt(finish: Finish) -> str | IcechunkError:
 
 def require_whole(storage: Clocked) -> None:
     repo = frazil.Repository.open(storage)
-    assert repo.verify("exists").problems == ()
+    assert repo.upkeep.verify("exists").problems == ()
 
 
 class Scene:
@@ -222,31 +221,6 @@ def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
     scene.set_clock()
     scene.collector(no_meeting).garbage_collect(now())
     attempt(finish)
-    require_whole(scene.storage)
-
-
-@pytest.mark.parametrize("ahead", AHEAD)
-def test_manifests_of_tasks(ahead: float, host: HostTime, monkeypatch: Any) -> None:
-    """A collection comes after the tasks and before the commit."""
-    pytest.importorskip("pyspark")
-    maintenance = import_module("frazil.pipeline.maintenance")
-    inline = import_module("frazil.spark").Inline()
-    scene = Scene("differs", ahead, host)
-    repo = frazil.Repository.open(scene.storage, scene_config())
-    rewritten = maintenance.rewritten
-
-    def collected(*arguments: Any) -> Any:
-        ready = rewritten(*arguments)
-        scene.collector(no_meeting).garbage_collect(now() + timedelta(days=2))
-        return ready
-
-    monkeypatch.setattr(maintenance, "rewritten", collected)
-    ended = attempt(
-        lambda: maintenance.rewrite_manifests(
-            repo, "split", branch="main", engine=inline, manifests_on_executors_above=0
-        )
-    )
-    assert isinstance(ended, IcechunkError)
     require_whole(scene.storage)
 
 

@@ -38,7 +38,7 @@ OPERATIONS: dict[str, Operation] = {
     "rechunk": lambda repo, engine: pipeline.rechunk(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
     "select": lambda repo, engine: pipeline.select(repo, ["t"], isel={"x": 0}, to=to(repo), engine=engine),
     "validate": lambda repo, engine: pipeline.validate(repo, [pipeline.Finite("t")], engine=engine),
-    "verify": lambda repo, engine: pipeline.verify(repo, engine=engine),
+    "verify": lambda repo, engine: repo.upkeep.verify(engine=engine),
     "inspect_files": lambda repo, engine: pipeline.inspect_files(["none.nc"], engine=engine),
     "copy_repository": lambda repo, engine: pipeline.copy_repository(
         repo, frazil.in_memory_storage(), engine=engine
@@ -47,7 +47,7 @@ OPERATIONS: dict[str, Operation] = {
         repo, frazil.in_memory_storage(), engine=engine
     ),
     "export_zarr": lambda repo, engine: pipeline.export_zarr(repo, frazil.in_memory_storage(), engine=engine),
-    "compact": lambda repo, engine: pipeline.compact(repo, "small files", branch="main", engine=engine),
+    "compact": lambda repo, engine: repo.upkeep.compact("small files", branch="main", engine=engine).apply(),
 }
 
 

@@ -21,7 +21,7 @@ from tests.simulation.run import Outcome, execute, forget_results, template
 
 _REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
 _GUARD = "frazil.repository.catalog.collection_guard"
-_GARBAGE = "frazil.maintenance.garbage"
+_COLLECTION = "frazil.maintenance.collection"
 _COMMIT = "frazil.repository.session.commit:_attempt_commit"
 _COLLECTING = ("commit", "collect")
 _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
@@ -258,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection does not look again",
-        f"{_GARBAGE}:Collecting.__call__",
+        f"{_COLLECTION}:CollectionChange.__call__",
         "if not among(after.table.ids(), self.live.snapshots).all():",
         "if False:",
         ("content", "verify"),
@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection deletes living chunks",
-        "frazil.maintenance.garbage_plan:garbage",
+        f"{_COLLECTION}:garbage",
         "~live.chunks.rows()",
         "live.chunks.rows()",
         ("content", "verify"),

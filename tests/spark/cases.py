@@ -23,7 +23,6 @@ from tests.jobs import tasks
 from tests.spark.driver import Case, Site, lose_the_second
 
 import frazil
-from frazil.pipeline.maintenance import garbage_collect, verify
 from frazil.spark import (
     Block,
     IngestResult,
@@ -205,8 +204,8 @@ def arrays_of_arrays(repo: frazil.Repository, site: Site) -> dict[str, Any]:
     with repo.transaction("main", message="gone") as store:
         zarr.open_group(store, mode="r+").__delitem__("series")
     repo.expire_snapshots(datetime.now(UTC))
-    collected = garbage_collect(repo, datetime.now(UTC), engine=site.engine)
-    seen = verify(repo, "checksum", engine=site.engine)
+    collected = repo.upkeep.collect(datetime.now(UTC), engine=site.engine).apply()
+    seen = repo.upkeep.verify("checksum", engine=site.engine)
     return {
         "same": same,
         "tasks": series.metrics.tasks,

@@ -26,7 +26,6 @@ PUBLIC_MODULES = (
     "frazil.errors",
     "frazil.ops",
     "frazil.pipeline",
-    "frazil.pipeline.maintenance",
     "frazil.session",
     "frazil.snapshots",
     "frazil.spark",

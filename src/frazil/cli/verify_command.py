@@ -103,12 +103,12 @@ def _report(
 ) -> VerificationReport:
     if engine == "auto":
         with output.progress("verify") as bar:
-            return repo.verify(level, state=state, progress=bar)
+            return repo.upkeep.verify(level, state=state, progress=bar)
     with needs("verify --engine", extra="pipeline"):
-        from frazil.pipeline import Progress, verify
+        from frazil.pipeline import Progress
 
     with Progress("verify", 0) as progress:
-        return verify(repo, level, engine=engine, state=state, progress=progress)
+        return repo.upkeep.verify(level, engine=engine, state=state, progress=progress)
 
 
 def _listed_checks() -> list[str]:

@@ -36,7 +36,7 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
 from frazil.format.manifest import ChunkTable
-from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node
 from frazil.jobs import wire
 from frazil.jobs.engine import Engine
 from frazil.jobs.manifest_boxes import (
@@ -49,7 +49,6 @@ from frazil.jobs.manifest_boxes import (
 )
 from frazil.jobs.segments import SENT_REFERENCES, Segment, delete_segments, read_segments, stage_tables
 from frazil.jobs.task_results import Result
-from frazil.repository.catalog.context import Context
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.manifest_files import num_refs, split_of
 from frazil.repository.session.session import ForkSession, Session
@@ -197,38 +196,6 @@ def _write_manifests(
     finally:
         delete_segments(context.storage, before)
     return {id_: _ready(arrays[id_], unchanged[id_], stored, files, own) for id_ in by_array}
-
-
-def rewritten(
-    context: Context, parent: Snapshot, above: int, engine: Engine
-) -> dict[bytes, PreparedManifests]:
-    """Write all manifests of arrays with more than ``above`` references again, with the present split.
-
-    >>> import frazil
-    >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID
-    >>> from frazil.jobs.engine import Inline
-    >>> from frazil.repository.handle.interior import context_of
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> context = context_of(repo)
-    >>> rewritten(context, context.assets.snapshot(INITIAL_SNAPSHOT_ID), 0, Inline())
-    {}
-    """
-    nodes, files = parent.nodes.exact(), parent.manifests
-    arrays = map(nodes.node, np.flatnonzero(nodes.is_array).tolist())
-    many: dict[bytes, Node] = {}
-    boxes: list[Box] = []
-    for node in arrays:
-        refs = _count(files, node)
-        if refs > above:
-            many[node.id] = node
-            split = split_of(context, node, refs)
-            boxes += boxes_of(node, split, (), (), is_logged=False, everything=True)[1]
-    stored = write_boxes(context, boxes, engine)
-    own = ChangeSet(created=set(many))  # the log names no chunks of new arrays
-    return {
-        id_: replace(_ready(node, (), stored, files, own), index=np.zeros((0, 0), np.uint32))
-        for id_, node in many.items()
-    }
 
 
 def _count(files: ManifestFiles, node: Node) -> int:

@@ -19,12 +19,11 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
+from frazil.maintenance.plan import RecordedChange
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 
 
@@ -97,20 +96,11 @@ def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[st
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
 
 
-class ExpirationChange:
-    """The repo change of an expiration. It remembers the expired snapshots of each attempt."""
+def expiration_change(what: Expiry) -> RecordedChange[U8]:
+    """Return the repo change of an expiration. Its result are the ids of the removed snapshots."""
 
-    def __init__(self, what: Expiry) -> None:
-        self._what = what
-        self._attempts: dict[int, Expired] = {}
+    def change(info: RepoInfo, now: int) -> tuple[Changed, U8]:
+        done = expire(info, what)
+        return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), done.ids
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
-        """Return the repo info after the expiration."""
-        require_online(info)
-        done = expire(info, self._what)
-        self._attempts[now] = done
-        return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
-
-    def ids(self, after: RepoInfo) -> U8:
-        """Return the ids that the attempt with the result ``after`` removed."""
-        return self._attempts[newest_update(after)].ids
+    return RecordedChange(change)

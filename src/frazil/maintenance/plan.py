@@ -1,4 +1,4 @@
-"""The plan of an operation of upkeep that deletes or changes: it prints, becomes JSON, and is applied."""
+"""The plan of an operation of upkeep that deletes or changes, and the change of ``repo`` that it makes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from enum import Enum
 from typing import Any, ClassVar, Final
 
 from frazil.display import Record, Shown
+from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.compaction_info import LiveFiles
+from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.repo_update import Changed
 
 _UNSEEN: Final = object()
 
@@ -83,6 +87,24 @@ class UpkeepPlan[P: Record, R](Record):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "operation", self._operation
         yield from self.report._rows()
+
+
+class RecordedChange[T]:
+    """A change of ``repo`` that remembers the result of each attempt, because an update may need several."""
+
+    def __init__(self, change: Callable[[RepoInfo, int], tuple[Changed, T]]) -> None:
+        self._change = change
+        self._results: dict[int, T] = {}
+
+    def __call__(self, info: RepoInfo, now: int) -> Changed:
+        """Return the repo info after the change."""
+        require_online(info)
+        changed, self._results[now] = self._change(info, now)
+        return changed
+
+    def result(self, after: RepoInfo) -> T:
+        """Return the result of the attempt that led to the repo info ``after``."""
+        return self._results[newest_update(after)]
 
 
 def plain(value: Any) -> Any:

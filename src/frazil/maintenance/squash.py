@@ -26,6 +26,9 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotT
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse, relink
+from frazil.maintenance.plan import RecordedChange
+from frazil.maintenance.retention.report import RetentionReport, VersionList
+from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
@@ -53,8 +56,8 @@ class NewCommit:
 def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
     """Remove the versions between two versions of a branch, in one update of the repository."""
     if commit is None:
-        change = SquashChange(span)
-        return change.end_of(context.catalog.update_repo_info(change))
+        change = _squash_change(span)
+        return change.result(context.catalog.update_repo_info(change))
     while (id_ := _attempt(context, span, commit)) is None:
         pass  # a garbage collection ran at the same time, and may have deleted the new files
     return id_
@@ -84,7 +87,7 @@ def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
         parent_id=table.id_of(int(rows[-1])),
     )
     _put_files(context, new, tip.id)
-    if context.catalog.finish_commit(SquashChange(replace(span, until=tip.id), new), start) is None:
+    if context.catalog.finish_commit(_squash_change(replace(span, until=tip.id), new), start) is None:
         return None
     return new.id
 
@@ -120,48 +123,49 @@ def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]
     return history[until : since + 1]
 
 
-class SquashChange:
-    """The repo change of a squash. ``new`` replaces the tip of the branch."""
+def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> RetentionReport:
+    """Return the versions that leave the history of the branch, and those that stay in it."""
+    require_online(info)
+    table, rows = info.table, _rows_of(info, span)
+    leaving = rows[1:-1] if commit is None else rows[:-1]
+    removed, stays = Rules(len(table)), Rules(len(table))
+    removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
+    history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    left = history[~np.isin(history, leaving)]
+    stays.add(f"in the history of `{span.branch}`", left)
+    return RetentionReport(
+        VersionList(table, leaving, tuple(removed)), VersionList(table, left, tuple(stays))
+    )
 
-    def __init__(self, span: Range, new: Snapshot | None = None) -> None:
-        self._span = span
-        self._new = new
-        self._ends: dict[int, bytes] = {}
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
-        """Return the repo info after the squash."""
-        require_online(info)
-        rows = _rows_of(info, self._span)
+def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[bytes]:
+    """Return the repo change of a squash. ``new`` replaces the tip. Its result is the later version."""
+
+    def change(info: RepoInfo, now: int) -> tuple[Changed, bytes]:
+        rows = _rows_of(info, span)
         end, since = int(rows[0]), int(rows[-1])
         old = info.table.id_of(end)
-        self._ends[now] = old
-        if self._new is None:
+        if new is None:
             after = replace(info, snapshots=relink(info.table, end, since))
             left = _without_unused(info, after, rows[1:-1])
-            return Changed(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
-        if info.branches[self._span.branch] != old:
+            return Changed(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
+        if info.branches[span.branch] != old:
             raise InvalidInputError(
-                f"until must be the tip of the branch `{self._span.branch}`, but another writer has "
-                "committed since. Squash again",
+                f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
+                "since. Squash again",
                 ErrorKind.NOT_ALLOWED,
             )
-        before = _with_new_tip(info, self._span.branch, old, self._new)
+        before = _with_new_tip(info, span.branch, old, new)
         table = before.table
-        new, parent = map(table.find_snapshot, (self._new.id, info.table.id_of(since)))
-        after = replace(before, snapshots=relink(table, new, parent))
+        tip, parent = map(table.find_snapshot, (new.id, info.table.id_of(since)))
+        after = replace(before, snapshots=relink(table, tip, parent))
         unused = table.find_snapshots(info.table.ids()[rows[:-1]])
         entry = OpsEntry(
-            UpdateKind.COMMIT_AMENDED,
-            now,
-            name=self._span.branch,
-            previous_snapshot=old,
-            new_snapshot=self._new.id,
+            UpdateKind.COMMIT_AMENDED, now, name=span.branch, previous_snapshot=old, new_snapshot=new.id
         )
-        return Changed(_without_unused(before, after, unused), entry)
+        return Changed(_without_unused(before, after, unused), entry), old
 
-    def end_of(self, after: RepoInfo) -> bytes:
-        """Return the id of the later version in the attempt with the result ``after``."""
-        return self._ends[int(after.ops.updated_at[0])]
+    return RecordedChange(change)
 
 
 def _with_new_tip(info: RepoInfo, branch: str, old: bytes, new: Snapshot) -> RepoInfo:

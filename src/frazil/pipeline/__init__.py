@@ -6,9 +6,7 @@
     validation     rules about data, and reports of the rules that fail
     publishing     write, audit, publish; roll back
     provenance     lineage: the inputs and outputs of jobs
-    maintenance    garbage collection, verification and others, by tasks
     replication    copies, clones and exports of repositories
-    compaction     the merge of small chunk files, by tasks
 
 `frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
 committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
@@ -46,10 +44,8 @@ if TYPE_CHECKING:
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
-    from frazil.pipeline.compaction import compact
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
-    from frazil.pipeline.maintenance import verify
     from frazil.pipeline.provenance import Graph, Step, lineage, lineage_graph
     from frazil.pipeline.publishing import Published, publish, rollback_to, write_audit_publish
     from frazil.pipeline.reductions import (
@@ -80,6 +76,7 @@ if TYPE_CHECKING:
         export_zip,
     )
     from frazil.pipeline.transform import (
+        cell,
         coarsen,
         crop,
         map_blocks,
@@ -105,6 +102,7 @@ if TYPE_CHECKING:
         Report,
         Row,
         Rule,
+        RuleCheck,
         Shape,
         StatisticsAgainst,
         Units,
@@ -141,14 +139,12 @@ import_on_demand(
         "Source": "frazil.jobs.versions",
         "Target": "frazil.jobs.versions",
         "Version": "frazil.jobs.versions",
-        "compact": "frazil.pipeline.compaction",
         "IngestResult": "frazil.pipeline.ingest.operation",
         "ingest": "frazil.pipeline.ingest.operation",
         "inspect_files": "frazil.pipeline.ingest.operation",
         "ConcatDim": "frazil.pipeline.ingest.pattern",
         "FilePattern": "frazil.pipeline.ingest.pattern",
         "MergeDim": "frazil.pipeline.ingest.pattern",
-        "verify": "frazil.pipeline.maintenance",
         "Graph": "frazil.pipeline.provenance",
         "Step": "frazil.pipeline.provenance",
         "lineage": "frazil.pipeline.provenance",
@@ -178,6 +174,7 @@ import_on_demand(
         "export_netcdf": "frazil.pipeline.replication",
         "export_zarr": "frazil.pipeline.replication",
         "export_zip": "frazil.pipeline.replication",
+        "cell": "frazil.pipeline.transform",
         "coarsen": "frazil.pipeline.transform",
         "crop": "frazil.pipeline.transform",
         "map_blocks": "frazil.pipeline.transform",
@@ -204,6 +201,7 @@ import_on_demand(
         "Shape": "frazil.pipeline.validation",
         "StatisticsAgainst": "frazil.pipeline.validation",
         "Units": "frazil.pipeline.validation",
+        "RuleCheck": "frazil.pipeline.validation",
         "rules_from": "frazil.pipeline.validation",
         "validate": "frazil.pipeline.validation",
     },
@@ -246,6 +244,7 @@ __all__ = [
     "RepositoryPart",
     "Row",
     "Rule",
+    "RuleCheck",
     "Shape",
     "Source",
     "StagedJob",
@@ -257,10 +256,10 @@ __all__ = [
     "Version",
     "WriteResult",
     "anomaly",
+    "cell",
     "climatology",
     "clone_repository",
     "coarsen",
-    "compact",
     "copy_repository",
     "count",
     "crop",
@@ -295,7 +294,6 @@ __all__ = [
     "staged_jobs",
     "std",
     "validate",
-    "verify",
     "write_audit_publish",
     "write_blocks",
     "zonal_stats",

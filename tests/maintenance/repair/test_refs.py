@@ -11,7 +11,7 @@ from tests.repository.version_1 import copy_of
 import frazil
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 MAIN = "refs/branch.main/ref.json"
 
 

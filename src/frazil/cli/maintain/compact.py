@@ -35,9 +35,8 @@ def command(
     """Compact the branch."""
     repo = repository_of(target)
     branch = branch_of(repo, target)
-    report = repo.compact(
-        message or "Compact chunk files", branch=branch, dry_run=dry_run, metadata=metadata or None
-    )
+    plan = repo.upkeep.compact(message or "Compact chunk files", branch=branch, metadata=metadata or None)
+    report = plan.report if dry_run else plan.apply()
     document = {"dry_run": dry_run} | {each.name: getattr(report, each.name) for each in fields(report)}
     output.emit({**document, "files": len(report.files)}, [_line(report, branch, dry_run)])
 

@@ -69,10 +69,11 @@ def command(
         raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
     repo = repository_of(target)
     policy = frazil.Retention(newer_than=newer_than, **counts)
-    report = repo.apply_retention(policy, dry_run=True)
+    plan = repo.upkeep.retain(policy)
+    report = plan.report
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
-        report = repo.apply_retention(policy)
+        report = plan.apply()
     most = (None if verbose else _LISTED) if dry_run else 0
     output.emit(
         _document(report, dry_run) if output.as_json else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
@@ -48,15 +49,16 @@ def command(
     """Plan the collection, ask, and delete."""
     repo = repository_of(target)
     ops = None if keep_ops is None else frazil.OpsLogRetention(newer_than=keep_ops)
-    if dry_run or not yes:
-        with output.progress("look") as bar:
-            summary = repo.garbage_collect(older_than, dry_run=True, progress=bar, keep_ops=ops)
+    with output.progress("gc") as bar:
+        plan = repo.upkeep.collect(older_than, progress=bar, keep_ops=ops)
+        if dry_run or not yes:
+            summary = plan.report
     if not dry_run:
         if not yes:
             files = counted(len(summary.files), "file")
             confirm(output, f"Delete {files}, {size(_bytes(summary))}?", yes=not len(summary.files))
-        with output.progress("gc") as bar:
-            summary = repo.garbage_collect(older_than, progress=bar, keep_ops=ops)
+        with bar or nullcontext():
+            summary = plan.apply()
     output.emit(_document(summary, dry_run), _lines(summary, dry_run), pages=dry_run)
     return 1 if summary.objects_failed_to_delete else 0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from frazil.arguments import check_fields
 from frazil.errors import ErrorKind, InvalidInputError
 
 _AUTHOR: Final = "author"
@@ -37,14 +38,7 @@ class CommitPattern:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("message", "author"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise TypeError(f"CommitPattern(): {name} must be str or None, got {type(value).__name__}")
-        if not isinstance(self.metadata, Mapping):
-            raise TypeError(
-                f"CommitPattern(): metadata must be a Mapping, got {type(self.metadata).__name__}"
-            )
+        check_fields(self)
         if self.message is None and not self.items():
             raise InvalidInputError(
                 "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "

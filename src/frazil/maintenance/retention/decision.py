@@ -22,12 +22,11 @@ import numpy as np
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
+from frazil.maintenance.plan import RecordedChange
 from frazil.maintenance.retention.policy import BranchPolicies, Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules, add_policy
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.history_records import with_expiring
-from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 
 
@@ -99,20 +98,11 @@ def _tags_that_stay(info: RepoInfo, stays: Rules, policies: BranchPolicies) -> d
     }
 
 
-class RetentionChange:
-    """The repo change of an expiration by policies. It remembers the report of each attempt."""
+def retention_change(policies: BranchPolicies) -> RecordedChange[RetentionReport]:
+    """Return the repo change of an expiration by policies. Its result is the report."""
 
-    def __init__(self, policies: BranchPolicies) -> None:
-        self._policies = policies
-        self._attempts: dict[int, RetentionReport] = {}
+    def change(info: RepoInfo, now: int) -> tuple[Changed, RetentionReport]:
+        decision = decide(info, policies, now)
+        return Changed(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), decision.report
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
-        """Return the repo info after the expiration."""
-        require_online(info)
-        decision = decide(info, self._policies, now)
-        self._attempts[now] = decision.report
-        return Changed(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
-
-    def report(self, after: RepoInfo) -> RetentionReport:
-        """Return the report of the attempt with the result ``after``."""
-        return self._attempts[newest_update(after)]
+    return RecordedChange(change)

@@ -1,39 +1,339 @@
-"""The methods of ``Repository`` for upkeep: garbage collection, manifests, verification."""
+"""`Repository.upkeep`: what keeps a repository correct, small and fast. What deletes or changes is a plan.
+
+The package imports this module on demand. Most processes open a repository and do no upkeep.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from frazil.format.ids import id_to_text
+from frazil.arguments import checks_arguments
+from frazil.engines import Engine, EngineName
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.backups import OpsLogRetention
-from frazil.repository import handle
-from frazil.repository.asynchronous import awaitable
+from frazil.maintenance.collection import Collection
+from frazil.maintenance.compaction import Compaction, compaction_commits
+from frazil.maintenance.deletion import DeleteLimits
+from frazil.maintenance.doctor import examine
+from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.maintenance.expire import Expiry, expiration_change, expiry_report
+from frazil.maintenance.expire_v1 import expire_v1
+from frazil.maintenance.plan import UpkeepPlan
+from frazil.maintenance.repair.plan import repair_plan
+from frazil.maintenance.retention.commit_pattern import CommitPattern
+from frazil.maintenance.retention.decision import decide, retention_change
+from frazil.maintenance.retention.policy import Retention, branch_policies
+from frazil.maintenance.retention.report import RetentionReport, VersionReason
+from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
+from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
+from frazil.maintenance.statistics import storage_stats
+from frazil.maintenance.verification import plan as verification
+from frazil.remedies import call
+from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.leases import LEASES, lease_info, leases
+from frazil.repository.catalog.repairs import LostChoice, RepairPlan, lost_choice
+from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.restoration import RestoreReport, restore_repository
 from frazil.repository.catalog.verification_state import VerificationState, state_at
-from frazil.repository.catalog.version_info import CommitMethod, GCSummary
-from frazil.repository.clock import from_datetime
+from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary, LeaseInfo
+from frazil.repository.catalog.version_names import snapshot_id
+from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase
-from frazil.repository.handle.limits import require_positive
-from frazil.survey.steps import Progress, progress_of
+from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
+from frazil.repository.session.snapshot_recovery import relist_snapshot
+from frazil.repository.session.staged_work import give_up, place_of_lease
+from frazil.storage.base import Storage
+from frazil.survey.steps import Progress, one_step, progress_of
+from frazil.survey.survey import Bounds
 
-#: A value of a method is public, so that `frazil` imports it from this room.
-__all__ = ["OpsLogRetention", "Upkeep"]
+#: The values of the methods are public, so that `frazil` and `frazil.ops` import them from this room.
+__all__ = [
+    "CommitPattern",
+    "DoctorFinding",
+    "DoctorReport",
+    "OpsLogRetention",
+    "Retention",
+    "RetentionReport",
+    "Upkeep",
+    "UpkeepPlan",
+    "VersionReason",
+]
 
 
+@checks_arguments
 class Upkeep(RepositoryBase):
-    """Methods of ``Repository`` that delete unused files, rewrite manifests, and verify."""
+    """The upkeep of a repository: checks, repair, collection, compaction, retention, leases and backups.
 
-    def garbage_collect(
+    ``Repository.upkeep`` returns it. ``repair``, ``restore``, ``backups`` and ``checks`` need no handle, so
+    that they work on a repository that does not open: ``Repository.upkeep.repair(storage)``.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.upkeep.verify().ok
+        True
+    """
+
+    def verify(
         self,
-        delete_object_older_than: datetime,
+        level: VerifyLevel = "metadata",
         *,
-        dry_run: bool = False,
+        engine: Engine | EngineName | None = None,
+        state: VerificationState | str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Look for damaged, missing and exchanged files in all versions of the repository.
+
+        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
+        Others may commit, expire snapshots and collect garbage at the same time.
+
+        Args:
+            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
+                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
+                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+                ``"decode"`` also decodes every chunk with the codecs of its array.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            state: A file, or a value, for the pieces of work that are done. A second call with the same state
+                skips them, if their files have not changed. Default: no state.
+            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
+
+        Returns:
+            The report with its findings.
+
+        Raises:
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
+                ``state`` is a file that is not the state of a verification.
+            StorageError: If the storage fails.
+            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.upkeep.verify("checksum").ok
+            True
+        """
+        return verification.verify(
+            self._context,
+            verify_level(level),
+            engine=engine,
+            state=state_at(state),
+            progress=progress_of(progress),
+        )
+
+    @staticmethod
+    def checks() -> tuple[Check, ...]:
+        """Return all checks that ``verify`` makes.
+
+        Returns:
+            The checks: name, section of the specification, level, severity, rule, and what to do.
+
+        Examples:
+            >>> import frazil
+            >>> [check.rule for check in frazil.Repository.upkeep.checks() if check.name == "main-branch"]
+            ['There is a branch `main`.']
+        """
+        return checks
+
+    @staticmethod
+    def repair(
+        storage: Storage,
+        *,
+        copies: Sequence[Storage] = (),
+        level: VerifyLevel = "exists",
+        lost: LostChoice = "keep",
+        orphans_older_than: datetime | None = None,
+        dry_run: bool = True,
+    ) -> RepairPlan:
+        """Repair lost, damaged and exchanged files, as far as this needs no guess.
+
+        The method makes a plan first. With ``dry_run=False`` it also applies the plan. A file that is
+        replaced is put aside below ``quarantine/``, and no file is deleted. Others may read and commit at
+        the same time. If ``repo`` itself is damaged, no other process can commit.
+
+        The steps use backups, copies of the repository, other files with the same content, and the content
+        of related files. ``docs/repair.md`` describes each step.
+
+        Args:
+            storage: The storage of the repository.
+            copies: Storages with copies of the repository, the best first. An older or partial copy helps
+                too.
+            level: How the method looks for damage: ``"metadata"``, ``"exists"``, ``"checksum"`` or
+                ``"decode"``. See ``verify``.
+            lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
+                on each branch in which these chunks are missing, so that readers get the fill value.
+                ``"previous"`` makes a commit in which they have the data of the newest version that has
+                other data.
+            orphans_older_than: Move files that no version needs, and that were modified before this time, to
+                the quarantine. Uncommitted work of running sessions looks the same: choose a time before
+                their start. Default: such files stay.
+            dry_run: Whether to change nothing, and only to return the plan.
+
+        Returns:
+            The plan: its steps, the chunks that are lost, and the damage that remains.
+
+        Raises:
+            RepositoryNotFoundError: ``repository-not-found`` if ``repo`` is damaged, and neither the storage
+                nor a copy has a readable backup.
+            FormatError: ``unsupported-spec-version`` if the repository has an older or a later format.
+            InvalidInputError: ``invalid-argument`` if a copy belongs to another repository.
+                ``unknown-choice`` for another ``level`` or ``lost``.
+            TypeError: If a copy is not a storage, or the time has no time zone.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only, with ``dry_run=False``.
+            ConflictError: ``repo-info-updated`` if another process changed a file that a step replaces.
+            StorageError: If the storage fails. Run the repair again.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> id_ = repo.lookup_branch("main")
+            >>> storage.delete([f"transactions/{id_}"])
+            >>> plan = frazil.Repository.upkeep.repair(storage)
+            >>> plan.rows()[0]["action"], plan.rows()[0]["key"]
+            ('rebuild', 'transactions/1CECHNKREP0F1RSTCMT0')
+            >>> applied = plan.apply()
+            >>> repo.upkeep.verify().ok
+            True
+        """
+        if strange := [each for each in copies if not isinstance(each, Storage)]:
+            raise TypeError(
+                f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
+            )
+        before = orphans_older_than
+        if not dry_run:
+            require_writable(storage)
+        plan = repair_plan(
+            storage,
+            _open_repaired,
+            copies=tuple(copies),
+            level=verify_level(level),
+            lost=lost_choice(lost),
+            orphans_before=None if before is None else from_datetime(before, "orphans_older_than"),
+        )
+        return plan if dry_run else plan.apply()
+
+    @staticmethod
+    def backups(storage: Storage) -> list[Backup]:
+        """Return the backups of the file ``repo``, newest first.
+
+        Every update of the repository leaves one backup.
+
+        Args:
+            storage: The storage of the repository.
+
+        Returns:
+            The backups.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> len(frazil.Repository.upkeep.backups(storage))
+            1
+        """
+        return backups(storage)
+
+    @staticmethod
+    def restore(
+        storage: Storage, backup: str | None = None, *, dry_run: bool = False, overwrite: bool = False
+    ) -> RestoreReport:
+        """Restore a lost or damaged file ``repo`` from a backup.
+
+        Afterwards the repository has the state of the backup. Later updates are lost; the report lists their
+        snapshots in ``unlisted``, and ``upkeep.recover`` can bring them back. A damaged file ``repo`` is
+        saved among the backups.
+
+        Restore only while no other process writes to the repository. The ops log shows the restoration as a
+        reset of ``main`` to its snapshot in the backup. If garbage collection has deleted backups with older
+        parts of the ops log, the log ends with the entries that the backup itself contains.
+
+        Args:
+            storage: The storage of the repository.
+            backup: The name of a backup from ``upkeep.backups``. Default: the latest readable backup.
+            dry_run: Whether to change nothing, and only to report.
+            overwrite: Whether to replace a readable file ``repo``. This resets the whole repository to the
+                backup, including the work of others.
+
+        Returns:
+            The report: branches, tags, and snapshots that are missing or not listed.
+
+        Raises:
+            AlreadyExistsError: ``not-allowed`` if ``repo`` is readable, without ``overwrite`` and
+                ``dry_run``.
+            RepositoryNotFoundError: ``repository-not-found`` if there is no readable backup.
+            FormatError: If ``backup`` is damaged. ``unsupported-spec-version`` if ``repo`` has a later
+                format.
+            StorageError: If ``backup`` cannot be read.
+            ConflictError: ``repo-info-updated`` if another writer changed ``repo`` at the same time.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> storage.delete(["repo"])
+            >>> frazil.Repository.upkeep.restore(storage).branches
+            {'main': '1CECHNKREP0F1RSTCMT0'}
+        """
+        return restore_repository(storage, backup, dry_run=dry_run, overwrite=overwrite)
+
+    def recover(self, snapshot_id: str, branch: str, *, parent: str | None = None) -> str:
+        """List a snapshot again whose files exist, but which the restored repository does not know.
+
+        ``restore`` reports such snapshots in ``unlisted``. The method does not check the chunks of the
+        snapshot: see ``verify``.
+
+        Args:
+            snapshot_id: The whole id of the snapshot.
+            branch: The branch to put on the snapshot. An existing branch must be on the parent of the
+                snapshot. A new name creates a branch.
+            parent: The id of the parent snapshot. Default: the only tip of a branch or tag that the
+                transaction log of the snapshot fits. If it fits several, the tip of ``branch``.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no file of this snapshot.
+            StorageError: ``object-not-found`` if one of its manifests is gone.
+            AlreadyExistsError: ``not-allowed`` if the snapshot is already listed.
+            InvalidInputError: ``invalid-snapshot-id`` if the transaction log does not fit the parent, or does
+                not fit exactly one tip.
+            ConflictError: If the branch is on another snapshot. ``garbage-collection-running`` during a
+                garbage collection.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> storage.delete(["repo"])
+            >>> lost = frazil.Repository.upkeep.restore(storage).unlisted[0]
+            >>> restored = frazil.Repository.open(storage)
+            >>> restored.upkeep.recover(lost.id, "main") == lost.id
+            True
+        """
+        self._context.require_version_2()
+        return id_to_text(relist_snapshot(self._context, snapshot_id, branch, parent))
+
+    def collect(
+        self,
+        older_than: datetime,
+        *,
+        engine: Engine | EngineName | None = None,
         max_snapshots_in_memory: int = 50,
         max_compressed_manifest_mem_bytes: int = 512 << 20,
         max_decoded_manifest_mem_bytes: int = 4 << 30,
@@ -43,10 +343,10 @@ class Upkeep(RepositoryBase):
         max_concurrent_listings: int | None = None,
         progress: Progress | None = None,
         keep_ops: OpsLogRetention | None = None,
-    ) -> GCSummary:
-        """Delete files that no branch, tag or young snapshot needs.
+    ) -> UpkeepPlan[GCSummary, GCSummary]:
+        """Plan the deletion of files that no branch, tag or young snapshot needs.
 
-        The method considers only files that were modified before ``delete_object_older_than``, by the clock
+        The collection considers only files that were modified before ``older_than``, by the clock
         of the storage. It also deletes backups of the repository's state in ``overwritten/`` that were
         modified before this time, except the newest ones and those that the ops log needs.
 
@@ -60,8 +360,9 @@ class Upkeep(RepositoryBase):
         they refer to for the next time (``skipped_phases``).
 
         Args:
-            delete_object_older_than: A time with a time zone.
-            dry_run: Whether to delete nothing, and to return what would be deleted.
+            older_than: A time with a time zone.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
             max_snapshots_in_memory: How many snapshots to hold in memory at once.
             max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
             max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
@@ -75,46 +376,291 @@ class Upkeep(RepositoryBase):
             keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
 
         Returns:
-            What was deleted. A dry run also lists the files, with reasons (``files``).
+            The plan. Its ``report`` lists the files that would be deleted, with reasons. `UpkeepPlan.apply`
+            deletes them, and returns the counts. The errors below come from there.
 
         Raises:
             ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
             FormatError: If a file of a version in use is damaged. Nothing was deleted.
             StorageError: If a file of a version in use cannot be read. Nothing was deleted.
             InvalidInputError: ``invalid-argument`` if a limit is less than 1.
-            TypeError: If ``delete_object_older_than`` has no time zone.
+            TypeError: If ``older_than`` has no time zone.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
             >>> import frazil
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+            >>> repo.upkeep.collect(datetime.now(UTC)).apply().chunks_deleted
             0
         """
         listings = 32 if max_concurrent_listings is None else max_concurrent_listings
-        require_positive(
+        _require_positive(
             max_concurrent_deletes=max_concurrent_deletes,
             max_consecutive_delete_failures=max_consecutive_delete_failures,
             max_concurrent_listings=listings,
         )
-        limit = from_datetime(delete_object_older_than, "delete_object_older_than")
-        bounds = require_positive(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        bounds = Bounds(
+            max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches,
         )
-        collection = handle.operations.Collection(
+        _require_bounds(bounds)
+        collection = Collection(
             self._context,
-            limit,
-            bounds=handle.operations.Bounds(*bounds),
-            limits=handle.operations.DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            from_datetime(older_than, "older_than"),
+            engine,
+            bounds=bounds,
+            limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
             listings=listings,
             progress=progress_of(progress),
             ops=keep_ops,
         )
-        return collection.preview() if dry_run else collection.collect()
+        return UpkeepPlan("collect", collection.preview, collection.collect)
+
+    def expire(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[RetentionReport, set[str]]:
+        """Plan the removal of snapshots older than a time from the history.
+
+        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
+        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
+        stay until `Upkeep.collect` deletes them.
+
+        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
+        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
+        expired, and after an interruption a second call completes the work.
+
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the update of the repository; in spec version 1, a
+                branch or tag. Default: none.
+
+        Returns:
+            The plan. Its ``report`` says what would be removed, and why. `UpkeepPlan.apply` removes it, and
+            returns the ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` for the ``report`` in a repository of spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> plan = repo.upkeep.expire(datetime.now(UTC))
+            >>> plan.report.retained[0].reasons
+            ('first version', 'tip of branch `main`')
+            >>> plan.apply()
+            set()
+        """
+        context, steps = self._context, progress_of(progress)
+        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+
+        def preview() -> RetentionReport:
+            context.require_version_2()
+            info = context.catalog.repo_info()
+            require_online(info)
+            return expiry_report(info, expiry)
+
+        def perform() -> set[str]:
+            if context.spec_version < 2:
+                return set(ids_to_text(expire_v1(context, expiry, steps)))
+            change = expiration_change(expiry)
+            with one_step(steps):
+                after = context.catalog.update_repo_info(change)
+            return set(ids_to_text(change.result(after)))
+
+        return UpkeepPlan("expire", preview, perform)
+
+    def retain(
+        self, policy: Retention | Mapping[str, Retention], *, progress: Progress | None = None
+    ) -> UpkeepPlan[RetentionReport, RetentionReport]:
+        """Plan the removal of the versions that no rule of a policy selects, also inside of a history.
+
+        The first version, the tips of branches, and the versions of tags stay. All versions of branches
+        without a policy stay. The change is one atomic update. The files of removed versions stay until
+        `Upkeep.collect` deletes them. Comparisons and rebases over a gap still see all changes.
+
+        Args:
+            policy: One policy for all branches, or policies by patterns of branches, such as
+                ``{"main": ..., "dev-*": ...}``. The first pattern that matches a branch decides.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. The update of the repository is one step. Default: none.
+
+        Returns:
+            The plan. Its ``report`` has the versions that are removed and that stay, with reasons.
+            `UpkeepPlan.apply` removes them, and returns the same for the state that it changed.
+
+        Raises:
+            TypeError: If ``policy`` is not a policy or a dict of policies.
+            InvalidInputError: ``invalid-argument`` for an empty dict.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> report = repo.upkeep.retain(frazil.Retention(last=2)).apply()
+            >>> [(version.message, version.reasons) for version in report.removed]
+            [('a', ('no rule of `*` selects it',))]
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['c', 'b', 'Repository initialized']
+        """
+        context, policies, steps = self._context, branch_policies(policy), progress_of(progress)
+        context.require_version_2()
+
+        def preview() -> RetentionReport:
+            info = context.catalog.repo_info()
+            require_online(info)
+            return decide(info, policies, now_us()).report
+
+        def perform() -> RetentionReport:
+            require_writable(context.storage)
+            change = retention_change(policies)
+            with one_step(steps):
+                after = context.catalog.update_repo_info(change)
+            return change.result(after)
+
+        return UpkeepPlan("retain", preview, perform)
+
+    def squash(
+        self,
+        branch: str,
+        since: str,
+        until: str | None = None,
+        *,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> UpkeepPlan[RetentionReport, str]:
+        """Plan the removal of the versions between two versions, so that the later one has all their changes.
+
+        Both versions stay, with the same contents. Versions in between that another branch or a tag needs
+        also stay, outside of the history of this branch. The change is one atomic update. Comparisons and
+        rebases over the range still see all changes.
+
+        With ``message``, a new version with the contents of the tip replaces the tip. It has another id.
+
+        Args:
+            branch: The name of the branch.
+            since: The id of the earlier version, which stays, or its first characters.
+            until: The id of the later version, which stays. Default: the tip of the branch.
+            message: The message of a new version, which replaces the tip.
+            metadata: Items to add to the metadata of the new version. They need a ``message``.
+
+        Returns:
+            The plan. Its ``report`` has the versions that leave the history of the branch. `UpkeepPlan.apply`
+            removes them, and returns the id of the later version, or of the new version.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such version.
+            InvalidInputError: ``not-allowed`` if the versions are not in the history of the branch, or in the
+                wrong order, or if there is a ``message`` and ``until`` is not the tip.
+            ValueError: For ``metadata`` without ``message``.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> for name in "abc":
+            ...     _ = repo.writable_session("main").commit(name, allow_empty=True)
+            >>> first = list(repo.ancestry(branch="main"))[-1].id
+            >>> tip = repo.upkeep.squash("main", first, message="a to c").apply()
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['a to c', 'Repository initialized']
+        """
+        context = self._context
+        context.require_version_2()
+        if metadata is not None and message is None:
+            raise ValueError("metadata needs a message, got none. Pass message=... too")
+        info = context.catalog.repo_info
+        first = snapshot_id(since, info)
+        span = Range(branch, first, None if until is None else snapshot_id(until, info))
+        commit = None if message is None else NewCommit(message, metadata or {})
+
+        def perform() -> str:
+            require_writable(context.storage)
+            return id_to_text(squash(context, span, commit))
+
+        return UpkeepPlan("squash", lambda: squash_report(info(), span, commit), perform)
+
+    def compact(
+        self,
+        message: str,
+        *,
+        branch: str | Sequence[str],
+        limits: CompactionLimits | None = None,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+        engine: Engine | EngineName | None = None,
+        progress: Progress | None = None,
+    ) -> UpkeepPlan[CompactionReport, CompactionReport]:
+        """Plan the merge of small chunk files into packs, and of live chunks of mostly unused packs.
+
+        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
+        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
+        the same time have no conflict with it. If others commit to the branch during the call, their changes
+        stay.
+
+        The old files stay, because older versions, other branches and tags may need them.
+        `Upkeep.expire` and `Upkeep.collect` delete them later.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch, or several names. Each branch gets a commit.
+            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the rewrite of some manifests. Default: none.
+
+        Returns:
+            The plan, with the files to write again. `UpkeepPlan.apply` commits, and returns the result.
+            Without files and manifests to write again, there is no commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
+                files. No version was changed.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="first") as store:
+            ...     array = zarr.create_array(
+            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
+            ...     )
+            >>> for step in range(8):
+            ...     with repo.transaction("main", message="a step") as store:
+            ...         zarr.open_array(store, path="t")[step] = step + 1
+            >>> report = repo.upkeep.compact("merge small files", branch="main").apply()
+            >>> len(report.files), report.new_files
+            (8, 1)
+        """
+        commits = compaction_commits(
+            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+        )
+        compaction = Compaction(self._context, commits, limits, engine, progress_of(progress))
+        return UpkeepPlan("compact", compaction.plan, compaction.finish)
 
     def rewrite_manifests(
         self,
@@ -146,133 +692,164 @@ class Upkeep(RepositoryBase):
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+            >>> id_ = repo.upkeep.rewrite_manifests("split anew", branch="main")
             >>> repo.lookup_branch("main") == id_
             True
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        commit = handle.operations.RewriteCommit(
-            branch, message, commit_metadata, handle.operations.is_amend(commit_method)
-        )
+        commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(handle.operations.rewrite(self._context, commit))
+        return id_to_text(rewrite(self._context, commit))
 
-    def compact(
+    def statistics(
         self,
-        message: str,
         *,
-        branch: str | Sequence[str],
-        dry_run: bool = False,
-        limits: CompactionLimits | None = None,
-        metadata: dict[str, Any] | None = None,
-        commit_method: CommitMethod = "new_commit",
-    ) -> CompactionReport:
-        """Merge small chunk files into packs, and copy live chunks out of packs that are mostly unused.
+        engine: Engine | EngineName | None = None,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
 
-        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
-        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
-        the same time have no conflict with it. If others commit to the branch during the call, their changes
-        stay.
-
-        The old files stay, because older versions, other branches and tags may need them.
-        ``expire_snapshots`` and ``garbage_collect`` delete them later. ``frazil.pipeline.compact`` does the
-        same by tasks.
+        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
+        manifest that contains it.
 
         Args:
-            message: The message of the commit.
-            branch: The name of the branch, or several names. Each branch gets a commit.
-            dry_run: Whether to write nothing, and to return the plan.
-            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
-            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
-            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
+                threads of this process.
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
 
         Returns:
-            The plan or the result. Without files and manifests to write again, there is no commit.
+            The numbers of bytes.
 
         Raises:
-            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
-            RefNotFoundError: ``ref-not-found`` if there is no such branch.
-            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
-                files. No version was changed.
-            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
-            ValueError: If ``commit_method`` is another text.
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
 
         Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="first") as store:
-            ...     array = zarr.create_array(
-            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
-            ...     )
-            >>> for step in range(8):
-            ...     with repo.transaction("main", message="a step") as store:
-            ...         zarr.open_array(store, path="t")[step] = step + 1
-            >>> report = repo.compact("merge small files", branch="main")
-            >>> len(report.files), report.new_files
-            (8, 1)
+            >>> import frazil
+            >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.statistics().total_bytes()
+            0
         """
-        commits = handle.operations.compaction_commits(
-            message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+        bounds = Bounds(
+            max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches,
         )
-        compaction = handle.operations.Compaction(self._context, commits, limits)
-        return compaction.plan() if dry_run else compaction.finish()
+        _require_bounds(bounds)
+        return storage_stats(self._context, engine, bounds)
 
-    def verify(
-        self,
-        level: VerifyLevel = "metadata",
-        *,
-        state: VerificationState | str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-    ) -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions of the repository.
+    def doctor(self) -> DoctorReport:
+        """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
 
-        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
-        Others may commit, expire snapshots and collect garbage at the same time. `frazil.pipeline.verify`
-        does the same with parallel tasks.
-
-        Args:
-            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
-                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
-                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
-                ``"decode"`` also decodes every chunk with the codecs of its array.
-            state: A file, or a value, for the pieces of work that are done. A second call with the same state
-                skips them, if their files have not changed. Default: no state.
-            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
+        The method looks at small chunk files, backups, manifests that are too large or too many, stale
+        leases, staged files of jobs that cannot be resumed, virtual chunks without a container, and protected
+        branches that another writer has moved. It lists the chunk files and reads the manifests of all
+        branches. It changes nothing. ``verify`` answers another question: whether the files are correct.
 
         Returns:
-            The report with its findings.
+            The findings. ``print`` shows each with its command.
 
         Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
-                ``state`` is a file that is not the state of a verification.
-            StorageError: If the storage fails.
-            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
+            FormatError: If a file is damaged. ``verify`` names all damaged files.
 
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.verify("checksum").ok
-            True
+            >>> print(repo.upkeep.doctor(), end="")
+            no findings in 8 checks
         """
-        return handle.operations.verify(
-            self._context, verify_level(level), state=state_at(state), progress=progress_of(progress)
-        )
+        return examine(self._context)
 
-    @staticmethod
-    def list_checks() -> tuple[Check, ...]:
-        """Return all checks that ``verify`` makes.
+    def leases(self) -> list[LeaseInfo]:
+        """Return the leases that sessions with forks and resumable jobs hold.
+
+        A garbage collection spares all files that are not older than the oldest lease. A lease that has ended
+        is listed until the next collection deletes it.
 
         Returns:
-            The checks: name, section of the specification, level, severity, rule, and what to do.
+            The leases, oldest first.
 
         Examples:
             >>> import frazil
-            >>> [check.rule for check in frazil.Repository.list_checks() if check.name == "main-branch"]
-            ['There is a branch `main`.']
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> [lease.purpose for lease in repo.upkeep.leases()]
+            ['fork']
         """
-        return checks
+        return list(map(lease_info, leases(self._context.storage)))
 
-    garbage_collect_async = awaitable(garbage_collect)
-    compact_async = awaitable(compact)
-    rewrite_manifests_async = awaitable(rewrite_manifests)
-    verify_async = awaitable(verify)
+    def break_lease(self, lease_id: str | None = None, *, name: str | None = None) -> None:
+        """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
+
+        Exactly one of ``lease_id`` and ``name`` names the lease. All leases with this name are deleted.
+
+        The holder is not asked. If it still works and a garbage collection deletes its files, its commit is
+        refused (``garbage-collected``). No version ever refers to files that are gone. For the lease of a
+        job, the method also deletes what the job has staged, as ``frazil.spark.discard_job`` does. The job
+        cannot be resumed afterwards.
+
+        Args:
+            lease_id: The ``id`` of a lease from ``upkeep.leases``.
+            name: The name of a session or the id of a job: ``name`` of a lease from ``upkeep.leases``.
+
+        Raises:
+            InvalidInputError: ``not-allowed`` if there is no lease with this id or name.
+            ValueError: If none or both of the arguments are given.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> repo.upkeep.break_lease(repo.upkeep.leases()[0].id)
+            >>> repo.upkeep.leases()
+            []
+        """
+        storage = self._context.storage
+        require_writable(storage)
+        if (lease_id is None) == (name is None):
+            raise ValueError(f"expected exactly one of lease_id and name, got {lease_id!r} and {name!r}")
+        held = leases(storage)
+        if name is None:
+            held = [lease for lease in held if lease.key == f"{LEASES}/{lease_id}"]
+        else:
+            held = [lease for lease in held if name and lease.name == name]
+        if not held:
+            argument, value = ("lease_id", lease_id) if name is None else ("name", name)
+            raise InvalidInputError(
+                f"{argument} must be the {argument.removeprefix('lease_')} of a lease of this repository, "
+                f"got {value!r}. The holder may have returned the lease",
+                ErrorKind.NOT_ALLOWED,
+            ).with_remedy("`{}` lists the leases", call("leases"))
+        for lease in held:
+            place = place_of_lease(lease.key)
+            if place is None:
+                storage.delete([lease.key])
+            else:
+                give_up(storage, place)
+
+
+def _require_bounds(bounds: Bounds) -> None:
+    _require_positive(
+        max_snapshots_in_memory=bounds.snapshots,
+        max_compressed_manifest_mem_bytes=bounds.compressed_bytes,
+        max_decoded_manifest_mem_bytes=bounds.decoded_bytes,
+        max_concurrent_manifest_fetches=bounds.fetches,
+    )
+
+
+def _require_positive(**limits: int) -> None:
+    """Raise an error for a limit that is less than 1."""
+    for name, limit in limits.items():
+        if limit < 1:
+            raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)
+
+
+def _open_repaired(storage: Storage) -> Context:
+    """Return the context of the repository, for the steps of a repair."""
+    return open_context(storage, HandleOptions())

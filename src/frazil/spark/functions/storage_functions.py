@@ -27,15 +27,17 @@ def expire(call: Call) -> Rows:
         "delete_expired_branches": call.values["delete_branches"],
         "delete_expired_tags": call.values["delete_tags"],
     }
+    plan = call.repo.upkeep.expire(older_than, **refs)
     try:
-        report = call.repo.expire_snapshots(older_than, dry_run=True, **refs)
+        report = plan.report
     except FormatError:
         if dry_run:
             raise
-        yield from _expired_v1(call, refs)  # spec version 1 has no report
+        for id_ in sorted(plan.apply()):  # spec version 1 has no report
+            yield {"kind": "version", "name": id_, "message": None, "removed": True}
         return
     removed = {each.id: each for each in report.removed}
-    done = set() if dry_run else call.repo.expire_snapshots(older_than, **refs)
+    done = set() if dry_run else plan.apply()
     for id_ in removed if dry_run else sorted(done):
         version = removed.get(id_)
         message = None if version is None else version.message
@@ -43,11 +45,6 @@ def expire(call: Call) -> Rows:
     for kind, names in (("branch", report.deleted_branches), ("tag", report.deleted_tags)):
         for name in names:
             yield {"kind": kind, "name": name, "message": None, "removed": not dry_run}
-
-
-def _expired_v1(call: Call, refs: Mapping[str, Any]) -> Rows:
-    for id_ in sorted(call.repo.expire_snapshots(call.values["older_than"], **refs)):
-        yield {"kind": "version", "name": id_, "message": None, "removed": True}
 
 
 #: The columns of a garbage collection, which are attributes of its summary.
@@ -67,14 +64,16 @@ COLLECTED: Final = (
 def collect(call: Call) -> Rows:
     """Delete files. A second evaluation has no files to delete."""
     dry_run = call.values["dry_run"]
-    summary = call.repo.garbage_collect(call.values["older_than"], dry_run=dry_run)
+    plan = call.repo.upkeep.collect(call.values["older_than"])
+    summary = plan.report if dry_run else plan.apply()
     yield {"dry_run": dry_run, **{name: getattr(summary, name) for name in COLLECTED}}
 
 
 def compact(call: Call) -> Rows:
     """Merge chunk files. A second evaluation has no files to merge, and makes no commit."""
     values = call.values
-    report = call.repo.compact(values["message"], branch=values["branch"], dry_run=values["dry_run"])
+    plan = call.repo.upkeep.compact(values["message"], branch=values["branch"])
+    report = plan.report if values["dry_run"] else plan.apply()
     yield {
         "dry_run": values["dry_run"],
         "files": len(report.files),
@@ -125,6 +124,6 @@ def copy(call: Call) -> Rows:
 
 def verify(call: Call) -> Rows:
     """Return the findings of a verification, which changes nothing."""
-    for row in call.repo.verify(call.values["level"]).rows():
+    for row in call.repo.upkeep.verify(call.values["level"]).rows():
         coordinates = row["coordinates"]
         yield {**row, "coordinates": None if coordinates is None else [int(each) for each in coordinates]}

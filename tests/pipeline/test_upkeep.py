@@ -1,4 +1,4 @@
-"""Upkeep by tasks does what upkeep in one process does; and what is damaged is found, all of it."""
+"""Upkeep by tasks does what upkeep in one process does."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import zarr
 from pyspark.sql import SparkSession
+from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, small_files
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
-from frazil.errors import InvalidInputError
-from frazil.format.chunk_check import check_file
-from frazil.format.ids import id_from_text, id_to_text
-from frazil.pipeline import Progress, maintenance
+from frazil.format.ids import id_to_text
+from frazil.pipeline import Local, Progress, RepositoryPart, clone_repository, export_zarr
+from frazil.repository.catalog.findings import VerifyLevel
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -89,15 +89,19 @@ def files(place: Path) -> set[str]:
     return {f"{folder}/{each.name}" for folder in folders for each in (place / "repo" / folder).iterdir()}
 
 
+def act(plan: frazil.UpkeepPlan, dry_run: bool) -> frazil.GCSummary:
+    return plan.report if dry_run else plan.apply()
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: bool) -> None:
     before = files(root)
-    summary = maintenance.garbage_collect(repo, LATER, engine=Inline(), dry_run=dry_run)
+    summary = act(repo.upkeep.collect(LATER, engine=Inline()), dry_run)
     after = files(root)
     shutil.rmtree(root / "repo")
     shutil.copytree(root / "backup", root / "repo")
-    expected = open_(root).garbage_collect(LATER, dry_run=dry_run)
+    expected = act(open_(root).upkeep.collect(LATER), dry_run)
     assert str(summary) == str(expected)
     assert summary.snapshots_deleted == 1
     assert after == files(root)
@@ -105,7 +109,7 @@ def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: boo
 
 
 def test_the_same_statistics(repo: frazil.Repository) -> None:
-    stats = maintenance.storage_stats(repo, engine=Inline())
+    stats = repo.upkeep.statistics(engine=Inline())
     expected = repo.chunk_storage_stats()
     assert str(stats) == str(expected)
     assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
@@ -120,15 +124,11 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     repo = repo.reopen(config)
     before = repo.readonly_session("main")
     tables = {path: before.chunk_table(path) for path in ("/packed", "/small", "/virtual")}
-    id_ = maintenance.rewrite_manifests(
-        repo,
-        "anew",
-        branch="main",
-        engine=Inline(),
-        commit_method=method,
-        manifests_on_executors_above=5,
-    )
-    assert repo.lookup_branch("main") == id_
+    limits = frazil.CompactionLimits(live_fraction=0, small_size=0, manifests=True)
+    report = repo.upkeep.compact(
+        "anew", branch="main", limits=limits, engine=Inline(), commit_method=method
+    ).apply()
+    assert repo.lookup_branch("main") == report.snapshots["main"]
     after = repo.readonly_session("main")
     for path, table in tables.items():
         new_table = after.chunk_table(path)
@@ -138,95 +138,24 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     node = after.workspace.nodes.require_array("/packed")
     assert node.array is not None
     assert len(node.array.manifests) == 4
-    verification = maintenance.verify(repo, "checksum", engine=Inline())
+    verification = repo.upkeep.verify("checksum", engine=Inline())
     assert verification.rows() == []
     if method == "new_commit":
         newest, parent, *_ = repo.ancestry(branch="main")
         assert repo.diff(from_snapshot_id=parent.id, to_snapshot_id=newest.id).is_empty()
 
 
-@pytest.mark.parametrize("level", ["metadata", "exists", "checksum"])
-def test_what_is_whole_has_no_findings(repo: frazil.Repository, level: Any) -> None:
-    done = maintenance.verify(repo, level, engine=Inline())
-    assert done.rows() == []
-    assert (done.snapshots, done.manifests > 3) == (6, True)
-    # Whole files are read, and what two references name of one object once.
-    assert done.bytes_read > 40 * 8 if level == "checksum" else done.bytes_read == 0
-
-
-@pytest.mark.parametrize("upgraded", [False, True])
-def test_spec_version_1_is_whole(upgraded: bool) -> None:
-    """Its first snapshot has no transaction log."""
-    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
-    with repo.transaction("main", message="data") as store:
-        create(store, "x", np.arange(12))
-    if upgraded:
-        frazil.upgrade_icechunk_repository(repo, dry_run=False)
-        repo = frazil.Repository.open(repo.storage)
-    assert maintenance.verify(repo, "checksum", engine=Inline()).rows() == []
-    log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
-    repo.storage.delete([log])
-    (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
-    assert (row["check"], row["key"]) == ("missing", log)
-
-
-def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
+def test_the_same_findings(root: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
-    packs = {ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids}
-    lost, short = [root / "repo" / "chunks" / id_to_text(each) for each in sorted(packs)[:2]]
-    lost.unlink()
-    trailer = check_file(id_from_text(short.name), short.read_bytes()).trailer
-    assert trailer is not None
-    short.write_bytes(short.read_bytes()[: trailer.size - 1])
+    packs = sorted({ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids})
+    (root / "repo" / "chunks" / id_to_text(packs[0])).unlink()
     (root / "foreign" / "a").unlink()
-    changed = root / "foreign" / "b"
-    os.utime(changed, (2**31, 2**31))
     damaged = min((root / "repo" / "transactions").iterdir())
     damaged.write_bytes(damaged.read_bytes()[:-1])
-
-    def problems(level: Any) -> set[tuple[str, str, str | None, Any]]:
-        rows = maintenance.verify(open_(root), level, engine=Inline()).rows()
-        return {
-            (row["check"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
-            for row in rows
-        }
-
-    log = ("file-payload", damaged.name, None, ())
-    assert problems("metadata") == {log}
-    table = session.chunk_table("/packed")
-    names = [id_to_text(table.chunk_ids[source].tobytes()) for source in table.source.tolist()]
-    holders = list(zip(map(tuple, table.index.tolist()), names, strict=True))
-    for level in ("exists", "checksum"):
-        rows = problems(level)
-        assert log in rows
-        missing = {at for *what, at in rows if what == ["missing", lost.name, "/packed"]}
-        assert missing >= {at for at, name in holders if name == lost.name}
-        assert len([row for row in rows if row[:3] == ("short", short.name, "/packed")]) >= 1
-        gone = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "a"}
-        assert {at for _, at in gone} == {(0,), (1,)}
-        then = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "b"}
-        assert then == {("virtual-modified", (2,)), ("virtual-modified", (3,))}
-
-
-def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
-    ids = repo.readonly_session("main").workspace.snapshot.manifests.ids  # not of the version without a ref
-    one, other, *_ = [root / "repo" / "manifests" / id_to_text(id_.tobytes()) for id_ in ids]
-    one.unlink()
-    other.write_bytes(other.read_bytes()[:-1])
-    rows = maintenance.verify(open_(root), engine=Inline()).rows()
-    gone = maintenance.garbage_collect(open_(root), LATER - timedelta(days=30), engine=Inline())
-    assert gone.manifests_deleted == 0
-    assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
-    assert rows
-    assert {(row["check"], row["severity"]) for row in rows} == {
-        ("missing", "loss"),
-        ("file-payload", "loss"),
-    }
-
-
-def test_other_levels_are_refused(repo: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="level"):
-        maintenance.verify(repo, "all", engine=Inline())  # type: ignore[arg-type]
+    for level in get_args(VerifyLevel.__value__):
+        by_tasks = open_(root).upkeep.verify(level, engine=Inline())
+        assert by_tasks.rows()
+        assert by_tasks.rows() == open_(root).upkeep.verify(level).rows()
 
 
 @pytest.mark.deep
@@ -234,10 +163,10 @@ def test_other_levels_are_refused(repo: frazil.Repository) -> None:
 def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> None:
     engine = OnSpark(spark)
     (root / "foreign" / "a").unlink()
-    rows = maintenance.verify(repo, "exists", engine=engine).rows()
+    rows = repo.upkeep.verify("exists", engine=engine).rows()
     assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
-    assert str(maintenance.storage_stats(repo, engine=engine)) == str(repo.chunk_storage_stats())
-    assert maintenance.garbage_collect(repo, LATER, engine=engine).snapshots_deleted == 1
+    assert str(repo.upkeep.statistics(engine=engine)) == str(repo.chunk_storage_stats())
+    assert repo.upkeep.collect(LATER, engine=engine).apply().snapshots_deleted == 1
 
 
 @pytest.mark.sample(1)
@@ -249,12 +178,12 @@ def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
         with repo.transaction("main", message=str(number)) as store:
             zarr.create_array(store, name=f"a{number}", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
     steps = Steps()
-    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps)
+    repo.upkeep.collect(LATER, engine=engine, progress=steps).apply()
     assert steps.expected == steps.done == 5 + 4
     for name in ("snapshots", "manifests"):  # nobody reads them again
         (tmp_path / name).rename(tmp_path / f"{name} away")
     steps = Steps()
-    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps, dry_run=True)
+    repo.upkeep.collect(LATER, engine=engine, progress=steps).as_dict()
     assert steps.expected == 0
     for name in ("snapshots", "manifests"):
         (tmp_path / f"{name} away").rename(tmp_path / name)
@@ -280,7 +209,7 @@ def test_the_steps_of_an_expiration(version: int) -> None:
     steps = Steps()
     repo.expire_snapshots(LATER, progress=steps)
     if version > 1:
-        repo.apply_retention(frazil.Retention(last=1), progress=steps)
+        repo.upkeep.retain(frazil.Retention(last=1), progress=steps).apply()
     assert steps.expected == steps.done == 2
     with pytest.raises(TypeError, match="progress"):
         repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]
@@ -290,3 +219,36 @@ def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: fraz
     with Progress("collect", 0, sys.stdout) as bar:
         repo.garbage_collect(LATER, progress=bar)
     assert "collect 100%" in capsys.readouterr().out
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("engine", [Inline(), Local(2)])
+def test_the_same_compaction(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
+    values = read(repo)
+    plan = repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine=engine).report
+    with Progress("compact", 0, sys.stdout) as bar:
+        report = repo.upkeep.compact(
+            "merge", branch="main", limits=LIMITS, engine=engine, progress=bar
+        ).apply()
+    assert (len(plan.files), plan.bytes_moved) == (len(report.files), report.bytes_moved) == (8, 2048)
+    assert "compact 100%" in capsys.readouterr().out
+    repo = frazil.Repository.open(repo.storage, CONFIG)
+    assert read(repo) == values
+    assert repo.upkeep.verify("checksum").ok
+    assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    repo = small_files(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    values, engine = read(repo), OnSpark(spark)
+    plan = repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine=engine)
+    assert plan.apply().new_files == 1
+    clone = frazil.local_filesystem_storage(str(tmp_path / "clone"))
+    clone_repository(repo, clone, part=RepositoryPart(newest_only=True), engine=engine)
+    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)
+    assert read(repo) == read(frazil.Repository.open(clone)) == values
+    assert zarr.open_array(str(tmp_path / "plain" / "t"), mode="r")[:, 0].tolist() == values
+    assert frazil.Repository.open(clone).verify("checksum").ok
