@@ -248,10 +248,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         )
     },
     (
-        "frazil.cli.repair_command",
-        "frazil.pipeline",
-    ): "only `--sources` needs the extra",
-    (
         "pyspark_frazil",
         "frazil.spark.data_source",
     ): "Spark imports every `pyspark_*` for whatever source: ours costs nothing until it is used",

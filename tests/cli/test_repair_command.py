@@ -8,16 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 import zarr
 from tests.maintenance.test_verification import keys, small
 from tests.repository.version_1 import fill
 
 import frazil
 from frazil.cli.main import main
-from frazil.format.ids import id_to_text
-from frazil.format.manifest import NativeRef
-from frazil.pipeline import ingest
 from frazil.storage.memory import MemoryStorage
 
 
@@ -69,29 +65,6 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["repair", str(tmp_path / "none")]) == 1
     assert "repository-not-found" in capsys.readouterr().err
     assert main(["repair", str(tmp_path), "--lost", "guess"]) == 2
-
-
-@pytest.mark.deep
-def test_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(tmp_path / "repo")
-    data = xr.Dataset(
-        {"t": (("time", "x"), np.random.default_rng(1).random((4, 90)))}, {"time": np.arange(4)}
-    )
-    data.to_netcdf(tmp_path / "t.nc", engine="h5netcdf", unlimited_dims=["time"])
-    storage = frazil.local_filesystem_storage(folder)
-    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=100)
-    repo = frazil.Repository.create(storage, config)
-    ref = (
-        ingest(str(tmp_path / "t.nc"), repo, engine="inline")
-        .version.session()
-        .workspace.chunks.ref("/t", (0, 0))
-    )
-    assert isinstance(ref, NativeRef)
-    key = f"chunks/{id_to_text(ref.chunk_id)}"
-    storage.delete([key])
-    assert main(["repair", folder]) == 1
-    status = main(["repair", folder, "--sources", "--yes"])
-    assert (status, storage.head(key) is not None) == (0, True), capsys.readouterr().out
 
 
 def test_a_detached_snapshot_goes_to_the_branch_that_the_user_names(
