@@ -16,9 +16,9 @@ import pytest
 from tests.cli.examples import RUNS, examples_of
 
 from frazil import Repository, local_filesystem_storage
-from frazil.cli.look import refs
+from frazil.cli import history
+from frazil.cli.command import VERBS
 from frazil.cli.main import frazil, main
-from frazil.cli.verb_table import VERBS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -131,10 +131,10 @@ def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
 def test_interruptions(
     error: BaseException, status: int, beside: object, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
-    def fail(_storage: object) -> None:
+    def fail(_target: object) -> None:
         raise error
 
-    monkeypatch.setattr(refs, "repo_info_of", fail)
+    monkeypatch.setattr(history, "Opened", fail)
     with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status

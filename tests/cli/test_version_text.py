@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from frazil.cli.version_text import VersionText, parse_time, parse_version
+from frazil.cli.target import VersionText, parse_time, parse_version
 from frazil.errors import InvalidInputError
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
