@@ -278,7 +278,7 @@ def test_the_pipeline_and_tables_have_the_same_values(case: Case) -> None:
         repo.readonly_session("main"),
         ["time", "lat", "v"],
         (),
-        dataframes.ScanValues(grid_module.Selection()),
+        grid_module.Selection(),
     )
     table = batches.table(*rows).to_pylist()
     seconds = [

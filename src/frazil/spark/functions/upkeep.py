@@ -6,11 +6,8 @@ Those that delete make a dry run, unless the caller sets ``dry_run => false``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError
 from frazil.format.ids import id_from_text
@@ -22,9 +19,10 @@ from frazil.repository.catalog.history import is_in_history
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
-from frazil.spark.functions.declaration import Call, Pin, Rows, UpkeepFunction, parse_options
+from frazil.spark.functions.declaration import Call, Rows, UpkeepFunction, parse_options
 from frazil.spark.tables import location
 from frazil.spark.tables.options import Use
+from frazil.spark.tables.repository_schemas import columns
 
 #: The key of the id of a call in the metadata of its commit.
 CALL: Final = "frazil.sql.call"
@@ -140,12 +138,6 @@ def tag(call: Call, name: str, version: str = "main") -> Rows:
     yield {"tag": name, "snapshot_id": snapshot_id, "done_before": done_before}
 
 
-def _pin_of_reset(repo: Repository, *, branch: str, to: str) -> Pin:
-    """Return the tip of the branch, and the snapshot that the branch moves to."""
-    tip = repo.lookup_branch(branch)
-    return {"tip": tip, "snapshot_id": rollback_target(repo, branch, to)}
-
-
 def reset(call: Call, branch: str, to: str) -> Rows:
     """Move the branch from the pinned tip, unless it has moved already."""
     tip, target = call.pin["tip"], call.pin["snapshot_id"]
@@ -184,45 +176,39 @@ def _has(repo: Repository, branch: str, snapshot_id: str) -> bool:
     return is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch))
 
 
-def _tip(repo: Repository, *, branch: str, **others: Any) -> Pin:
-    return {"snapshot_id": repo.lookup_branch(branch)}
-
-
-def _schema(done: bool, *texts: str, **fields: pa.DataType) -> pa.Schema:
-    flag = {"done_before": pa.bool_()} if done else {}
-    return pa.schema(list({**dict.fromkeys(texts, pa.string()), **fields, **flag}.items()))
-
-
-def _counts(*names: str) -> dict[str, pa.DataType]:
-    return dict.fromkeys(names, pa.int64())
-
-
-_FINDING: Final[Mapping[str, pa.DataType]] = {
-    **dict.fromkeys(("severity", "check", "key", "path"), pa.string()),
-    "coordinates": pa.list_(pa.int64()),
-    **dict.fromkeys(("detail", "action"), pa.string()),
-    **dict.fromkeys(("arrays", "branches", "tags"), pa.list_(pa.string())),
-    "snapshots": pa.int64(),
-}
+_NUMBERS: Final = ", ".join(f"{name} number" for name in _COLLECTED)
+_MERGED_NUMBERS: Final = ", ".join(f"{name} number" for name in ("files", *_MERGED))
+_FINDING: Final = (
+    "severity, check, key, path, coordinates numbers, detail, action, arrays texts, branches texts, "
+    "tags texts, snapshots number"
+)
 UPKEEP: Final[tuple[UpkeepFunction, ...]] = (
-    UpkeepFunction(expire, _schema(False, "kind", "name", "message", removed=pa.bool_())),
-    UpkeepFunction(collect, _schema(False, dry_run=pa.bool_(), **_counts(*_COLLECTED))),
-    UpkeepFunction(
-        compact,
-        _schema(False, dry_run=pa.bool_(), **_counts("files", *_MERGED), snapshot_id=pa.string()),
-    ),
+    UpkeepFunction(expire, columns("kind, name, message, removed flag")),
+    UpkeepFunction(collect, columns(f"dry_run flag, {_NUMBERS}")),
+    UpkeepFunction(compact, columns(f"dry_run flag, {_MERGED_NUMBERS}, snapshot_id")),
     UpkeepFunction(
         rewrite_manifests,
-        _schema(True, "branch", "snapshot_id"),
+        columns("branch, snapshot_id, done_before flag"),
         lambda repo, *, branch, **others: {"tip": repo.lookup_branch(branch), "call": uuid.uuid4().hex},
     ),
-    UpkeepFunction(reset, _schema(True, "branch", "previous_snapshot_id", "snapshot_id"), _pin_of_reset),
+    UpkeepFunction(
+        reset,
+        columns("branch, previous_snapshot_id, snapshot_id, done_before flag"),
+        lambda repo, *, branch, to: {
+            "tip": repo.lookup_branch(branch),
+            "snapshot_id": rollback_target(repo, branch, to),
+        },
+    ),
     UpkeepFunction(
         tag,
-        _schema(True, "tag", "snapshot_id"),
+        columns("tag, snapshot_id, done_before flag"),
         lambda repo, *, version, **others: {"snapshot_id": location.snapshot_named(repo, version)},
     ),
-    UpkeepFunction(publish, _schema(True, "branch", "snapshot_id", "tag"), _tip),
-    UpkeepFunction(copy, _schema(False, **_counts("objects", "bytes", "existing"))),
-    UpkeepFunction(verify, _schema(False, **_FINDING)),
+    UpkeepFunction(
+        publish,
+        columns("branch, snapshot_id, tag, done_before flag"),
+        lambda repo, *, branch, **others: {"snapshot_id": repo.lookup_branch(branch)},
+    ),
+    UpkeepFunction(copy, columns("objects number, bytes number, existing number")),
+    UpkeepFunction(verify, columns(_FINDING)),
 )
