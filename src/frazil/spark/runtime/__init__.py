@@ -3,6 +3,5 @@
 session              the Spark session of `frazil.spark.get_spark`
 deployment           the settings for local mode, clusters and Spark Connect
 on_spark             the engine `OnSpark`: tasks on executors
-default              the engine that operations use by default where Spark is in use
 error_translation    errors of Spark as errors of Frazil
 """

@@ -38,7 +38,7 @@ type Conditions = str | Iterable[Condition]
 
 _SPELLED: Final = {"==": "=", "!=": "=", "<>": "=", "not in": "in", "is": "null", "is not": "null"}
 _NEGATED: Final = frozenset({"!=", "<>", "not in", "is not"})
-_WORDS: Final = (*COMPARISONS, *TEXTS, "in", *_SPELLED)
+_OPERATORS: Final = (*COMPARISONS, *TEXTS, "in", *_SPELLED)
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -73,8 +73,8 @@ def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
 
 def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     op = op.lower()
-    if op not in _WORDS:
-        raise _refused(f"The comparison of a condition must be one of {', '.join(_WORDS)}", repr(op))
+    if op not in _OPERATORS:
+        raise _refused(f"The comparison of a condition must be one of {', '.join(_OPERATORS)}", repr(op))
     several = op in ("in", "not in")
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
