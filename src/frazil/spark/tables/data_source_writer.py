@@ -11,7 +11,7 @@ commit whose end it could not see, so the lease of the chunks also stays, until 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, override
 
@@ -63,14 +63,8 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
         branch = location.require_branch(options)
         usual = "overwrite-region" if overwrite else "append"
-        mode = location.choice({"write": options.get("write", usual)}, "write", MODES)
-        self._write_options = WriteOptions(
-            mode,
-            location.listed(options, "dims") or None,
-            options.get("append-dim"),
-            chunks_option(options),
-            merge_schema=location.flag(options, "merge-schema", False),
-        )
+        self._write_options = write_options({"write": usual, **options}, MODES)
+        mode = self._write_options.mode
         self._schema = schema
         self._repo = repo
         self._target = Target(repo, branch, options.get("group", "/"))
@@ -209,12 +203,18 @@ def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray
     return has_unit & np.isin(numbers, whole), whole
 
 
-def chunks_option(options: Options) -> dict[str, int] | None:
-    """Return the option ``chunks``: ``time=24,lat=100``."""
+def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
+    """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in location.listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
         raise InvalidInputError(
-            f"Option `chunks` must be dimension=number, got {options['chunks']!r}",
+            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}",
             ErrorKind.INVALID_ARGUMENT,
         )
-    return {name.strip(): int(size) for name, _, size in pairs} or None
+    return WriteOptions(
+        location.choice(options, "write", tuple(modes)),
+        location.listed(options, "dims") or None,
+        options.get("append-dim"),
+        {name.strip(): int(size) for name, _, size in pairs} or None,
+        merge_schema=location.flag(options, "merge-schema", False),
+    )
