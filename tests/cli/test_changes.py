@@ -33,6 +33,8 @@ def state(repo: frazil.Repository) -> Any:
         "mv ice:era5/t era5/t2m",
         "rm ice:era5",
         "attrs ice:era5 title=x",
+        "attrs ice title=x",
+        "set ice:era5/t 0,0 7",
         "config ice inline_chunk_threshold_bytes=9",
         "config ice --read-only reason",
     ],

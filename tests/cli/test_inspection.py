@@ -90,17 +90,6 @@ def test_diff(run: Any) -> None:
     assert run("diff ice@dev v1:no", status=1) == ""
 
 
-def test_blame(run: Any) -> None:
-    rows = document(run, "blame ice:era5/t")
-    assert [(row["message"], row["chunks"]) for row in rows] == [
-        ("Correct the first step", 1),
-        ("Create the arrays", 3),
-    ]
-    assert rows[0]["indices"] == [[0, 0]]
-    assert "    0,0\n" in run("blame ice:era5/t --chunks")
-    assert run("blame ice:era5", status=1) == ""
-
-
 def test_nodes(run: Any) -> None:
     assert run("ls ice") == "era5/  group\n"
     assert [row["path"] for row in document(run, "ls ice@dev:era5")] == ["/era5/p", "/era5/t", "/era5/time"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -21,12 +20,6 @@ from frazil.cli.command import VERBS
 from frazil.cli.main import frazil, main
 
 Captured = pytest.CaptureFixture[str]
-
-
-def test_the_help_lists_all_commands(capsys: Captured) -> None:
-    assert main(["--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert {name for name in VERBS if any(re.match(rf"  {name} +\w", line) for line in lines)} == set(VERBS)
 
 
 def test_no_arguments_are_wrong_usage(capsys: Captured) -> None:
@@ -119,12 +112,6 @@ def test_an_error_is_one_line(beside: object, capsys: Captured) -> None:
     assert main(["log", "ice@nope", "--json"]) == 1
     error = json.loads(capsys.readouterr().err)["error"]
     assert (error["kind"], "`nope`" in error["message"]) == ("ref-not-found", True)
-
-
-def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
-    for arguments in (["--debug", "log", "ice@nope"], ["log", "ice@nope", "--debug"]):
-        assert main(arguments) == 1
-        assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141)])
