@@ -81,53 +81,28 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from cl
         return complete_version(ctx, incomplete)
 
 
-class TimeType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
-    """The type of a moment: ``2026-11-01``, ``2026-11-01T06:00Z``, or ``7d`` for seven days ago."""
+def moment(text: str) -> datetime:
+    """Return the time of ``2026-11-01``, ``2026-11-01T06:00Z``, or ``7d`` for seven days ago."""
+    from frazil.repository.clock import now_us, to_datetime
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the moment with a time zone; a wrong text is wrong usage."""
-        from frazil.repository.clock import now_us, to_datetime
-
-        if isinstance(value, datetime):
-            return value
-        age = _AGE.fullmatch(value)
-        try:
-            if age is not None:
-                return to_datetime(now_us()) - timedelta(**{_UNITS[age[2]]: int(age[1])})
-            return parse_time(value)
-        except (InvalidInputError, OverflowError) as error:
-            self.fail(f"{error}. An age such as 12h, 7d or 2w is a time too", param, ctx)
+    try:
+        return to_datetime(now_us()) - duration(text) if _AGE.fullmatch(text) else parse_time(text)
+    except (InvalidInputError, OverflowError) as error:
+        raise click.BadParameter(f"{error}. An age such as 12h, 7d or 2w is a time too") from error
 
 
-class StateType(TimeType):
-    """The type of a state of the repository: a moment, or ``~N`` for the state before N operations."""
-
-    name = "state"
-
-    def convert(  # type: ignore[override]
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime | int:
-        """Return the moment, or the number of operations; a wrong text is wrong usage."""
-        if isinstance(value, str) and value[:1] == "~" and (value[1:] or "1").isdecimal():
-            return int(value[1:] or 1)
-        return super().convert(value, param, ctx)
+def state(text: str) -> datetime | int:
+    """Return a moment, or the number N of ``~N`` for the state before N operations."""
+    number = text[1:] or "1"
+    return int(number) if text[:1] == "~" and number.isdecimal() else moment(text)
 
 
-class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
-    """The type of a duration: ``30s``, ``5m``, ``12h``, ``7d``, ``2w``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return the duration; a wrong text is wrong usage."""
-        if isinstance(value, timedelta):
-            return value
-        match = _AGE.fullmatch(value)
-        if match is None:
-            self.fail(f"must be a number with a unit, such as 30s, 5m or 12h, got {value!r}", param, ctx)
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+def duration(text: str) -> timedelta:
+    """Return the duration of ``30s``, ``5m``, ``12h``, ``7d`` or ``2w``."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"must be a number with a unit, such as 30s, 5m or 12h, got {text!r}")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
@@ -184,7 +159,6 @@ def collected(function: Callable[[str], Any], into: Callable[..., Any] = list) -
     return lambda _ctx, _param, texts: into(map(function, texts))
 
 
-TIME: Final = TimeType()
 LOCATION: Final = LocationType()
 
 
@@ -223,6 +197,6 @@ Engine = Annotated[
     Literal["inline", "local", "spark"],
     option(help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark."),
 ]
-Time = Annotated[datetime | None, option(type=TIME, metavar="TIME")]
+Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
 Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]
 Rules = Annotated[str | None, option(type=click.Path(exists=True, dir_okay=False), metavar="FILE")]

@@ -258,6 +258,8 @@ def _parameter(declared: inspect.Parameter, text: str) -> click.Parameter:
         settings = {"type": click.Choice(kinds), **settings}
     elif kind is bool:
         settings = {"is_flag": True, **settings}
+    elif get_origin(kind) is tuple:
+        settings = {"multiple": True, **settings}
     elif int in (kind, *kinds):
         settings = {"type": click.IntRange(min=0), **settings}
     if declared.default is not inspect.Parameter.empty:

@@ -327,7 +327,7 @@ def attrs(
     output: Output,
     target: BranchNodeTarget,
     values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
-    unset: Annotated[tuple[str, ...], option(metavar="KEY", multiple=True)],
+    unset: Annotated[tuple[str, ...], option(metavar="KEY")],
     message: Message,
     metadata: Metadata,
     dry_run: DryRun,

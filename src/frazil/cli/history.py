@@ -18,12 +18,13 @@ import click
 from frazil.cli.arguments import (
     AnyTarget,
     BranchTarget,
-    DurationType,
     Location,
     Number,
     Rules,
     Time,
     Version,
+    converted,
+    duration,
 )
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import (
@@ -329,8 +330,8 @@ def watch(
     target: BranchTarget,
     cursor: str | None,
     since: Time,
-    interval: Annotated[timedelta, option(type=DurationType(), default="5s", metavar="TIME")],
-    timeout: Annotated[timedelta | None, option(type=DurationType(), metavar="TIME")],
+    interval: Annotated[timedelta, option(default="5s", metavar="TIME", callback=converted(duration))],
+    timeout: Annotated[timedelta | None, option(metavar="TIME", callback=converted(duration))],
 ) -> None:
     """Print a line for each new version of a branch, until Ctrl-C: id, time in UTC, kind of change, message.
 

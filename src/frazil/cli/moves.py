@@ -34,7 +34,7 @@ from frazil.jobs.progress import size
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
 
-_Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN", multiple=True)]
+_Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN")]
 _Text = Annotated[str, argument()]
 
 

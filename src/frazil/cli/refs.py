@@ -113,7 +113,7 @@ def protect(
     output: Output,
     target: Location,
     name: Annotated[str | None, argument(type=VersionType(), required=False)],
-    by: Annotated[tuple[str, ...], option(metavar="USER", multiple=True)],
+    by: Annotated[tuple[str, ...], option(metavar="USER")],
     allow_reset: bool,
     rules: Rules,
     dry_run: DryRun,

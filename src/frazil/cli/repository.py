@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import click
 
 import frazil
-from frazil.cli.arguments import AnyTarget, DryRun, Location, RequiredLocation, StateType, Yes, key_value
+from frazil.cli.arguments import (
+    AnyTarget,
+    DryRun,
+    Location,
+    RequiredLocation,
+    Yes,
+    converted,
+    key_value,
+    state,
+)
 from frazil.cli.changes import confirm
 from frazil.cli.command import argument, option, verb
 from frazil.cli.history import operation_document
@@ -130,7 +139,7 @@ def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
 def restore_to(
     output: Output,
     target: Location,
-    when: Annotated[datetime | int, argument(type=StateType())],
+    when: Annotated[datetime | int, argument(callback=converted(state))],
     dry_run: DryRun,
     yes: Yes,
 ) -> None:

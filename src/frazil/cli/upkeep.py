@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 
 import frazil
-from frazil.cli.arguments import TIME, BranchTarget, DryRun, Location, Message, Metadata, Time, Yes
+from frazil.cli.arguments import BranchTarget, DryRun, Location, Message, Metadata, Time, Yes
 from frazil.cli.changes import BranchChange, confirm
 from frazil.cli.command import option, verb
 from frazil.cli.documents import SHORT, clock
@@ -115,7 +115,7 @@ def _expiration_line(output: Output, sign: str, version: VersionReason) -> str:
 def collect(
     output: Output,
     target: Location,
-    older_than: Annotated[datetime, option(type=TIME, metavar="TIME", required=True)],
+    older_than: Annotated[Time, option(required=True)],
     keep_ops: Time,
     dry_run: DryRun,
     yes: Yes,
@@ -278,7 +278,7 @@ def doctor(output: Output, target: Location) -> int:
 def lease(
     output: Output,
     target: Location,
-    end: Annotated[tuple[str, ...], option(metavar="ID", multiple=True)],
+    end: Annotated[tuple[str, ...], option(metavar="ID")],
     stale: bool,
     yes: Yes,
 ) -> None:

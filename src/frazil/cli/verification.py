@@ -136,11 +136,9 @@ def summary(report: VerificationReport, *, everything: bool = False) -> str:
 def repair(
     output: Output,
     location: Location,
-    copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=LOCATION, multiple=True)],
+    copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=LOCATION)],
     sources: bool,
-    recover: Annotated[
-        tuple[tuple[str, str], ...], option(metavar="SNAPSHOT BRANCH", type=(str, str), multiple=True)
-    ],
+    recover: Annotated[tuple[tuple[str, str], ...], option(metavar="SNAPSHOT BRANCH", type=(str, str))],
     dry_run: bool,
     yes: bool,
     level: _Level = "exists",
