@@ -170,7 +170,7 @@ def test_undo_and_redo(repo: frazil.Repository, run: Any) -> None:
     assert run("undo ice").startswith("changed")
     assert repo.lookup_branch("main") == before
     merged = json.loads(run("redo ice --json"))
-    assert (merged["dry_run"], merged["operations"][0]["operation"]) == (False, "new-commit")
+    assert (merged["dry_run"], merged["updates"][0]["update"]) == (False, "new-commit")
     assert "[cannot-undo]" in run("redo ice", status=1)
     run("tag ice v9")
     assert "Undo? The tag `v9` is deleted, and its name cannot be used again. Pass --yes" in run(

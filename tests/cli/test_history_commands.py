@@ -53,7 +53,7 @@ def test_watch_prints_each_version_once(own: Path, repo: frazil.Repository, run:
     assert "30s, 5m or 12h" in run("watch ice --timeout 5", 2)
 
 
-def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run: Run) -> None:
+def test_restore_goes_back_by_updates(own: Path, repo: frazil.Repository, run: Run) -> None:
     before = repo.lookup_branch("main")
     run("branch ice new")
     run("set ice:era5/t 0,0 1")
@@ -66,7 +66,7 @@ def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run
     assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)
     run("tag ice v9")
     assert "Pass --yes" in run("restore-to ice ~1", 3)
-    assert "fewer than 500 operations" in run("restore-to ice ~500", 2)
+    assert "fewer than 500 updates" in run("restore-to ice ~500", 2)
 
 
 def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:

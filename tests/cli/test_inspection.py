@@ -124,8 +124,8 @@ def test_whole_repositories(run: Any) -> None:
     assert document(run, "info ice")["branches"] == ["dev", "main"]
     assert document(run, "status ice")["status"] == "online"
     assert run("status ice").startswith("online, spec version 2\n  dev ")
-    assert [row["operation"] for row in document(run, "ops ice -n 3")] == ["new-commit"] * 2 + ["tag-created"]
-    assert document(run, "ops ice")[-1]["operation"] == "repo-initialized"
+    assert [row["update"] for row in document(run, "ops ice -n 3")] == ["new-commit"] * 2 + ["tag-created"]
+    assert document(run, "ops ice")[-1]["update"] == "repo-initialized"
     assert document(run, "stats ice")["versions"] == 5
 
 

@@ -92,7 +92,7 @@ def moment(text: str) -> datetime:
 
 
 def state(text: str) -> datetime | int:
-    """Return a moment, or the number N of ``~N`` for the state before N operations."""
+    """Return a moment, or the number N of ``~N`` for the state before N updates."""
     number = text[1:] or "1"
     return int(number) if text[:1] == "~" and number.isdecimal() else moment(text)
 

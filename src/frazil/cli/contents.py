@@ -295,7 +295,7 @@ def inspect(
         frazil inspect ice                   the snapshot of `main`
         frazil inspect ice@v1 --log          what the commit of a tag changed, by node ids
         frazil inspect ice --manifests       the manifests of a version
-        frazil inspect ice --repo            refs, snapshots and newest operations
+        frazil inspect ice --repo            refs, snapshots and newest updates
     """
     version = Opened(target)
     handle = version.repo

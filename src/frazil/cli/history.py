@@ -276,52 +276,52 @@ _WORD_BEGIN: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=C)(?=Ran)")
 
 @verb("ops")
 def ops(output: Output, target: Location, number: Number, since: Time) -> None:
-    """Show the operations log, newest first: time in UTC, kind, and details such as branch and version.
+    """Show the ops log, newest first: time in UTC, kind, and details such as branch and version.
 
     It has every change of the repository: commits, branches, tags, configuration, status, collections,
     expirations.
 
     Args:
-        number: Show at most N operations.
-        since: Only operations from TIME on: 2026-11-01, 7d, 12h.
+        number: Show at most N updates.
+        since: Only updates from TIME on: 2026-11-01, 7d, 12h.
 
     Examples:
-        frazil ops ice -n 20        the newest twenty operations
-        frazil ops ice --since 1d   the operations of the last day
+        frazil ops ice -n 20        the newest twenty updates
+        frazil ops ice --since 1d   the updates of the last day
         frazil ops ice --json       for programs
     """
     updates: Iterator[Update] = iter(Opened(target).repo.ops_log())
     if since is not None:
         updates = takewhile(lambda each: each.updated_at >= since, updates)
-    documents = map(operation_document, islice(updates, number))
+    documents = map(update_document, islice(updates, number))
     if output.as_json:
         output.emit(list(documents), ())
     else:
-        output.emit(None, (output.cut(_operation_line(each)) for each in documents), pages=True)
+        output.emit(None, (output.cut(_update_line(each)) for each in documents), pages=True)
 
 
-def operation_document(update: Update) -> dict[str, Any]:
-    """Return one operation in the form that JSON has."""
+def update_document(update: Update) -> dict[str, Any]:
+    """Return one update in the form that JSON has."""
     kind = _WORD_BEGIN.sub("-", type(update.kind).__name__).lower()
     details = {each.name: _detail(getattr(update.kind, each.name)) for each in fields(update.kind)}
-    return {"time": update.updated_at, "operation": kind, **details}
+    return {"time": update.updated_at, "update": kind, **details}
 
 
 def _detail(value: Any) -> Any:
-    """Return a detail of an operation; a status is its availability and its reason."""
+    """Return a detail of an update; a status is its availability and its reason."""
     if hasattr(value, "availability"):
         reason = value.limited_availability_reason
         return f"{value.availability.name}{f': {reason}' if reason else ''}"
     return value.name if isinstance(value, Enum) else value
 
 
-def _operation_line(document: dict[str, Any]) -> str:
+def _update_line(document: dict[str, Any]) -> str:
     details = [
         f"{name.replace('_snap_id', '')} {value[:SHORT] if name.endswith('_snap_id') else value}"
         for name, value in document.items()
-        if name not in ("time", "operation")
+        if name not in ("time", "update")
     ]
-    return f"{clock(document['time'])}  {document['operation']:<21}  {', '.join(details)}".rstrip()
+    return f"{clock(document['time'])}  {document["update"]:<21}  {', '.join(details)}".rstrip()
 
 
 @verb("watch")
@@ -353,7 +353,7 @@ def watch(
     repo = opened.repo
     branch = (target.version or MAIN) if cursor else opened.branch
     if since is not None and cursor is None:
-        # The newest operation before the time, or the oldest one
+        # The newest update before the time, or the oldest one
         updates = [each.updated_at for each in repo.ops_log()]
         cursor = str(from_datetime(next((each for each in updates if each < since), updates[-1])))
     for version in repo.watch(branch, cursor=cursor, interval=interval, timeout=timeout):

@@ -23,7 +23,7 @@ from frazil.cli.arguments import (
 )
 from frazil.cli.changes import confirm
 from frazil.cli.command import argument, option, verb
-from frazil.cli.history import operation_document
+from frazil.cli.history import update_document
 from frazil.cli.opening import Opened, storage_of
 from frazil.cli.output import Output
 from frazil.repository.catalog import repo_changes
@@ -102,19 +102,19 @@ def undo(
     dry_run: DryRun,
     yes: Yes,
 ) -> None:
-    """Undo the last operation of `frazil ops` that is not undone yet.
+    """Undo the last update of `frazil ops` that is not undone yet.
 
-    An operation is a commit, a merge, a reset, a branch, the configuration. Repeat the command to go back
-    step by step. LOCATION@BRANCH, or --branch, undoes the last operation on a branch. The undo is a new
-    operation.
+    An update is a commit, a merge, a reset, a branch, the configuration. Repeat the command to go back
+    step by step. LOCATION@BRANCH, or --branch, undoes the last update of a branch. The undo is a new
+    update.
 
     Args:
-        branch: Undo the last operation on this branch, as LOCATION@NAME does.
+        branch: Undo the last update of this branch, as LOCATION@NAME does.
 
     Examples:
         frazil undo ice --dry-run       show what would change
-        frazil undo ice -y              undo the last operation
-        frazil undo ice@dev             undo the last operation on a branch
+        frazil undo ice -y              undo the last update
+        frazil undo ice@dev             undo the last update of a branch
     """
     if target.path is not None:
         raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
@@ -126,7 +126,7 @@ def undo(
 
 @verb("redo")
 def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
-    """Make the last operation again that `frazil undo` has undone.
+    """Make the last update again that `frazil undo` has undone.
 
     Examples:
         frazil redo ice             make it again
@@ -145,17 +145,17 @@ def restore_to(
 ) -> None:
     """Return to an earlier state of the repository: all branches, tags, the configuration and the metadata.
 
-    WHEN is a time (2026-11-01T06:00), an age (2h), or ~N for the state before the last N operations of
-    `frazil ops`. The restoration is a new operation, and `frazil undo` undoes it.
+    WHEN is a time (2026-11-01T06:00), an age (2h), or ~N for the state before the last N updates of
+    `frazil ops`. The restoration is a new update, and `frazil undo` undoes it.
 
     Examples:
-        frazil restore-to ice ~2 --dry-run    show what would change without the last two operations
-        frazil restore-to ice ~1 -y           take back the last operation
+        frazil restore-to ice ~2 --dry-run    show what would change without the last two updates
+        frazil restore-to ice ~1 -y           take back the last update
     """
     repo = Opened(target).repo
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
-        raise click.UsageError(f"the operations log has fewer than {when} operations before this state")
+        raise click.UsageError(f"the ops log has fewer than {when} updates before this state")
     _apply(output, "Restore", repo.restore_to(at, dry_run=True), dry_run, yes)
 
 
@@ -169,7 +169,7 @@ def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> 
     names = ("subject", "before", "after")
     document: dict[str, Any] = {
         "dry_run": not plan.is_applied,
-        "operations": list(map(operation_document, plan.updates)),
+        "updates": list(map(update_document, plan.updates)),
         "changes": [{name: getattr(each, name) for name in names} for each in plan.changes],
         "notes": list(plan.notes),
     }

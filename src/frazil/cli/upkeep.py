@@ -127,13 +127,13 @@ def collect(
 
     Args:
         older_than: Only older files: 7d, 2026-11-01.
-        keep_ops: Delete entries of the operations log before TIME.
+        keep_ops: Delete entries of the ops log before TIME.
 
     Examples:
         frazil collect ice --older-than 7d --dry-run       show what would be deleted, and why
         frazil collect ice --older-than 7d -y              delete it, without a question
         frazil collect ice --older-than 7d -y --keep-ops 30d
-                                                           also delete entries of the operations log
+                                                           also delete entries of the ops log
     """
     repo = Opened(target).repo
     ops = None if keep_ops is None else frazil.OpsLogRetention(newer_than=keep_ops)

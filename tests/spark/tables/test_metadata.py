@@ -79,7 +79,7 @@ def test_history(repo: frazil.Repository) -> None:
     assert set(rows(repository_tables.refs(repo), "name", "type", "snapshot_id")) == tips
     ops = repository_tables.ops(repo)
     assert ops["updated_at"].to_pylist() == [each.updated_at for each in repo.ops_log()]
-    assert ops["operation"].to_pylist()[:2] == ["new-commit", "branch-created"]
+    assert ops["update"].to_pylist()[:2] == ["new-commit", "branch-created"]
 
 
 def test_nodes_and_arrays(repo: frazil.Repository) -> None:

@@ -42,7 +42,7 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "history": columns(f"position number, {_SNAPSHOT}"),
     "refs": columns("name, type, snapshot_id"),
     "ops": columns(
-        "position number, operation, updated_at time, name, previous_snapshot_id, new_snapshot_id, details, "
+        "position number, update, updated_at time, name, previous_snapshot_id, new_snapshot_id, details, "
         "backup"
     ),
     "nodes": columns("path, type, node_id, document"),
