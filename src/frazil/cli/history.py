@@ -321,7 +321,7 @@ def _update_line(document: dict[str, Any]) -> str:
         for name, value in document.items()
         if name not in ("time", "update")
     ]
-    return f"{clock(document['time'])}  {document["update"]:<21}  {', '.join(details)}".rstrip()
+    return f"{clock(document['time'])}  {document['update']:<21}  {', '.join(details)}".rstrip()
 
 
 @verb("watch")

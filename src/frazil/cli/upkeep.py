@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 
 import frazil
-from frazil.cli.arguments import BranchTarget, DryRun, Location, Message, Metadata, Time, Yes
+from frazil.cli.arguments import (
+    BranchTarget,
+    DryRun,
+    Location,
+    Message,
+    Metadata,
+    Time,
+    Yes,
+    converted,
+    moment,
+)
 from frazil.cli.changes import BranchChange, confirm
 from frazil.cli.command import option, verb
 from frazil.cli.documents import SHORT, clock
@@ -115,7 +125,7 @@ def _expiration_line(output: Output, sign: str, version: VersionReason) -> str:
 def collect(
     output: Output,
     target: Location,
-    older_than: Annotated[Time, option(required=True)],
+    older_than: Annotated[datetime, option(metavar="TIME", required=True, callback=converted(moment))],
     keep_ops: Time,
     dry_run: DryRun,
     yes: Yes,

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, override
 
@@ -36,7 +35,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.data_source_writer import write_options
+from frazil.spark.tables.data_source_writer import SentRows, received, sent, write_options
 from frazil.spark.tables.location import Options, choice, flag, require_branch
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of, write_rows
@@ -52,14 +51,6 @@ _log = logging.getLogger(__name__)
 MODES: Final = ("upsert", "append", "backfill", "insert")
 DUPLICATES: Final = ("error", "last")
 _QUERY: Final = "sql.streaming.queryId"
-
-
-@dataclass(frozen=True)
-class Sent(WriterCommitMessage):
-    """The message of a task: its query, and its rows as an Arrow stream, compressed; None without rows."""
-
-    query: str | None
-    rows: bytes | None
 
 
 @causes_only
@@ -93,21 +84,14 @@ class RowsWriter(DataSourceStreamArrowWriter):
         spark_query = None if context is None else context.getLocalProperty(_QUERY)
         query = self._query or spark_query
         batches = [batch for batch in iterator if batch.num_rows]
-        if not batches:
-            return Sent(query, None)
-        out = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(out, batches[0].schema, options=options) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        return Sent(query, out.getvalue().to_pybytes())
+        return SentRows(sent(pa.Table.from_batches(batches)) if batches else b"", query=query)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Write the rows of a batch on the driver's machine. Spark may call it twice for a batch."""
-        sent = [each for each in messages if isinstance(each, Sent)]
-        tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
-        query = self._query or next((each.query for each in sent if each.query), None)
+        tables = received(messages)
+        named = (each.query for each in messages if isinstance(each, SentRows) and each.query)
+        query = self._query or next(named, None)
         if not tables:
             return
         if query is None:

@@ -52,7 +52,9 @@ def write_rows(
     for at, size in zip(positions, layout.shape, strict=True):
         cells = cells * size + at
     _once(layout, rows, cells)
-    number, _ = unit_numbers(layout, positions)
+    number = np.zeros(len(rows), np.int64)
+    for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
+        number = number * count + at // step
     order = np.argsort(number, kind="stable")
     numbers, starts = np.unique(number[order], return_index=True)
     members = dict(zip(numbers.tolist(), np.split(order, starts[1:]) if len(numbers) else [], strict=True))
@@ -76,16 +78,6 @@ def write_rows(
             array[own] = block
             stored_bytes += block.nbytes
     return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
-
-
-def unit_numbers(layout: Layout, positions: Positions) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the unit of each row, and which rows have one, because all of their coordinates exist."""
-    rows = len(positions[0]) if positions else 0
-    number, has_unit = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-    for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
-        number = number * count + at // step
-        has_unit &= at >= 0
-    return number, has_unit
 
 
 def _where(
