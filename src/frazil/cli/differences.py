@@ -100,7 +100,7 @@ def _value_differences(
     return [
         {name: getattr(each, name) for name in _NUMBERS}
         for path in sorted(paths)
-        for each in [version.repo.diff_values(path, **ends, decode=not raw)]
+        for each in [version.repo.history.diff_values(path, **ends, decode=not raw)]
     ]
 
 
@@ -133,7 +133,7 @@ def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
     if target.path is None:
         raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     version = Opened(target)
-    found = version.repo.blame(version.path, snapshot_id=version.id)
+    found = version.repo.history.blame(version.path, snapshot_id=version.id)
     counts = np.bincount(found.number, minlength=len(found.commits)).tolist()
     indices: list[Any] = [[]] * len(counts)
     if chunks or output.as_json:
@@ -178,7 +178,6 @@ def history(
     if isinstance(cell, tuple) and not all(isinstance(each, int) for each in cell):
         raise click.UsageError("name one cell: an index for each dimension, such as 0,1, or labels")
     version = Opened(target)
-    commits = version.repo.history_of(version.path, cell, snapshot_id=version.id)
     session = version.session()
     node = session.workspace.nodes.require_array(version.path)
     assert node.array is not None
@@ -187,6 +186,7 @@ def history(
         int(np.arange(length)[at].reshape(-1)[0])
         for at, length in zip(indices_of(session, version.path, cell), node.array.shape, strict=True)
     )
+    commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _Values(version, node, index, raw)
     ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
     values.read({version.id, *(id_ for pair in ends for id_ in pair if id_ is not None)})

@@ -356,7 +356,7 @@ def watch(
         # The newest update before the time, or the oldest one
         updates = [each.updated_at for each in repo.ops_log()]
         cursor = str(from_datetime(next((each for each in updates if each < since), updates[-1])))
-    for version in repo.watch(branch, cursor=cursor, interval=interval, timeout=timeout):
+    for version in repo.history.watch(branch, cursor=cursor, interval=interval, timeout=timeout):
         message = "" if version.snapshot_id is None else repo.lookup_snapshot(version.snapshot_id).message
         document: dict[str, Any] = {
             "branch": branch,
@@ -400,9 +400,15 @@ def bisect(
     if (rules is None) == (not program):
         raise click.UsageError("name either --rules FILE or a program behind `--`")
     opened = Opened(target)
-    check: Any = _program_check(output, target, program) if rules is None else rules_of(rules)
+    check: Any
+    if rules is None:
+        check = _program_check(output, target, program)
+    else:
+        from frazil.pipeline import RuleCheck
+
+        check = RuleCheck(opened.repo, rules_of(rules))
     ends = [opened.source(text) for text in (good, target.version or MAIN)]
-    report = opened.repo.bisect(check, good=ends[0], bad=ends[1], path=target.path)
+    report = opened.repo.history.bisect(check, good=ends[0], bad=ends[1], path=target.path)
     document = {
         "first_bad": report.first_bad.id,
         "last_good": report.last_good.id,
@@ -424,7 +430,7 @@ def bisect(
 def rules_of(path: str) -> Any:
     """Return the rules of a file."""
     with needs("--rules", extra="pipeline"):
-        from frazil.pipeline.validation.rules import rules_from
+        from frazil.pipeline import rules_from
 
     return rules_from(Path(path))
 

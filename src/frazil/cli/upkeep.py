@@ -79,10 +79,10 @@ def expire(
     numbers: dict[str, Any] = dict(zip(names, counts, strict=True))
     policy = frazil.Retention(newer_than=newer_than, **numbers)
     repo = Opened(target).repo
-    report = repo.apply_retention(policy, dry_run=True)
+    report = repo.upkeep.retain(policy, dry_run=True)
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
-        report = repo.apply_retention(policy)
+        report = repo.upkeep.retain(policy)
     most = (None if verbose else _LISTED) if dry_run else 0
     document = _expiration_document(report) if output.as_json else None
     output.emit(document, _expiration_lines(output, report, most), pages=dry_run)
@@ -217,7 +217,7 @@ def compact(
     """
     opened = Opened(target)
     branch = opened.branch
-    report = opened.repo.compact(
+    report = opened.repo.upkeep.compact(
         message or "Compact chunk files", branch=branch, dry_run=dry_run, metadata=metadata or None
     )
     document = {each.name: getattr(report, each.name) for each in fields(report)}
@@ -266,7 +266,7 @@ def doctor(output: Output, target: Location) -> int:
         frazil doctor ice          the findings
         frazil doctor ice --json   for programs
     """
-    report = Opened(target).repo.doctor()
+    report = Opened(target).repo.upkeep.doctor()
     findings = [
         {
             "check": each.check,
@@ -309,17 +309,17 @@ def lease(
         frazil lease ice --end ID     end one lease, after a question
     """
     repo = Opened(target).repo
-    leases = repo.list_leases()
+    leases = repo.upkeep.leases()
     if not (end or stale):
         output.emit(list(map(_lease_document, leases)), [*map(_lease_state, leases)] or ["no leases"])
         return
     chosen = [each for each in leases if each.id in end or (stale and each.is_stale)]
     unknown = sorted({*end} - {each.id for each in chosen})
     if unknown:
-        repo.break_lease(unknown[0])  # raises the error for an unknown id
+        repo.upkeep.break_lease(unknown[0])  # raises the error for an unknown id
     _ask_for_leases(output, [each for each in chosen if not each.is_stale], yes=yes)
     for each in chosen:
-        repo.break_lease(each.id)
+        repo.upkeep.break_lease(each.id)
     text = f"ended {counted(len(chosen), 'lease')}" if chosen else "no stale leases"
     output.emit({"ended": [each.id for each in chosen]}, [text])
 

@@ -99,7 +99,7 @@ def _report(
 ) -> VerificationReport:
     if engine == "auto":
         with output.progress("verify") as bar:
-            return repo.verify(level, state=state, progress=bar)
+            return repo.upkeep.verify(level, state=state, progress=bar)
     with needs("verify --engine", extra="pipeline"):
         from frazil.pipeline import Progress, verify
 
@@ -179,7 +179,7 @@ def repair(
         files.append(IngestedFiles())
     storage = storage_of(location)
     copies = [storage_of(each) for each in copy]
-    plan = Repository.repair(storage, copies=copies, level=level, lost=lost, sources=files)
+    plan = Repository.upkeep.repair(storage, copies=copies, level=level, lost=lost, sources=files)
     if yes:
         plan = plan.apply(metadata=author_metadata())
     recovered = [_recover(storage, plan, *each) for each in recover] if yes else []
@@ -193,7 +193,7 @@ def repair(
 def _recover(storage: Storage, plan: RepairPlan, snapshot: str, branch: str) -> str:
     """Put a snapshot on a branch. ``snapshot`` is an id, or the beginning of an id of the plan."""
     whole = [each.id for each in plan.detached if each.id.startswith(snapshot.upper())]
-    return Repository.open(storage).recover_snapshot(whole[0] if len(whole) == 1 else snapshot, branch)
+    return Repository.open(storage).upkeep.recover(whole[0] if len(whole) == 1 else snapshot, branch)
 
 
 def _next_commands(plan: RepairPlan, left: Sequence[DetachedSnapshot], location: Target) -> Iterator[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.transform.block_functions import map_blocks
     from frazil.pipeline.transform.coarsening import coarsen
     from frazil.pipeline.transform.materialization import materialize
+    from frazil.pipeline.transform.positions import cell
     from frazil.pipeline.transform.pyramids import pyramid
     from frazil.pipeline.transform.rechunking import rechunk, recompress
     from frazil.pipeline.transform.regridding import regrid
@@ -35,6 +36,7 @@ import_on_demand(
         "map_blocks": "frazil.pipeline.transform.block_functions",
         "coarsen": "frazil.pipeline.transform.coarsening",
         "materialize": "frazil.pipeline.transform.materialization",
+        "cell": "frazil.pipeline.transform.positions",
         "pyramid": "frazil.pipeline.transform.pyramids",
         "rechunk": "frazil.pipeline.transform.rechunking",
         "recompress": "frazil.pipeline.transform.rechunking",
@@ -46,6 +48,7 @@ import_on_demand(
 )
 
 __all__ = [
+    "cell",
     "coarsen",
     "crop",
     "map_blocks",

@@ -20,8 +20,29 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from frazil.errors import ErrorKind, InvalidInputError
 
 
+class _Document:
+    """What all rules have in common: a form for files and for the metadata of a repository."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the rule as a mapping that `rules_from` accepts.
+
+        Returns:
+            The name of the rule, and its fields.
+
+        Examples:
+            >>> from frazil.pipeline import NanShare
+            >>> NanShare("/t2m", max=0.1).as_dict()
+            {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
+        """
+        fields = dataclasses.asdict(self)  # type: ignore[call-overload]  # each rule is a dataclass
+        members: dict[str, Any] = json.loads(json.dumps(fields, default=str))
+        return {"rule": type(self).__name__, **members}
+
+
 @dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(_Document):
     """The path must have an array or a group.
 
     Attributes:
@@ -34,7 +55,7 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(_Document):
     """The array must have this shape.
 
     Attributes:
@@ -47,7 +68,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class DType:
+class DType(_Document):
     """The stored values must have this data type.
 
     Attributes:
@@ -60,7 +81,7 @@ class DType:
 
 
 @dataclass(frozen=True, slots=True)
-class Dims:
+class Dims(_Document):
     """The dimensions must have these names, in this order.
 
     Attributes:
@@ -73,7 +94,7 @@ class Dims:
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class Units(_Document):
     """The attribute ``units`` must be exactly this text.
 
     Attributes:
@@ -86,7 +107,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(_Document):
     """The array must have these attributes.
 
     Attributes:
@@ -99,7 +120,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(_Document):
     """At least this share of the chunks must be stored.
 
     Attributes:
@@ -112,7 +133,7 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
-class Monotonic:
+class Monotonic(_Document):
     """The values of a coordinate must rise, or fall.
 
     Attributes:
@@ -127,7 +148,7 @@ class Monotonic:
 
 
 @dataclass(frozen=True, slots=True)
-class Regular:
+class Regular(_Document):
     """The values of a coordinate must have equal steps.
 
     Attributes:
@@ -142,7 +163,7 @@ class Regular:
 
 
 @dataclass(frozen=True, slots=True)
-class NoDuplicates:
+class NoDuplicates(_Document):
     """No value of a coordinate may occur twice.
 
     Attributes:
@@ -153,7 +174,7 @@ class NoDuplicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(_Document):
     """The decoded values must be within limits. NaN is ignored.
 
     Attributes:
@@ -168,7 +189,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class NanShare:
+class NanShare(_Document):
     """The share of NaN among the decoded values must be within limits.
 
     Attributes:
@@ -183,7 +204,7 @@ class NanShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Finite:
+class Finite(_Document):
     """No decoded value may be infinite or NaN.
 
     Attributes:
@@ -196,7 +217,7 @@ class Finite:
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticsAgainst:
+class StatisticsAgainst(_Document):
     """The mean and the standard deviation must be near those of another version.
 
     An array that the other version does not have is not compared.
@@ -337,16 +358,6 @@ def require_sound(rule: Any) -> Rule:
             raise _refused("dtype must be a data type of numpy", rule) from error
     checked: Rule = rule
     return checked
-
-
-def as_json(rule: Rule) -> dict[str, Any]:
-    """Return a rule as a mapping that `rules_from` accepts.
-
-    >>> as_json(NanShare("/t2m", max=0.1))
-    {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
-    """
-    members: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(rule), default=str))
-    return {"rule": type(rule).__name__, **members}
 
 
 def _refused(requirement: str, actual: Any) -> InvalidInputError:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import Self
+from typing import TYPE_CHECKING, Self, overload
 
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
 from frazil.errors import InvalidInputError
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
-from frazil.repository.handle.comparison import Comparison
+from frazil.repository.handle.collection_methods import CollectionMethods
 from frazil.repository.handle.creation import create_context
-from frazil.repository.handle.doctor import Doctor
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
-from frazil.repository.handle.leases import Leases
 from frazil.repository.handle.opening import (
     HandleOptions,
     StoredSettings,
@@ -33,42 +32,47 @@ from frazil.repository.handle.opening import (
     stored_spec_version,
 )
 from frazil.repository.handle.protection import Protection
-from frazil.repository.handle.provenance import Provenance
-from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions, readonly_session_of
 from frazil.repository.handle.storage_statistics import StorageStatistics
-from frazil.repository.handle.undo import Undo
-from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
-from frazil.repository.handle.watching import Watching
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.settings import StorageSettings
 
+if TYPE_CHECKING:
+    from frazil.repository.handle.history import History
+    from frazil.repository.handle.upkeep import Upkeep
+
+
+class UpkeepOf:
+    """The attribute `Repository.upkeep`: of the class, it has the methods that need no handle."""
+
+    @overload
+    def __get__(self, repo: None, owner: type[Repository]) -> type[Upkeep]: ...
+
+    @overload
+    def __get__(self, repo: Repository, owner: type[Repository]) -> Upkeep: ...
+
+    def __get__(self, repo: Repository | None, owner: type[Repository]) -> Upkeep | type[Upkeep]:
+        return handle.Upkeep if repo is None else handle.Upkeep(repo._context, repo._default_metadata)
+
 
 @checks_arguments
 class Repository(
     VersionHistory,
-    Comparison,
-    Provenance,
     Sessions,
     Administration,
     Refs,
     HistoryUpkeep,
-    Upkeep,
-    Leases,
+    CollectionMethods,
     StorageStatistics,
     Inspection,
     Integration,
-    Recovery,
-    Undo,
     Protection,
-    Watching,
-    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
@@ -98,6 +102,13 @@ class Repository(
     def _repr_html_(self) -> str:
         storage = Lines("frazil.Storage", repr(self.storage))
         return record_html(self._title(), [("storage", storage), ("config", self.config)])
+
+    @property
+    def history(self) -> History:
+        """The history of the repository: log, blame, comparison, undo, and a watch of new versions."""
+        return handle.History(self._context)
+
+    upkeep = UpkeepOf()
 
     # Create and open
 
@@ -481,7 +492,6 @@ class Repository(
 
     create_async = awaitable_class(create)
     open_async = awaitable_class(open)  # noqa: A003  # the method above
-    open_session_async = awaitable_static(open_session)
     open_or_create_async = awaitable_class(open_or_create)
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)

@@ -85,7 +85,7 @@ def compact(
     call: Call, branch: str = "main", dry_run: bool = False, message: str = "Merge chunk files"
 ) -> Rows:
     """Merge chunk files. A second evaluation has no files to merge, and makes no commit."""
-    report = call.repo.compact(message, branch=branch, dry_run=dry_run)
+    report = call.repo.upkeep.compact(message, branch=branch, dry_run=dry_run)
     numbers = {name: getattr(report, name) for name in _MERGED}
     files = len(report.files)
     yield {"dry_run": dry_run, "files": files, **numbers, "snapshot_id": report.snapshots.get(branch)}
@@ -120,7 +120,7 @@ def copy(call: Call, target: str, target_options: str = "") -> Rows:
 
 def verify(call: Call, level: str = "metadata") -> Rows:
     """Return the findings of a verification, which changes nothing."""
-    for row in call.repo.verify(level).rows():  # type: ignore[arg-type]  # the method checks the level
+    for row in call.repo.upkeep.verify(level).rows():  # type: ignore[arg-type]  # the method checks the level
         coordinates = row["coordinates"]
         yield {**row, "coordinates": None if coordinates is None else [int(each) for each in coordinates]}
 
