@@ -34,7 +34,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "get_metadata": Operation("Repository.get_metadata", "inspect {at} --repo"),
     "get_status": Operation("Repository.get_status", "status {at}"),
     "list_branches": Operation("Repository.list_branches", "refs {at}"),
-    "list_leases": Operation("Repository.upkeep.leases", "lease {at}"),
+    "leases": Operation("Repository.upkeep.leases", "lease {at}"),
     "list_tags": Operation("Repository.list_tags", "refs {at}"),
     "lookup_branch": Operation("Repository.lookup_branch", "refs {at}"),
     "lookup_snapshot": Operation("Repository.lookup_snapshot", "show {at}@{snapshot_id}"),

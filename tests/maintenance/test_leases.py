@@ -84,13 +84,13 @@ def test_a_dry_run_deletes_no_lease_that_has_ended() -> None:
     assert repo.upkeep.leases() == []
 
 
-async def test_a_lease_that_is_broken() -> None:
+def test_a_lease_that_is_broken() -> None:
     repo = repository(MemoryStorage())
     session = forked(repo)
-    (lease,) = await repo.upkeep.leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.purpose == "fork"
     assert lease.protects_since <= lease.taken_at < lease.ends_at
-    await repo.upkeep.break_lease(lease.id)
+    repo.upkeep.break_lease(lease.id)
     assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
     with pytest.raises(SessionStateError) as error:
         session.commit("of chunks that are gone")

@@ -174,7 +174,7 @@ def test_manifests_are_merged_with_the_splitting_of_the_configuration() -> None:
     assert read(repo) == list(range(16))
     again = frazil.Repository.open(storage, config)
     forced = frazil.CompactionLimits(manifests=True)
-    id_ = again.compact("more manifests", branch="main", limits=forced).snapshots["main"]
+    id_ = again.upkeep.compact("more manifests", branch="main", limits=forced).snapshots["main"]
     assert len(repo.list_manifest_files(id_)) == 8
     assert read(again) == list(range(16))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC
 
 import numpy as np
@@ -34,7 +33,6 @@ def test_as_objects(spec_version: int) -> None:
         times = [time.replace(tzinfo=UTC) for time in table["written_at"].tolist()]
         assert times == [info.written_at for info in infos]
         assert table["message"].tolist() == [info.message for info in infos]
-    assert len(asyncio.run(repo.history.log(branch="main"))["id"]) == len(list(repo.ancestry(branch="main")))
 
 
 def test_wrong_arguments() -> None:

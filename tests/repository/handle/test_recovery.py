@@ -242,7 +242,7 @@ def test_files_of_a_lost_version_are_gone() -> None:
     REPO.upkeep.restore(storage, overwrite=True)
     storage.delete([f"manifests/{manifest}"])
     with pytest.raises(StorageError, match="files are gone"):
-        REPO.open(storage).recover_snapshot(lost, "main")
+        REPO.open(storage).upkeep.recover(lost, "main")
 
 
 def test_refs_whose_snapshots_are_gone_are_reported() -> None:
@@ -341,7 +341,7 @@ def test_the_reference_goes_on(writer: str, tmp_path: Path) -> None:
     (tmp_path / "repo" / "repo").unlink()
     storage = frazil.local_filesystem_storage(path)
     report = REPO.upkeep.restore(storage)
-    REPO.open(storage).recover_snapshot(tip, "main")
+    REPO.open(storage).upkeep.recover(tip, "main")
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(path))
     assert [entry.message for entry in theirs.ancestry(branch="main")][:3] == ["2", "1", "0"]
     commit(theirs, 5)

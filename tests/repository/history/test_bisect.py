@@ -75,7 +75,9 @@ def test_a_report_counts_by_its_verdict(repo: frazil.Repository) -> None:
 def test_rules_of_the_pipeline(repo: frazil.Repository) -> None:
     pytest.importorskip("pyarrow")  # of the extra `pipeline`
     pipeline = pytest.importorskip("frazil.pipeline")
-    report: BisectReport = repo.history.bisect([pipeline.Range("/a", -1, 5)], good="good")
+    report: BisectReport = repo.history.bisect(
+        pipeline.RuleCheck(repo, [pipeline.Range("/a", -1, 5)]), good="good"
+    )
     assert (report.first_bad.message, report.skipped) == ("6", 5)
 
 
@@ -99,5 +101,5 @@ def test_wrong_arguments(repo: frazil.Repository) -> None:
         repo.history.bisect(below(1), good="nothing")
     with pytest.raises(frazil.InvalidInputError, match="no commit between"):
         repo.history.bisect(below(1), good="good", bad=list(repo.ancestry(branch="main"))[-4].id, path="c")
-    with pytest.raises(frazil.InvalidInputError, match="check must be a function"):
+    with pytest.raises(TypeError, match="check"):
         repo.history.bisect(["a"], good="good")

@@ -200,6 +200,7 @@ def test_labels_need_the_extra_pipeline() -> None:
 def test_the_history_of_a_cell_by_labels() -> None:
     xr = pytest.importorskip("xarray")
     pytest.importorskip("pyarrow")  # of the extra `pipeline`
+    pipeline = pytest.importorskip("frazil.pipeline")
     repo = frazil.Repository.create(frazil.in_memory_storage())
     times = np.arange("2026-01-01", "2026-01-05", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset({"t": (("time", "x"), np.ones((4, 2)))}, {"time": times, "x": [10, 20]})
@@ -211,7 +212,8 @@ def test_the_history_of_a_cell_by_labels() -> None:
         zarr.open_array(store, path="t")[3, 0] = 7
 
     def history(**labels: Any) -> list[str]:
-        return [each.message for each in repo.history.history_of("t", labels)]
+        index = pipeline.cell(repo.readonly_session("main"), "t", labels)
+        return [each.message for each in repo.history.history_of("t", index)]
 
     assert history(time="2026-01-03", x=10) == ["correct", "create"]
     assert history(time="2026-01-02", x=10) == history(time="2026-01-03", x=20) == ["create"]

@@ -146,4 +146,4 @@ def test_wrong_arguments(repo: frazil.Repository) -> None:
     with pytest.raises(frazil.InvalidInputError, match="must not be negative"):
         repo.history.watch("main", interval=timedelta(seconds=-1))
     with pytest.raises(frazil.FormatError, match="version 2"):
-        frazil.Repository.create(frazil.in_memory_storage(), spec_version=1).watch()
+        frazil.Repository.create(frazil.in_memory_storage(), spec_version=1).history.watch()

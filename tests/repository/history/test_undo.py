@@ -298,9 +298,9 @@ def test_the_log_continues_in_backups(repo: frazil.Repository) -> None:
         short.set_metadata({"n": number})
         states.append(state(repo))
     for expected in states[-2::-1]:
-        short.undo()
+        short.history.undo()
         assert state(repo) == expected
-    assert short.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+    assert short.history.undo().updates[0].kind == UpdateType.BranchCreated("dev")
 
 
 def test_spec_version_1_has_no_ops_log() -> None:
@@ -323,11 +323,11 @@ def test_thousands_of_undos_in_a_row(number: int) -> None:
     for n in range(number):
         repo.set_metadata({"n": n})
     for n in range(number - 2, -1, -1):
-        (repo if n % 2 else other).undo()
+        (repo if n % 2 else other).history.undo()
         assert repo.get_metadata() == {"n": n}
     assert record_size(repo) < 300
     for n in range(1, number):
-        (repo if n % 3 else other).redo()
+        (repo if n % 3 else other).history.redo()
         assert repo.get_metadata() == {"n": n}
     assert record_size(repo) < 300
     for _ in range(number // 4):

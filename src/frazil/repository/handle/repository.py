@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import TYPE_CHECKING, Self, overload
+from typing import Self, overload
 
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
@@ -16,6 +17,7 @@ from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
+from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.collection_methods import CollectionMethods
 from frazil.repository.handle.creation import create_context
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
@@ -43,22 +45,24 @@ from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.settings import StorageSettings
 
-if TYPE_CHECKING:
-    from frazil.repository.handle.history import History
-    from frazil.repository.handle.upkeep import Upkeep
 
+class _Part[T: RepositoryBase]:
+    """An attribute of a repository that is an object. Of the class, it is the class of the object.
 
-class UpkeepOf:
-    """The attribute `Repository.upkeep`: of the class, it has the methods that need no handle."""
+    So methods that need no handle also work on a repository that does not open.
+    """
+
+    def __init__(self, class_: Callable[[], type[T]]) -> None:
+        self._class = class_
 
     @overload
-    def __get__(self, repo: None, owner: type[Repository]) -> type[Upkeep]: ...
+    def __get__(self, repo: None, owner: type[RepositoryBase]) -> type[T]: ...
 
     @overload
-    def __get__(self, repo: Repository, owner: type[Repository]) -> Upkeep: ...
+    def __get__(self, repo: RepositoryBase, owner: type[RepositoryBase]) -> T: ...
 
-    def __get__(self, repo: Repository | None, owner: type[Repository]) -> Upkeep | type[Upkeep]:
-        return handle.Upkeep if repo is None else handle.Upkeep(repo._context, repo._default_metadata)
+    def __get__(self, repo: RepositoryBase | None, owner: type[RepositoryBase]) -> T | type[T]:
+        return self._class() if repo is None else self._class()(*repo.__reduce__()[1])
 
 
 @checks_arguments
@@ -103,12 +107,8 @@ class Repository(
         storage = Lines("frazil.Storage", repr(self.storage))
         return record_html(self._title(), [("storage", storage), ("config", self.config)])
 
-    @property
-    def history(self) -> History:
-        """The history of the repository: log, blame, comparison, undo, and a watch of new versions."""
-        return handle.History(self._context)
-
-    upkeep = UpkeepOf()
+    history = _Part(lambda: handle.History)
+    upkeep = _Part(lambda: handle.Upkeep)
 
     # Create and open
 

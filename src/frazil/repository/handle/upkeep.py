@@ -288,7 +288,7 @@ class Upkeep(RepositoryBase):
         """Restore a lost or damaged file ``repo`` from a backup.
 
         Afterwards the repository has the state of the backup. Later updates are lost; the report lists their
-        snapshots in ``unlisted``, and ``recover_snapshot`` can bring them back. A damaged file ``repo`` is
+        snapshots in ``unlisted``, and ``upkeep.recover`` can bring them back. A damaged file ``repo`` is
         saved among the backups.
 
         Restore only while no other process writes to the repository. The ops log shows the restoration as a
@@ -297,7 +297,7 @@ class Upkeep(RepositoryBase):
 
         Args:
             storage: The storage of the repository.
-            backup: The name of a backup from ``list_backups``. Default: the latest readable backup.
+            backup: The name of a backup from ``upkeep.backups``. Default: the latest readable backup.
             dry_run: Whether to change nothing, and only to report.
             overwrite: Whether to replace a readable file ``repo``. This resets the whole repository to the
                 backup, including the work of others.
@@ -504,8 +504,8 @@ class Upkeep(RepositoryBase):
         cannot be resumed afterwards.
 
         Args:
-            lease_id: The ``id`` of a lease from ``list_leases``.
-            name: The name of a session or the id of a job: ``name`` of a lease from ``list_leases``.
+            lease_id: The ``id`` of a lease from ``upkeep.leases``.
+            name: The name of a session or the id of a job: ``name`` of a lease from ``upkeep.leases``.
 
         Raises:
             InvalidInputError: ``not-allowed`` if there is no lease with this id or name.
@@ -535,7 +535,7 @@ class Upkeep(RepositoryBase):
                 f"{argument} must be the {argument.removeprefix('lease_')} of a lease of this repository, "
                 f"got {value!r}. The holder may have returned the lease",
                 ErrorKind.NOT_ALLOWED,
-            ).with_remedy("`{}` lists the leases", call("list_leases"))
+            ).with_remedy("`{}` lists the leases", call("leases"))
         for lease in held:
             place = place_of_lease(lease.key)
             if place is None:
