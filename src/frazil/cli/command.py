@@ -212,20 +212,29 @@ def option(*flags: str, **settings: Any) -> Note:
 
 
 def verb(
-    name: str, *, commits: bool = False, ignore_unknown_options: bool = False
+    name: str,
+    *,
+    commits: bool = False,
+    ignore_unknown_options: bool = False,
+    like: Callable[..., None] | None = None,
 ) -> Callable[[Callable[..., int | None]], VerbCommand]:
-    """Return a decorator that makes a command of the function that declares it."""
+    """Return a decorator that makes a command of the function that declares it.
+
+    Commands that share their work share its declaration: ``like`` is the function with the work. Its
+    parameters, except those for keywords alone, and their descriptions come before those of the command.
+    """
 
     def declare(function: Callable[..., int | None]) -> VerbCommand:
         def run(**values: Any) -> int:
             with _extra_of(name):
                 return function(click.get_current_context().ensure_object(Output), **values) or 0
 
-        text, *more = re.split(r"^(Args|Examples):\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
-        sections = dict(zip(more[::2], map(dedent, more[1::2]), strict=True))
-        entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", sections.get("Args", ""), re.MULTILINE)
-        helps = {option: " ".join(words.split()) for option, words in entries}
+        text, examples, helps = _sections(function)
         declared = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+        if like is not None:
+            helps = _sections(like)[2] | helps
+            declared = [*[*inspect.signature(like, eval_str=True).parameters.values()][1:], *declared]
+            declared = [each for each in declared if each.kind is each.POSITIONAL_OR_KEYWORD]
         return VerbCommand(
             name,
             callback=run,
@@ -237,11 +246,19 @@ def verb(
             ],
             help=text,
             short_help=VERBS[name].help,
-            examples=sections["Examples"],
+            examples=examples,
             context_settings={**SETTINGS, "ignore_unknown_options": ignore_unknown_options},
         )
 
     return declare
+
+
+def _sections(function: Callable[..., Any]) -> tuple[str, str, dict[str, str]]:
+    """Return the parts of a docstring: the text, the examples, and the descriptions of parameters."""
+    text, *more = re.split(r"^(Args|Examples):\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
+    sections = dict(zip(more[::2], map(dedent, more[1::2]), strict=True))
+    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", sections.get("Args", ""), re.MULTILINE)
+    return text, sections.get("Examples", ""), {name: " ".join(words.split()) for name, words in entries}
 
 
 def _parameter(declared: inspect.Parameter, text: str) -> click.Parameter:

@@ -47,8 +47,7 @@ _Conflicts = Annotated[
 ]
 
 
-@verb("merge", commits=True)
-def merge(
+def _integrate(
     output: Output,
     target: BranchTarget,
     version: Version,
@@ -57,8 +56,39 @@ def merge(
     conflicts: _Conflicts,
     dry_run: DryRun,
     yes: Yes,
-    no_ff: bool,
+    *,
+    method: str,
+    **further: Any,
 ) -> None:
+    """Bring changes of a version into a branch."""
+    change = BranchChange(output, target, dry_run)
+    source = change.opened.source(version)
+    if message is None and method == "merge" and source != version:
+        message = f"Merge {version} into {change.branch}"  # the default has the id
+    name = f"the revert of `{version}`" if method == "revert" else f"`{version}`"
+    solver = None
+    if conflicts in _OTHERWISE:
+        side = frazil.VersionSelection[_OTHERWISE[conflicts]]
+        sides = {
+            frazil.VersionSelection.UseOurs: name,
+            frazil.VersionSelection.UseTheirs: f"`{change.branch}`",
+        }
+        solver = _AskingSolver(output, frazil.ElementSolver(otherwise=side), sides, yes, change.dry_run)
+    try:
+        integrate = getattr(change.repo, method)
+        integrate(source, change.branch, solver=solver, message=message, metadata=metadata or None, **further)
+    except frazil.RebaseFailedError as error:
+        error.with_remedy("{}", _advice(error, conflicts, name, change.branch))
+        raise
+    if solver is None:
+        change.emit(discarded=[])
+    else:
+        lines = solver.lines("would discard" if change.dry_run else "discards")
+        change.emit(tuple(lines), discarded=solver.document())
+
+
+@verb("merge", commits=True, like=_integrate)
+def merge(output: Output, no_ff: bool, **arguments: Any) -> None:
     """Bring the changes of VERSION into a branch (default: `main`).
 
     A branch without own changes moves to VERSION, unless --no-ff asks for a commit.
@@ -72,85 +102,29 @@ def merge(
         frazil merge ice dev --dry-run                   show the result or the conflicts
         frazil merge ice dev --conflicts source          values of `dev` win where both changed them
     """
-    change = BranchChange(output, target, dry_run)
-    if message is None and change.opened.source(version) != version:
-        message = f"Merge {version} into {change.branch}"  # the default has the id
-    arguments = {"message": message, "metadata": metadata or None, "fast_forward": not no_ff}
-    _integrate(output, change, change.repo.merge, version, conflicts, yes, arguments)
+    _integrate(output, method="merge", fast_forward=not no_ff, **arguments)
 
 
-@verb("cherry-pick", commits=True)
-def cherry_pick(
-    output: Output,
-    target: BranchTarget,
-    version: Version,
-    message: Message,
-    metadata: Metadata,
-    conflicts: _Conflicts,
-    dry_run: DryRun,
-    yes: Yes,
-) -> None:
+@verb("cherry-pick", commits=True, like=_integrate)
+def cherry_pick(output: Output, **arguments: Any) -> None:
     """Repeat on a branch (default: `main`) what the commit VERSION changed.
 
     Examples:
         frazil cherry-pick ice dev               the newest commit of `dev`, on `main`
         frazil cherry-pick ice dev --dry-run     show what it would change
     """
-    change = BranchChange(output, target, dry_run)
-    arguments = {"message": message, "metadata": metadata or None}
-    _integrate(output, change, change.repo.cherry_pick, version, conflicts, yes, arguments)
+    _integrate(output, method="cherry_pick", **arguments)
 
 
-@verb("revert", commits=True)
-def revert(
-    output: Output,
-    target: BranchTarget,
-    version: Version,
-    message: Message,
-    metadata: Metadata,
-    conflicts: _Conflicts,
-    dry_run: DryRun,
-    yes: Yes,
-) -> None:
+@verb("revert", commits=True, like=_integrate)
+def revert(output: Output, **arguments: Any) -> None:
     """Undo on a branch (default: `main`) what the commit VERSION changed. Later commits stay.
 
     Examples:
         frazil revert ice main                   undo the newest commit
         frazil revert ice main~1 --dry-run       show what the revert of the commit before it would change
     """
-    change = BranchChange(output, target, dry_run)
-    arguments = {"message": message, "metadata": metadata or None}
-    _integrate(output, change, change.repo.revert, version, conflicts, yes, arguments)
-
-
-def _integrate(
-    output: Output,
-    change: BranchChange,
-    method: Any,
-    version: str,
-    conflicts: str,
-    yes: bool,
-    arguments: dict[str, Any],
-) -> None:
-    name = f"the revert of `{version}`" if method == change.repo.revert else f"`{version}`"
-    solver = None
-    if conflicts in _OTHERWISE:
-        side = frazil.VersionSelection[_OTHERWISE[conflicts]]
-        sides = {
-            frazil.VersionSelection.UseOurs: name,
-            frazil.VersionSelection.UseTheirs: f"`{change.branch}`",
-        }
-        solver = _AskingSolver(output, frazil.ElementSolver(otherwise=side), sides, yes, change.dry_run)
-    try:
-        method(change.opened.source(version), change.branch, solver=solver, **arguments)
-    except frazil.RebaseFailedError as error:
-        error.with_remedy("{}", _advice(error, conflicts, name, change.branch))
-        raise
-    if solver is None:
-        change.emit(discarded=[])
-    else:
-        lines = solver.lines("would discard" if change.dry_run else "discards")
-        change.emit(tuple(lines), discarded=solver.document())
+    _integrate(output, method="revert", **arguments)
 
 
 @dataclass(slots=True)

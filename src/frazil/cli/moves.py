@@ -45,8 +45,7 @@ def open_or_create(storage: Storage) -> Repository:
     return repo
 
 
-@verb("copy")
-def copy(
+def _replicate(
     output: Output,
     source: RequiredLocation,
     target: RequiredLocation,
@@ -54,17 +53,38 @@ def copy(
     tag: _Patterns,
     shallow: bool,
     dry_run: DryRun,
-    compare: bool,
     engine: Engine = "inline",
+    *,
+    operation: str,
+    **further: Any,
 ) -> None:
-    """Copy a repository into another storage, or bring an earlier copy up to date: only new files are copied.
-
-    The copy is complete at every moment.
+    """Copy or clone a repository.
 
     Args:
         branch: Only these branches.
         tag: Only these tags.
         shallow: Only the newest version of each branch, without history.
+    """
+    import frazil.pipeline
+
+    part = frazil.pipeline.RepositoryPart(branches=branch or ("*",), tags=tag or ("*",), newest_only=shallow)
+    settings: dict[str, Any] = {"dry_run": dry_run, "engine": engine, **further}
+    storage = storage_of(target)
+    with output.progress(operation) as bar:
+        replicate = getattr(frazil.pipeline, f"{operation}_repository")
+        report = replicate(
+            Opened(source).repo, storage, part=None if part.is_whole else part, progress=bar, **settings
+        )
+    _emit_report(output, report, storage.label(), dry_run=dry_run)
+
+
+@verb("copy", like=_replicate)
+def copy(output: Output, compare: bool, **arguments: Any) -> None:
+    """Copy a repository into another storage, or bring an earlier copy up to date: only new files are copied.
+
+    The copy is complete at every moment.
+
+    Args:
         compare: Compare files that the copy has already, too.
 
     Examples:
@@ -72,54 +92,19 @@ def copy(
         frazil copy ice backup                        a copy in another folder
         frazil copy s3://bucket/ice backup --compare  also copy files again that differ
     """
-    from frazil.pipeline import copy_repository
-
-    settings = {"dry_run": dry_run, "compare": compare, "engine": engine}
-    _replicate(output, copy_repository, source, target, (branch, tag, shallow), settings)
+    _replicate(output, operation="copy", compare=compare, **arguments)
 
 
-@verb("clone")
-def clone(
-    output: Output,
-    source: RequiredLocation,
-    target: RequiredLocation,
-    branch: _Patterns,
-    tag: _Patterns,
-    shallow: bool,
-    dry_run: DryRun,
-    engine: Engine = "inline",
-) -> None:
+@verb("clone", like=_replicate)
+def clone(output: Output, **arguments: Any) -> None:
     """Make a new repository with the files of another one, for commits of its own.
-
-    Args:
-        branch: Only these branches.
-        tag: Only these tags.
-        shallow: Only the newest version of each branch, without history.
 
     Examples:
         frazil clone ice mine                          with all branches and tags
         frazil clone ice mine --branch main            only one branch
         frazil clone ice mine --shallow                without the history
     """
-    from frazil.pipeline import clone_repository
-
-    settings = {"dry_run": dry_run, "engine": engine}
-    _replicate(output, clone_repository, source, target, (branch, tag, shallow), settings)
-
-
-def _replicate(
-    output: Output, operation: Any, source: Target, target: Target, selected: Any, settings: dict[str, Any]
-) -> None:
-    from frazil.pipeline import RepositoryPart
-
-    branches, tags, is_shallow = selected
-    part = RepositoryPart(branches=branches or ("*",), tags=tags or ("*",), newest_only=is_shallow)
-    storage = storage_of(target)
-    with output.progress(operation.__name__.partition("_")[0]) as bar:
-        report = operation(
-            Opened(source).repo, storage, part=None if part.is_whole else part, progress=bar, **settings
-        )
-    _emit_report(output, report, storage.label(), dry_run=settings["dry_run"])
+    _replicate(output, operation="clone", **arguments)
 
 
 def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
@@ -278,15 +263,42 @@ def import_(
     output.emit({**asdict(report), "dry_run": dry_run}, lines)
 
 
-@verb("rechunk", commits=True)
-def rechunk(
+def _rewrite(
     output: Output,
     target: BranchNodeTarget,
-    chunks: _Text,
-    shards: Annotated[str | None, option(metavar="DIM=N,...")],
     message: Message,
     dry_run: DryRun,
     engine: Engine = "inline",
+    *,
+    operation: str,
+    argument: Any,
+    **further: Any,
+) -> None:
+    """Store arrays in another form."""
+    import frazil.pipeline
+
+    if target.path is None:
+        raise click.UsageError("name an array or a group: LOCATION[@BRANCH]:PATH")
+    change = BranchChange(output, target, dry_run)
+    with output.progress(operation) as bar:
+        getattr(frazil.pipeline, operation)(
+            frazil.pipeline.Version.of(change.repo, branch=change.branch),
+            [change.path],
+            argument,
+            message=message or f"{operation.capitalize()} {change.path}",
+            engine="inline" if dry_run else engine,  # a rehearsal is in the memory of this process
+            progress=bar,
+            **further,
+        )
+    change.emit()
+
+
+@verb("rechunk", commits=True, like=_rewrite)
+def rechunk(
+    output: Output,
+    chunks: _Text,
+    shards: Annotated[str | None, option(metavar="DIM=N,...")],
+    **arguments: Any,
 ) -> None:
     """Store arrays in other chunks, in one commit on a branch. Values do not change.
 
@@ -299,22 +311,12 @@ def rechunk(
         frazil rechunk ice:era5/t time=-1,x=1            series along time
         frazil rechunk ice@dev:era5/t time=2 --dry-run   only rehearse
     """
-    from frazil.pipeline import rechunk
-
     outer = None if shards is None else chunk_sizes(shards)
-    change = _rewriting(output, target, dry_run)
-    _rewrite(output, change, rechunk, chunk_sizes(chunks), message, engine, shards=outer)
+    _rewrite(output, operation="rechunk", argument=chunk_sizes(chunks), shards=outer, **arguments)
 
 
-@verb("recompress", commits=True)
-def recompress(
-    output: Output,
-    target: BranchNodeTarget,
-    codec: _Text,
-    message: Message,
-    dry_run: DryRun,
-    engine: Engine = "inline",
-) -> None:
+@verb("recompress", commits=True, like=_rewrite)
+def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
     """Store arrays with another compression, in one commit on a branch. Values do not change.
 
     CODEC is zstd, gzip or blosc with a level (zstd:9), `none`, or the metadata of codecs as JSON.
@@ -323,42 +325,7 @@ def recompress(
         frazil recompress ice:era5/t zstd:9            compress better
         frazil recompress ice:era5 none --dry-run      all arrays of a group; only rehearse
     """
-    from frazil.pipeline import recompress
-
-    codecs = _codecs_of(codec)
-    change = _rewriting(output, target, dry_run)
-    _rewrite(output, change, recompress, codecs, message, engine)
-
-
-def _rewriting(output: Output, target: Target, dry_run: bool) -> BranchChange:
-    if target.path is None:
-        raise click.UsageError("name an array or a group: LOCATION[@BRANCH]:PATH")
-    return BranchChange(output, target, dry_run)
-
-
-def _rewrite(
-    output: Output,
-    change: BranchChange,
-    operation: Any,
-    argument: Any,
-    message: str | None,
-    engine: str,
-    **further: Any,
-) -> None:
-    from frazil.pipeline import Version
-
-    name = operation.__name__
-    with output.progress(name) as bar:
-        operation(
-            Version.of(change.repo, branch=change.branch),
-            [change.path],
-            argument,
-            message=message or f"{name.capitalize()} {change.path}",
-            engine="inline" if change.dry_run else engine,  # a rehearsal is in the memory of this process
-            progress=bar,
-            **further,
-        )
-    change.emit()
+    _rewrite(output, operation="recompress", argument=_codecs_of(codec), **arguments)
 
 
 #: Codec -> its configuration for a level.

@@ -13,7 +13,7 @@ from frazil.cli.documents import SHORT
 from frazil.cli.history import rules_of
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output
-from frazil.cli.target import MAIN, Target
+from frazil.cli.target import MAIN
 from frazil.repository.catalog.history import is_in_history
 from frazil.repository.catalog.version_names import find_snapshot, snapshot_id
 
@@ -22,38 +22,23 @@ _LOSSES = {
     "branch": "Its last versions are in no other branch or tag, and can expire.",
     "tag": "Its name cannot be used again.",
 }
-_Delete = Annotated[bool, option("-d", "--delete", help="Delete NAME.")]
-
-
-@verb("branch")
-def branch(
-    output: Output, target: AnyTarget, name: Version, delete: _Delete, dry_run: DryRun, yes: Yes
-) -> None:
-    """Create a branch NAME on a version, or delete it. `frazil refs` lists the branches.
-
-    Examples:
-        frazil branch ice new              on the tip of `main`
-        frazil branch ice@v1 fix           on a tag
-        frazil branch ice --delete dev -y  delete a branch, without a question
-    """
-    _change_ref(output, "branch", target, name, delete, dry_run, yes)
-
-
-@verb("tag")
-def tag(output: Output, target: AnyTarget, name: Version, delete: _Delete, dry_run: DryRun, yes: Yes) -> None:
-    """Create a tag NAME on a version, or delete it. A tag never moves. `frazil refs` lists tags.
-
-    Examples:
-        frazil tag ice v3                 on the tip of `main`
-        frazil tag ice@main~1 checked     on an ancestor
-        frazil tag ice --delete v2 -y     delete a tag, without a question
-    """
-    _change_ref(output, "tag", target, name, delete, dry_run, yes)
 
 
 def _change_ref(
-    output: Output, kind: str, target: Target, name: str, delete: bool, dry_run: bool, yes: bool
+    output: Output,
+    target: AnyTarget,
+    name: Version,
+    delete: Annotated[bool, option("-d", "--delete")],
+    dry_run: DryRun,
+    yes: Yes,
+    *,
+    kind: str,
 ) -> None:
+    """Create or delete a branch or a tag.
+
+    Args:
+        delete: Delete NAME.
+    """
     if target.path is not None:
         raise click.UsageError("a branch or tag names a whole version. Leave out :PATH")
     if delete and target.version is not None:
@@ -73,6 +58,30 @@ def _change_ref(
     action = "delete" if delete else "create"
     action = f"would {action}" if dry_run else f"{action}d"
     output.emit(document, [f"{action} the {kind} {name} on {output.paint(id_[:SHORT], 'id')}"])
+
+
+@verb("branch", like=_change_ref)
+def branch(output: Output, **arguments: Any) -> None:
+    """Create a branch NAME on a version, or delete it. `frazil refs` lists the branches.
+
+    Examples:
+        frazil branch ice new              on the tip of `main`
+        frazil branch ice@v1 fix           on a tag
+        frazil branch ice --delete dev -y  delete a branch, without a question
+    """
+    _change_ref(output, kind="branch", **arguments)
+
+
+@verb("tag", like=_change_ref)
+def tag(output: Output, **arguments: Any) -> None:
+    """Create a tag NAME on a version, or delete it. A tag never moves. `frazil refs` lists tags.
+
+    Examples:
+        frazil tag ice v3                 on the tip of `main`
+        frazil tag ice@main~1 checked     on an ancestor
+        frazil tag ice --delete v2 -y     delete a tag, without a question
+    """
+    _change_ref(output, kind="tag", **arguments)
 
 
 def _is_last_ref(opened: Opened, branch: str, id_: str) -> bool:
