@@ -237,11 +237,7 @@ class OpenArray:
 
 
 def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
-    """Return an index for each dimension.
-
-    >>> _by_dimension(3, (..., 1))
-    [slice(None, None, None), slice(None, None, None), 1]
-    """
+    """Return an index for each dimension."""
     at = next((number for number, each in enumerate(indices) if each is Ellipsis), None)
     if at is None:
         return [*indices, *[slice(None)] * (ndim - len(indices))]
@@ -249,11 +245,7 @@ def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
 
 
 def shortened(times: Values) -> Values:
-    """Return texts of times without the time of the day if all are at midnight.
-
-    >>> shortened(np.array(["2024-03-01T00:00:00", "2024-03-02T00:00:00"], object)).tolist()
-    ['2024-03-01', '2024-03-02']
-    """
+    """Return texts of times without the time of the day if all are at midnight."""
     midnight = "T00:00:00"
     flat = times.reshape(-1).tolist()
     if not flat or not all(each.endswith(midnight) for each in flat):
@@ -289,11 +281,7 @@ def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
 
 
 def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> Values:
-    """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON.
-
-    >>> values_of(Coding(np.dtype("i2")), (), "7", "/t")
-    array(7, dtype=int16)
-    """
+    """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON."""
     given: Any = text
     if coding.dtype.kind not in "OUTSV" or text.startswith("["):
         given = _from_json(text)

@@ -31,11 +31,7 @@ _NODES: Final = (
 
 
 def clock(time: datetime) -> str:
-    """Return a time in UTC, to the second.
-
-    >>> clock(datetime(2026, 11, 1, 6, tzinfo=UTC))
-    '2026-11-01 06:00:00'
-    """
+    """Return a time in UTC, to the second."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -110,20 +106,12 @@ def diff_lines(output: Output, document: Mapping[str, Any], *, chunks: bool = Fa
 
 
 def below(path: str, group: str) -> bool:
-    """Return whether a path is a group or in it.
-
-    >>> below("/a/b", "/a"), below("/ab", "/a"), below("/a", "/")
-    (True, False, True)
-    """
+    """Return whether a path is a group or in it."""
     return group in ("/", path) or path.startswith(f"{group}/")
 
 
 def shown(names: Iterable[str], everything: bool) -> list[str]:
-    """Return names, without hidden ones unless ``everything`` is shown.
-
-    >>> shown(["t", ".frazil"], False)
-    ['t']
-    """
+    """Return names, without hidden ones unless ``everything`` is shown."""
     return [name for name in names if everything or not name.startswith(".")]
 
 
@@ -158,11 +146,7 @@ def _name(value: Any) -> str:
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """Return what an array is in a few words; nothing for a group.
-
-    >>> summary({"kind": "array", "dtype": "float32", "shape": [8, 4], "dimensions": ["time", "x"]})
-    'float32 (time: 8, x: 4)'
-    """
+    """Return what an array is in a few words; nothing for a group."""
     if document["kind"] == "group":
         return ""
     names = document["dimensions"] or [None] * len(document["shape"])

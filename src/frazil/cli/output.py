@@ -118,11 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Iterable[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> list[str]:
-    """Return rows as lines with aligned columns. ``right`` has the columns of numbers.
-
-    >>> table([("a", "10"), ("long", "9")], right=frozenset({1}))
-    ['a     10', 'long   9']
-    """
+    """Return rows as lines with aligned columns. ``right`` has the columns of numbers."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(_aligned(row, widths, right)).rstrip() for row in cells]

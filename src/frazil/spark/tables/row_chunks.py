@@ -29,11 +29,7 @@ _NAMED: Final = 8
 
 
 def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str:
-    """Return the commit message for rows, if the user gives none.
-
-    >>> message_of(1, ["time", "pr"], "/x", "append")
-    'Write 1 row to `/x` (time, pr), mode append'
-    """
+    """Return the commit message for rows, if the user gives none."""
     names = ", ".join([*columns[:_NAMED], *(["..."] if len(columns) > _NAMED else [])])
     return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
 

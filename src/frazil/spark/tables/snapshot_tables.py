@@ -22,12 +22,7 @@ from frazil.spark.tables.table_sessions import session_of
 
 
 def snapshots(repo: Repository) -> pa.Table:
-    """Return every snapshot of the repository, newest first.
-
-    >>> import frazil
-    >>> snapshots(frazil.Repository.create(frazil.in_memory_storage()))["message"].to_pylist()
-    ['Repository initialized']
-    """
+    """Return every snapshot of the repository, newest first."""
     rows = context_of(repo).catalog.full_repo_info().snapshots
     newest = np.argsort(rows.flushed_at(), kind="stable")[::-1].astype(np.int64)
     return pa.table(_entries(rows.entries(newest)), SCHEMAS["snapshots"])
