@@ -124,7 +124,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "cli": ROOMS
-    | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest", "__init__"},
+    | {
+        *("maintenance", "importing", "readers", "jobs", "__init__"),
+        *("pipeline.__init__", "pipeline.ingest", "pipeline.transform"),
+    },
     # names of the reference's modules: they re-export
     "config": NAMES,
     "conflicts": NAMES | {"arrays", "changes"},

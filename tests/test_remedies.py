@@ -38,7 +38,7 @@ def test_arguments_are_options() -> None:
     when = datetime(2026, 11, 1, tzinfo=UTC)
     collect = call("garbage_collect", delete_object_older_than=when)
     assert "older_than=datetime.fromisoformat('2026-11-01T00:00:00+00:00')" in str(collect)
-    assert collect.command("a b") == "frazil gc 'a b' --older-than 2026-11-01T00:00:00+00:00"
+    assert collect.command("a b") == "frazil collect 'a b' --older-than 2026-11-01T00:00:00+00:00"
     assert call("protect_branch", pattern="rel-*").command("ice") == "frazil protect ice 'rel-*'"
     both = argument(concat_dim="my time", virtual=True)
     assert (str(both), both.command()) == (

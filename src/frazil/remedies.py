@@ -32,7 +32,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "exists": Operation("Repository.exists", "status {at}"),
     "feature_flags": Operation("Repository.feature_flags", "inspect {at} --repo"),
     "fetch_config": Operation("Repository.fetch_config", "config {at}"),
-    "garbage_collect": Operation("Repository.garbage_collect", "gc {at}"),
+    "garbage_collect": Operation("Repository.garbage_collect", "collect {at}"),
     "get_metadata": Operation("Repository.get_metadata", "inspect {at} --repo"),
     "get_status": Operation("Repository.get_status", "status {at}"),
     "list_branches": Operation("Repository.list_branches", "refs {at}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from frazil.cli.verb_table import VERBS
+from frazil.cli.command import VERBS
 
 #: Commands whose examples run on the repository `ice`, with status 0. The others are parsed.
 RUNS = {
@@ -27,8 +27,8 @@ RUNS = {
         "inspect",
     ),
     *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
-    *("expire", "gc", "compact", "rewrite-manifests", "upgrade", "completion"),
-    *("set", "restore", "doctor", "man"),
+    *("expire", "collect", "compact", "rewrite-manifests", "upgrade", "completion"),
+    *("set", "restore-to", "doctor"),
     # these need the extra `pipeline`
     *("rechunk", "recompress", "copy", "clone", "export", "protect"),
 }

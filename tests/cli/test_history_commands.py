@@ -53,20 +53,20 @@ def test_watch_prints_each_version_once(own: Path, repo: frazil.Repository, run:
     assert "30s, 5m or 12h" in run("watch ice --timeout 5", 2)
 
 
-def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run: Run) -> None:
+def test_restore_goes_back_by_updates(own: Path, repo: frazil.Repository, run: Run) -> None:
     before = repo.lookup_branch("main")
     run("branch ice new")
     run("set ice:era5/t 0,0 1")
-    assert "would change branch `new`" in run("restore ice ~2 --dry-run")
+    assert "would change branch `new`" in run("restore-to ice ~2 --dry-run")
     assert "new" in repo.list_branches()
-    assert "The branch `new` is deleted" in run("restore ice ~2", 3)
-    text = run("restore ice ~2 --yes")
+    assert "The branch `new` is deleted" in run("restore-to ice ~2", 3)
+    text = run("restore-to ice ~2 --yes")
     assert "changed branch `new`: " in text
     assert "-> none" in text
     assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)
     run("tag ice v9")
-    assert "Pass --yes" in run("restore ice ~1", 3)
-    assert "fewer than 500 operations" in run("restore ice ~500", 2)
+    assert "Pass --yes" in run("restore-to ice ~1", 3)
+    assert "fewer than 500 updates" in run("restore-to ice ~500", 2)
 
 
 def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
@@ -92,7 +92,7 @@ def test_the_doctor_names_commands(
     monkeypatch.setattr(doctor, "_BACKUP_BYTES", 1)
     assert main(["doctor", "ice", "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert finding["command"].startswith("frazil gc ice --older-than 2")
+    assert finding["command"].startswith("frazil collect ice --older-than 2")
     assert main([*finding["command"].split()[1:], "--yes"]) == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -16,17 +15,11 @@ import pytest
 from tests.cli.examples import RUNS, examples_of
 
 from frazil import Repository, local_filesystem_storage
-from frazil.cli.look import refs
+from frazil.cli import history
+from frazil.cli.command import VERBS
 from frazil.cli.main import frazil, main
-from frazil.cli.verb_table import VERBS
 
 Captured = pytest.CaptureFixture[str]
-
-
-def test_the_help_lists_all_commands(capsys: Captured) -> None:
-    assert main(["--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert {name for name in VERBS if any(re.match(rf"  {name} +\w", line) for line in lines)} == set(VERBS)
 
 
 def test_no_arguments_are_wrong_usage(capsys: Captured) -> None:
@@ -121,20 +114,14 @@ def test_an_error_is_one_line(beside: object, capsys: Captured) -> None:
     assert (error["kind"], "`nope`" in error["message"]) == ("ref-not-found", True)
 
 
-def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
-    for arguments in (["--debug", "log", "ice@nope"], ["log", "ice@nope", "--debug"]):
-        assert main(arguments) == 1
-        assert "Traceback" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141)])
 def test_interruptions(
     error: BaseException, status: int, beside: object, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
-    def fail(_storage: object) -> None:
+    def fail(_target: object) -> None:
         raise error
 
-    monkeypatch.setattr(refs, "repo_info_of", fail)
+    monkeypatch.setattr(history, "Opened", fail)
     with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status

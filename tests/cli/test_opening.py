@@ -9,7 +9,7 @@ import pytest
 
 import frazil
 from frazil.cli.main import main
-from frazil.cli.opening import branch_of, version_id
+from frazil.cli.opening import Opened, version_id
 from frazil.cli.target import parse_target
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
@@ -72,11 +72,11 @@ def test_unknown_versions(repo: frazil.Repository, text: str, kind: str) -> None
     assert caught.value.kind == kind
 
 
-def test_changes_need_a_branch(repo: frazil.Repository) -> None:
-    assert branch_of(repo, parse_target("ice")) == "main"
-    assert branch_of(repo, parse_target("ice@dev")) == "dev"
-    with pytest.raises(IcechunkError, match="must be a branch, got 'v1'"):
-        branch_of(repo, parse_target("ice@v1"))
+def test_changes_need_a_branch(own: Path) -> None:
+    assert Opened(parse_target("ice")).branch == "main"
+    assert Opened(parse_target("ice@dev")).branch == "dev"
+    with pytest.raises(IcechunkError, match="branch"):
+        _ = Opened(parse_target("ice@v1")).branch
 
 
 def test_a_profile_names_a_location(tmp_path: Path, beside: Path, capsys: pytest.CaptureFixture[str]) -> None:

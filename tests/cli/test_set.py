@@ -33,12 +33,6 @@ def test_cells_get_a_value_in_one_commit(repo: frazil.Repository, run: Run) -> N
     ]
 
 
-def test_a_rehearsal_changes_nothing(repo: frazil.Repository, run: Run) -> None:
-    tip = repo.lookup_branch("main")
-    assert "/era5/t: 9.0 -> 7.0" in run("set ice@main:era5/t 0,0 7 --dry-run")
-    assert repo.lookup_branch("main") == tip
-
-
 def test_the_author_of_the_environment(
     repo: frazil.Repository, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,7 @@
-"""What a shell completes, and manual pages."""
+"""What a shell completes."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from frazil.cli.main import frazil
-from frazil.cli.verb_table import VERBS
 
 
 def completed(*words: str) -> list[str]:
@@ -51,15 +49,3 @@ def test_a_target_is_one_word_in_bash(run: Callable[..., str]) -> None:
     script = f"COMP_WORDBREAKS=' @:='; {program}\nprintf %s \"$COMP_WORDBREAKS\""
     answer = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == " ="
-
-
-def test_manual_pages(tmp_path: Path, run: Callable[..., str]) -> None:
-    folder = tmp_path / "pages"
-    assert run(f"man --folder {folder}") == f"wrote {len(VERBS) + 1} pages into {folder}\n"
-    assert {each.name for each in folder.iterdir()} == {"frazil.1", *(f"frazil-{name}.1" for name in VERBS)}
-    page = (folder / "frazil-log.1").read_text()
-    assert re.search(r"^\.SH NAME\nfrazil\\-log \\- show the versions", page, re.MULTILINE)
-    assert "\\-n, \\-\\-number N\\fR\nShow at most N versions." in page
-    assert all("\\-h, \\-\\-help" in each.read_text() for each in folder.iterdir())
-    assert "\\fBfrazil\\-log\\fR(1)\nshow the versions" in run("man")
-    assert all(not line.startswith("'") for line in page.splitlines())

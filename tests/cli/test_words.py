@@ -69,13 +69,13 @@ FAILURES = (
     "init .",
     "undo old",
     "unprotect old main",
-    "restore old ~1",
+    "restore-to old ~1",
     "unprotect ice deu",
     "protect ice mian",
     "reset ice v1 -y",
     "undo ice -y",
     "redo other",
-    "restore other 2000-01-01 -y",
+    "restore-to other 2000-01-01 -y",
     "branch ice dev",
     "branch ice --delete nothing -y",
     "tag ice v1",
@@ -143,16 +143,6 @@ def test_a_branch_that_does_not_exist_is_not_protected(own: Path, run: Run) -> N
     assert "Did you mean `main`?" in run("protect ice mian", 1)
     assert run("protect ice") == ""
     run("protect ice 'release-*'")
-
-
-def test_attributes_make_the_root_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.chdir(tmp_path)
-    run("init new")
-    run("attrs new title=Era5")
-    run("attrs new level=3")
-    repo = frazil.Repository.open(frazil.local_filesystem_storage("new"))
-    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    assert dict(group.attrs) == {"title": "Era5", "level": 3}
 
 
 def test_the_usage_is_behind_a_wrong_call(own: Path, run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pickle
 import shutil
@@ -22,11 +21,8 @@ from pyspark.sql import SparkSession
 import frazil
 from frazil.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from frazil.spark import register
-from frazil.spark.functions import storage_functions
-from frazil.spark.functions.arguments import options_of_call
-from frazil.spark.functions.upkeep_calls import upkeep_udtf
-from frazil.spark.functions.upkeep_function import Call, UpkeepFunction
-from frazil.spark.functions.upkeep_table import UPKEEP
+from frazil.spark.functions.declaration import Call, UpkeepFunction, options_of_call, upkeep_udtf
+from frazil.spark.functions.upkeep import UPKEEP, rewrite_manifests
 from frazil.spark.tables.options import READ
 from frazil.spark.tables.profiles import Profiles
 from frazil.spark.tables.repository_schemas import SCHEMAS
@@ -63,10 +59,11 @@ class Statement:
 
     function: UpkeepFunction
     call: Call
+    values: Mapping[str, Any]
 
     def rows(self) -> list[Mapping[str, Any]]:
         call = pickle.loads(pickle.dumps(self.call))
-        rows = [dict(each) for each in self.function.work(call)]
+        rows = [dict(each) for each in self.function.work(call, **self.values)]
         assert all(list(each) == self.function.schema.names for each in rows)
         return rows
 
@@ -77,9 +74,8 @@ class Statement:
 
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
-    _, given = function.split(arguments)
-    call = Call(repo, function.with_defaults(given), Profiles())
-    return Statement(function, Call(repo, call.values, call.profiles, function.pin(call)))
+    values = function.with_defaults(function.split(arguments)[1])
+    return Statement(function, Call(repo, Profiles(), function.pin(repo, **values)), values)
 
 
 def messages(repo: frazil.Repository, branch: str = "main") -> list[str]:
@@ -101,10 +97,10 @@ def test_a_tag_is_created_once_at_the_version_of_the_statement(repo: frazil.Repo
     assert analyzed(repo, "tag", name="v3", version="v1").row()["snapshot_id"] == repo.lookup_tag("v1")
 
 
-def test_a_rollback_never_removes_the_commits_of_others(repo: frazil.Repository) -> None:
+def test_a_reset_never_removes_the_commits_of_others(repo: frazil.Repository) -> None:
     tip, first = repo.lookup_branch("main"), repo.lookup_tag("v1")
-    late = analyzed(repo, "rollback", branch="main", to="v1")
-    statement = analyzed(repo, "rollback", branch="main", to="v1")
+    late = analyzed(repo, "reset", branch="main", to="v1")
+    statement = analyzed(repo, "reset", branch="main", to="v1")
     row = statement.row()
     assert (row["previous_snapshot_id"], row["snapshot_id"], row["done_before"]) == (tip, first, False)
     assert repo.lookup_branch("main") == first
@@ -112,11 +108,11 @@ def test_a_rollback_never_removes_the_commits_of_others(repo: frazil.Repository)
     assert statement.row()["done_before"]
     assert messages(repo) == ["by another writer", "one"]
     assert late.row()["done_before"]
-    stale = analyzed(repo, "rollback", branch="main", to="v1")
+    stale = analyzed(repo, "reset", branch="main", to="v1")
     commit(repo, "one more")
     with pytest.raises(ConflictError):
         stale.rows()
-    assert analyzed(repo, "rollback", branch="main", to=repo.lookup_branch("main")).row()["done_before"]
+    assert analyzed(repo, "reset", branch="main", to=repo.lookup_branch("main")).row()["done_before"]
 
 
 def test_a_branch_is_published_once(repo: frazil.Repository) -> None:
@@ -305,11 +301,11 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
         climate.sql("DROP TABLE climate_rows")
 
 
-def lost_once(mark: Path, call: Call) -> Iterator[Mapping[str, Any]]:
+def lost_once(call: Call, mark: str, branch: str = "main", message: str = "") -> Iterator[Mapping[str, Any]]:
     """Do the work. The first process that does it is killed before Spark gets the result."""
-    rows = list(storage_functions.rewrite_manifests(call))
-    if not mark.exists():
-        mark.touch()
+    rows = list(rewrite_manifests(call, branch, message))
+    if not Path(mark).exists():
+        Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     yield from rows
 
@@ -319,10 +315,10 @@ def lost_once(mark: Path, call: Call) -> Iterator[Mapping[str, Any]]:
 def test_a_task_that_is_retried_does_its_work_once(
     spark: SparkSession, repo: frazil.Repository, tmp_path: Path
 ) -> None:
-    work = functools.partial(lost_once, tmp_path / "mark")
-    function = replace(FUNCTIONS["rewrite_manifests"], name="lost_once", work=work)
+    function = replace(FUNCTIONS["rewrite_manifests"], work=lost_once)
     spark.udtf.register("lost_once", upkeep_udtf(function, Profiles()))
-    [row] = spark.sql(f"SELECT * FROM lost_once('{tmp_path / 'ice'}', message => 'fewer')").collect()
+    place = f"'{tmp_path / 'ice'}', '{tmp_path / 'mark'}'"
+    [row] = spark.sql(f"SELECT * FROM lost_once({place}, message => 'fewer')").collect()
     assert (tmp_path / "mark").exists()
     assert row.done_before
     assert row.snapshot_id == repo.lookup_branch("main")

@@ -85,7 +85,7 @@ def test_a_session_of_somebody_else_becomes_ready(caplog: pytest.LogCaptureFixtu
     session = somebodys(spark__master="local[8]", spark__sql__session__timeZone="Asia/Tokyo")
     caplog.set_level("WARNING", logger="frazil")  # the environment of the tests may filter warnings
     advice = ready(session)
-    assert session.conf["spark.sql.python.filterPushdown.enabled"] == "true"
+    assert session.conf["spark.sql.execution.pyspark.udf.faulthandler.enabled"] == "true"
     assert session.conf["spark.sql.execution.arrow.pyspark.validateSchema.enabled"] == "true"
     assert session.conf["spark.sql.session.timeZone"] == "Asia/Tokyo"
     assert [sentence.split()[0] for sentence in advice] == [
@@ -98,10 +98,10 @@ def test_a_session_of_somebody_else_becomes_ready(caplog: pytest.LogCaptureFixtu
     assert not caplog.records  # said once
 
     decided = somebodys(
-        spark__sql__python__filterPushdown__enabled="false", **{"spark.task.maxFailures": "1"}
+        spark__sql__execution__pyspark__udf__faulthandler__enabled="false", **{"spark.task.maxFailures": "1"}
     )
     assert any("spark.task.maxFailures is 1" in sentence for sentence in ready(decided))
-    assert decided.conf["spark.sql.python.filterPushdown.enabled"] == "false"
+    assert decided.conf["spark.sql.execution.pyspark.udf.faulthandler.enabled"] == "false"
     assert ready(somebodys(spark__master="local[*, 4]", **settings("local"))) == ()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -127,19 +126,6 @@ def test_every_public_class_is_in_one_of_the_tables() -> None:
     assert classes == ARGUMENTS | {kind.__name__ for kind in RESULTS if kind is not InspectReport}
 
 
-def test_what_functions_return_is_in_the_table() -> None:
-    """Also classes that are not exported: the report of ``inspect_files``, for example."""
-    returned = set()
-    for function in map(inspect.unwrap, public().values()):
-        if inspect.isfunction(function):
-            space = vars(sys.modules[function.__module__])
-            words = re.findall(r"\w+", str(function.__annotations__.get("return")))
-            kinds = [space[word] for word in words if inspect.isclass(space.get(word))]
-            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith(ROOMS)}
-    assert len(returned) > 8
-    assert returned <= ARGUMENTS | {kind.__name__ for kind in RESULTS}
-
-
 @CASES
 def test_titles_are_where_users_import_from(kind: Any) -> None:
     module, _, name = f"frazil.{kind.shown_as}".rpartition(".")
@@ -158,20 +144,6 @@ def test_text_fits_on_a_screen(kind: type) -> None:
     assert all(": " in line for line in lines[1:])
 
 
-def test_a_result_of_ingest_prints_what_a_user_asks_for() -> None:
-    result = ingested()
-    text = str(result)
-    assert text == repr(result)
-    lines = dict(line.split(": ", 1) for line in text.strip().split("\n")[1:])
-    assert lines["snapshot"] == f"{result.snapshot_id} on main"
-    assert lines["files"].startswith("3 files, ")
-    assert lines["time"] == "12 steps, 2000-01-01 00:00:00 to 2000-01-01 11:00:00"
-    assert lines["variables"] == "`tas_0`, `tas_1`, `tas_2`, `tas_3`, `tas_4`, ..."
-    assert lines["problems"] == "none"
-    assert "fingerprint" not in text
-    assert "array(" not in text
-
-
 @CASES
 def test_html_is_escaped_and_balanced(kind: type) -> None:
     html = RESULTS[kind]()._repr_html_()
@@ -179,14 +151,6 @@ def test_html_is_escaped_and_balanced(kind: type) -> None:
     assert "<b>" not in html
     for tag in ("div", "details", "summary", "span", "table", "tr", "td", "th"):
         assert html.count(f"<{tag}>") + html.count(f"<{tag} ") == html.count(f"</{tag}>")
-
-
-def test_html_of_an_ingest_folds_the_rest() -> None:
-    html = ingested()._repr_html_()
-    assert html.count("<style>") == 1
-    for folded in ("version", "metrics", "all variables"):
-        assert f'<summary class="frazil-field-name">{folded}</summary>' in html
-    assert "tas_29" in html
 
 
 def test_what_tasks_return_to_finish_is_no_line_of_a_result() -> None:

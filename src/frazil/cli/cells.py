@@ -1,12 +1,21 @@
-"""Cells of an array for people and programs: decoded values, with their units and the labels of coordinates.
+"""Cells of an array for people and programs: their selection, their decoded values, and a plot of them.
 
 All commands that show or take values decode them by the CF conventions (`frazil.cf`), unless there is
-``--raw``. Then values, and labels, are the stored elements.
+``--raw``. Then values, and labels, are the stored elements. A selection names cells by index as in Python, or
+by the labels of coordinates:
+
+==============================  ======================================================================
+``0,:4,::2``                    an index, or START:STOP:STEP, for each dimension
+``...,-1``                      the last index of the last dimension
+``time=2026-11-01T06,lat=10``   labels of coordinates; a dimension without a label is whole
+==============================  ======================================================================
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +25,10 @@ import numpy as np
 
 from frazil.cf import Coding, coding_of, geographic_kind
 from frazil.cf_times import Mask, Values
+from frazil.cli.arguments import key_value
 from frazil.cli.output import table
-from frazil.cli.selections import Indices
 from frazil.errors import IcechunkError
+from frazil.extras import needs
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
@@ -26,9 +36,80 @@ if TYPE_CHECKING:
 
     from frazil.repository.session.session import Session
 
-raw_option: Final = click.option(
-    "--raw", is_flag=True, help="Stored elements instead of values: without packing, missing values, times."
-)
+type Labels = dict[str, Any]
+type Indices = tuple[Any, ...]
+
+_PART: Final = re.compile(r"\s*(?:(-?\d+)|(-?\d*)\s*:\s*(-?\d*)(?:\s*:\s*(\d*))?|(\.\.\.))\s*")
+
+
+class Selection(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of a selection: a tuple of indices and slices, or labels by the names of dimensions."""
+
+    name = "slice"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Indices | Labels:
+        """Return the selection of the text; a wrong text is wrong usage."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]  # the default
+        if "=" in value:
+            return dict(map(key_value, filter(None, value.split(","))))
+        matches = [_PART.fullmatch(each) for each in value.split(",")]
+        if any(match is None or match[4] == "0" for match in matches):
+            self.fail(
+                f"must be indices and slices such as 0,:4,::2, or labels such as lat=10, got {value!r}",
+                param,
+                ctx,
+            )
+        return tuple(_selector(match) for match in matches if match is not None)
+
+
+SELECTION: Final = Selection()
+
+
+def _selector(match: re.Match[str]) -> Any:
+    if match[1] is not None:
+        return int(match[1])
+    if match[5] is not None:
+        return Ellipsis
+    return slice(*(int(each) if each else None for each in match.group(2, 3, 4)))
+
+
+def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indices:
+    """Return the indices and slices of a selection."""
+    if isinstance(selection, tuple):
+        return selection
+    with needs("a selection by labels", extra="pipeline"):
+        from frazil.pipeline.transform.array_info import array_info
+        from frazil.pipeline.transform.positions import positions_by_label
+    array = array_info(session, path)
+    if unknown := sorted(set(selection).difference(filter(None, array.dims))):
+        names = ", ".join(filter(None, array.dims)) or "no names"
+        raise click.UsageError(f"no dimension {', '.join(unknown)} in {path}: its dimensions have {names}")
+    return tuple(
+        _index(positions_by_label(session, array, dim, selection[dim], None))
+        if dim in selection
+        else slice(None)
+        for dim in array.dims
+    )
+
+
+def _index(positions: Any) -> Any:
+    """Return positions as an index of numpy and zarr: one position is a number, a range is a slice."""
+    if not isinstance(positions, int) and len(positions) == 1:
+        return positions[0]
+    if isinstance(positions, range):
+        return slice(positions.start, positions.stop)
+    return positions if isinstance(positions, int) else list(positions)
+
+
+def selected_shape(shape: tuple[int, ...], indices: Indices) -> tuple[int, ...]:
+    """Return the shape of a selection, without its values. A wrong selection is wrong usage."""
+    try:
+        return np.broadcast_to(np.uint8(0), shape)[indices or ...].shape
+    except IndexError as error:
+        raise click.UsageError(f"the array has the shape {list(shape)}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +237,7 @@ class OpenArray:
 
 
 def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
-    """Return an index for each dimension.
-
-    >>> _by_dimension(3, (..., 1))
-    [slice(None, None, None), slice(None, None, None), 1]
-    """
+    """Return an index for each dimension."""
     at = next((number for number, each in enumerate(indices) if each is Ellipsis), None)
     if at is None:
         return [*indices, *[slice(None)] * (ndim - len(indices))]
@@ -168,11 +245,7 @@ def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
 
 
 def shortened(times: Values) -> Values:
-    """Return texts of times without the time of the day if all are at midnight.
-
-    >>> shortened(np.array(["2024-03-01T00:00:00", "2024-03-02T00:00:00"], object)).tolist()
-    ['2024-03-01', '2024-03-02']
-    """
+    """Return texts of times without the time of the day if all are at midnight."""
     midnight = "T00:00:00"
     flat = times.reshape(-1).tolist()
     if not flat or not all(each.endswith(midnight) for each in flat):
@@ -208,11 +281,7 @@ def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
 
 
 def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> Values:
-    """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON.
-
-    >>> values_of(Coding(np.dtype("i2")), (), "7", "/t")
-    array(7, dtype=int16)
-    """
+    """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON."""
     given: Any = text
     if coding.dtype.kind not in "OUTSV" or text.startswith("["):
         given = _from_json(text)
@@ -235,3 +304,37 @@ def _from_json(text: str) -> Any:
             continue
     special = text.lower().lstrip("+")
     return float(special) if special in ("nan", "inf", "-inf", "infinity", "-infinity") else text
+
+
+#: Characters from low to high values; the first is a missing value.
+_DENSITY: Final = np.array(list(" .:-=+*#%@"))
+
+
+def plot_lines(cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
+    """Yield the lines of a plot of one or two dimensions, and a line with the limits of the values.
+
+    A matrix that is larger than the terminal is thinned out. Rows of ascending latitudes are reversed.
+    """
+    matrix = cells.values.squeeze()
+    if matrix.ndim > 2 or matrix.dtype.kind not in "biuf" or not matrix.size:
+        raise click.UsageError(
+            f"a picture needs numbers with one or two dimensions, got {cells.values.dtype} of shape "
+            f"{list(cells.values.shape)}. Pass a SLICE"
+        )
+    numbers = matrix.astype(np.float64)
+    if cells.missing is not None:
+        numbers[cells.missing.squeeze()] = np.nan
+    is_reversed = matrix.ndim == 2 and next(each for each in axes if each.positions.size > 1).is_northward
+    numbers = np.atleast_2d(numbers[::-1] if is_reversed else numbers)
+    is_finite = np.isfinite(numbers)
+    low, high = (numbers[is_finite].min(), numbers[is_finite].max()) if is_finite.any() else (0.0, 0.0)
+    columns, lines = shutil.get_terminal_size()
+    step = tuple(
+        slice(None, None, -(-n // most))
+        for n, most in zip(numbers.shape, (max(lines - 3, 8), columns), strict=True)
+    )
+    levels = (np.where(is_finite, numbers, low)[step] - low) / ((high - low) or 1)
+    texts: Any = _DENSITY[(levels * (len(_DENSITY) - 2)).round().astype(int) + 1]
+    yield from ("".join(row).rstrip() for row in np.where(is_finite[step], texts, " ").tolist())
+    notes = f" {cells.units}" * bool(cells.units) + f", {numbers.shape[0]} x {numbers.shape[1]} values"
+    yield f"{low:g} to {high:g}{notes}{', north at the top' * is_reversed}"

@@ -1,34 +1,126 @@
-"""The classes of commands: a group that imports a command when it runs, and commands with common options.
+"""Commands: the table of all commands, and what declares one of them.
+
+The function of a command is its declaration. The parameters give the arguments and options: their names,
+types and defaults. The docstring gives the text of ``--help``, with the section ``Args`` for the options and
+the section ``Examples`` for the end. What differs (an argument instead of an option, a short flag, a type of
+the command line) is a note in the annotation: `argument` or `option`. `frazil.cli.arguments` has the
+annotations that commands share.
 
 Every command has ``--json``, ``--debug`` and ``--help``. Its function gets the `Output` as its first
-argument, and returns the exit status, or None for 0.
+argument, and returns the exit status, or None for 0. It imports what it needs, so that each command starts
+fast.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from importlib import import_module
+from textwrap import dedent
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import click
 
 from frazil.cli.output import Output
-from frazil.cli.target import Target, parse_target
-from frazil.cli.verb_table import SECTIONS, VERBS
+from frazil.cli.target import Target
 from frazil.display import suggest
-from frazil.errors import InvalidInputError
 from frazil.extras import needs
-from frazil.lazy_names import value_of
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
-_SUGGESTIONS: Final = "frazil.cli.suggestions"
+class Verb(NamedTuple):
+    """A command: its module, its line in the help, and the extra that installs what it needs."""
+
+    name: str
+    module: str
+    help: str
+    extra: str = ""
+
+    def command(self) -> VerbCommand:
+        """Import the command."""
+        module = import_module(f"frazil.cli.{self.module}")
+        found: VerbCommand = (
+            getattr(module, self.name.replace("-", "_"), None) or vars(module)[f"{self.name}_"]
+        )
+        return found
+
+
+#: The sections of ``frazil --help``, in order.
+SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
+    "inspect": (
+        Verb("log", "history", "show the versions, newest first"),
+        Verb("show", "history", "show one version and what it changed"),
+        Verb("diff", "differences", "show the differences between two versions"),
+        Verb("blame", "differences", "show which commits wrote the chunks of an array"),
+        Verb("history", "differences", "show all commits that wrote one cell of an array"),
+        Verb("bisect", "history", "find the first version that fails a check"),
+        Verb("ls", "contents", "list the groups and arrays of a group"),
+        Verb("tree", "contents", "show all groups and arrays as a tree"),
+        Verb("info", "contents", "describe a repository, a group or an array"),
+        Verb("cat", "contents", "print or draw values of an array"),
+        Verb("refs", "history", "list the branches and tags"),
+        Verb("status", "history", "show the state of a repository: branches, leases"),
+        Verb("ops", "history", "show the ops log: all updates, newest first"),
+        Verb("watch", "history", "print new versions of a branch as they come"),
+        Verb("stats", "contents", "count versions, files and bytes of a repository"),
+        Verb("du", "contents", "show how many bytes each array of a version takes"),
+        Verb("inspect", "contents", "print the content of a file of the format as JSON"),
+    ),
+    "change": (
+        Verb("init", "repository", "create a repository"),
+        Verb("branch", "refs", "create or delete a branch"),
+        Verb("tag", "refs", "create or delete a tag"),
+        Verb("merge", "edits", "bring the changes of a version into a branch"),
+        Verb("cherry-pick", "edits", "repeat a commit on a branch"),
+        Verb("revert", "edits", "undo a commit on a branch"),
+        Verb("reset", "refs", "move a branch to another version"),
+        Verb("undo", "repository", "undo the last update of the repository"),
+        Verb("redo", "repository", "make an undone update again"),
+        Verb("restore-to", "repository", "return to an earlier state of the repository"),
+        Verb("protect", "refs", "protect branches from mistakes"),
+        Verb("unprotect", "refs", "remove the protection of branches"),
+        Verb("set", "edits", "set values of an array"),
+        Verb("mv", "edits", "move or rename a group or an array"),
+        Verb("rm", "edits", "delete a group or an array"),
+        Verb("attrs", "edits", "print or set attributes"),
+        Verb("config", "repository", "print or save the configuration and the status"),
+    ),
+    "maintain": (
+        Verb("expire", "upkeep", "remove old versions from the history"),
+        Verb("collect", "upkeep", "delete files that no version needs"),
+        Verb("compact", "upkeep", "merge small and mostly unused chunk files"),
+        Verb("rewrite-manifests", "upkeep", "write the manifests of a branch again"),
+        Verb("doctor", "upkeep", "show what makes a repository slow, expensive or unsafe"),
+        Verb("lease", "upkeep", "list or end the leases that hold back `collect`"),
+        Verb("verify", "verification", "look for damaged and missing files of a repository"),
+        Verb("repair", "verification", "repair lost, damaged and exchanged files of a repository"),
+        Verb("upgrade", "repository", "upgrade a repository from spec version 1 to 2"),
+    ),
+    "move data": (
+        Verb("copy", "moves", "copy a repository, or bring a copy up to date", "pipeline"),
+        Verb("clone", "moves", "make a new repository with the files of another one", "pipeline"),
+        Verb("export", "moves", "write a version as a Zarr store or a NetCDF file", "pipeline"),
+        Verb("adopt", "moves", "make a version of a Zarr store, without a copy"),
+        Verb("rechunk", "moves", "store arrays in other chunks", "pipeline"),
+        Verb("recompress", "moves", "store arrays with another compression", "pipeline"),
+        Verb(
+            "ingest",
+            "ingest",
+            "write many files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into one dataset",
+            "pipeline",
+        ),
+        Verb("import", "moves", "import a repository of a format older than version 1"),
+    ),
+    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
+}
+VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}
+
 #: The author of commits, in the ``meta`` of click's context.
 AUTHOR: Final = "frazil.author"
-_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class Frazil(click.Group):
@@ -41,11 +133,7 @@ class Frazil(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command, and return the command."""
         verb = VERBS.get(cmd_name)
-        if verb is None:
-            return None
-        with _extra_of(cmd_name):
-            command: click.Command = verb.command()
-        return command
+        return None if verb is None else verb.command()
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Return the command of the arguments, or an error that names a similar command."""
@@ -67,9 +155,8 @@ class Frazil(click.Group):
 class VerbCommand(click.Command):
     """A command with its examples below the options."""
 
-    def __init__(self, *args: Any, description: str = "", examples: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.description = description
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -83,113 +170,123 @@ class VerbCommand(click.Command):
     def _with_version(self, ctx: click.Context, more: list[str]) -> str:
         """Return advice if the version stands behind the location instead of in it: ``diff ice main fix``."""
         target = ctx.params.get("target")
-        versions = [each.name for each in self.params if each.type is VERSION]
+        versions = [each.name for each in self.params if each.type.name == "version"]
         if not isinstance(target, Target) or target.version or len(versions) != 1 or len(more) > 1:
             return ""
-        if any(isinstance(each.type, LocationType) for each in self.params):
+        if any(each.type.name == "location" for each in self.params):
             return ""
         meant = replace(target, version=str(ctx.params[str(versions[0])]))
         return f". Write `{ctx.command_path} {meant} {more[0]}`"
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description."""
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(self.description)
-            if extra := VERBS[str(self.name)].extra:
-                formatter.write_paragraph()
+        """Write the description, and the extra that the command needs."""
+        super().format_help_text(ctx, formatter)
+        if extra := VERBS[str(self.name)].extra:
+            formatter.write_paragraph()
+            with formatter.indentation():
                 formatter.write_text(f'Needs an extra: pip install "frazil[{extra}]"')
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
-        if self.examples:
-            with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}".rstrip() + "\n" for line in self.examples.splitlines()))
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}".rstrip() + "\n" for line in self.examples.splitlines()))
 
 
-class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
-    """The type of arguments ``LOCATION[@VERSION][:PATH]``."""
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the annotation of a parameter says to the command line: see `argument` and `option`."""
 
-    name = "target"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        """Return the parts of the text; a wrong text is wrong usage."""
-        if isinstance(value, Target):
-            return value
-        try:
-            target = parse_target(value)
-        except InvalidInputError as error:
-            self.fail(str(error), param, ctx)
-        if ctx is not None:
-            ctx.ensure_object(Output).location = str(Target(target.location))
-        return target
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the completions of a target: folders, branches and tags, groups and arrays."""
-        completions: list[CompletionItem] = value_of(f"{_SUGGESTIONS}:complete_target")(incomplete)
-        return completions
+    is_argument: bool
+    flags: tuple[str, ...]
+    settings: dict[str, Any]
 
 
-class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
-    """The type of arguments that name a version beside the target: a text, which the shell completes."""
-
-    name = "version"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the branches and tags of the repository."""
-        completions: list[CompletionItem] = value_of(f"{_SUGGESTIONS}:complete_version")(ctx, incomplete)
-        return completions
+def argument(**settings: Any) -> Note:
+    """Return the note of an argument, with settings of click."""
+    return Note(True, (), settings)
 
 
-class LocationType(TargetType):
-    """The type of arguments ``LOCATION``: a whole repository."""
-
-    name = "location"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        """Return the location of the text; a version or a path is wrong usage."""
-        target = super().convert(value, param, ctx)
-        if target.version is not None or target.path is not None:
-            self.fail(
-                f"this command works on a whole repository, got {str(value)!r}. Leave out @VERSION and :PATH",
-                param,
-                ctx,
-            )
-        return target
-
-
-TARGET: Final = TargetType()
-VERSION: Final = VersionType()
-LOCATION: Final = LocationType()
+def option(*flags: str, **settings: Any) -> Note:
+    """Return the note of an option, with its flags (by default its name) and settings of click."""
+    return Note(False, flags, settings)
 
 
 def verb(
-    name: str, *, description: str, examples: str, commits: bool = False, **settings: Any
+    name: str,
+    *,
+    commits: bool = False,
+    ignore_unknown_options: bool = False,
+    like: Callable[..., None] | None = None,
 ) -> Callable[[Callable[..., int | None]], VerbCommand]:
-    """Return a decorator that makes a function a command with the common options."""
+    """Return a decorator that makes a command of the function that declares it.
 
-    def decorate(function: Callable[..., int | None]) -> VerbCommand:
-        def run(*args: Any, **kwargs: Any) -> int:
-            output = click.get_current_context().ensure_object(Output)
+    Commands that share their work share its declaration: ``like`` is the function with the work. Its
+    parameters, except those for keywords alone, and their descriptions come before those of the command.
+    """
+
+    def declare(function: Callable[..., int | None]) -> VerbCommand:
+        def run(**values: Any) -> int:
             with _extra_of(name):
-                return function(output, *args, **kwargs) or 0
+                return function(click.get_current_context().ensure_object(Output), **values) or 0
 
-        update_wrapper(run, function)
-        command = click.command(
+        text, examples, helps = _sections(function)
+        declared = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+        if like is not None:
+            helps = _sections(like)[2] | helps
+            declared = [*[*inspect.signature(like, eval_str=True).parameters.values()][1:], *declared]
+            declared = [each for each in declared if each.kind is each.POSITIONAL_OR_KEYWORD]
+        return VerbCommand(
             name,
-            cls=VerbCommand,
+            callback=run,
+            params=[
+                _common("json", "Print the result as JSON."),
+                debug_option(),
+                *([_author()] if commits else []),
+                *(_parameter(each, helps.get(each.name, "")) for each in declared),
+            ],
+            help=text,
             short_help=VERBS[name].help,
-            description=description,
             examples=examples,
-            context_settings={**_SETTINGS, **settings},
+            context_settings={**SETTINGS, "ignore_unknown_options": ignore_unknown_options},
         )
-        return command(_json(debug_option(author_option(run) if commits else run)))
 
-    return decorate
+    return declare
+
+
+def _sections(function: Callable[..., Any]) -> tuple[str, str, dict[str, str]]:
+    """Return the parts of a docstring: the text, the examples, and the descriptions of parameters."""
+    text, *more = re.split(r"^(Args|Examples):\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
+    sections = dict(zip(more[::2], map(dedent, more[1::2]), strict=True))
+    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", sections.get("Args", ""), re.MULTILINE)
+    return text, sections.get("Examples", ""), {name: " ".join(words.split()) for name, words in entries}
+
+
+def _parameter(declared: inspect.Parameter, text: str) -> click.Parameter:
+    """Return the argument or option of a parameter."""
+    kind, *notes = get_args(declared.annotation) if _is_annotated(declared) else [declared.annotation]
+    settings = {name: value for note in notes for name, value in note.settings.items()}
+    if any(note.is_argument for note in notes):
+        return click.Argument([declared.name], **settings)
+    flags = [flag for note in notes for flag in note.flags]
+    if not any(flag.startswith("--") for flag in flags):
+        flags.append(f"--{declared.name.replace('_', '-')}")
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    if get_origin(kind) is Literal:
+        settings = {"type": click.Choice(kinds), **settings}
+    elif kind is bool:
+        settings = {"is_flag": True, **settings}
+    elif get_origin(kind) is tuple:
+        settings = {"multiple": True, **settings}
+    elif int in (kind, *kinds):
+        settings = {"type": click.IntRange(min=0), **settings}
+    if declared.default is not inspect.Parameter.empty:
+        settings["default"] = declared.default
+        text = f"{text.removesuffix('.')} ({declared.default})." if declared.default else text
+    return click.Option([declared.name, *flags], **{"help": text, **settings})
+
+
+def _is_annotated(declared: inspect.Parameter) -> bool:
+    return get_origin(declared.annotation) is Annotated
 
 
 def _extra_of(name: str) -> AbstractContextManager[None]:
@@ -198,37 +295,30 @@ def _extra_of(name: str) -> AbstractContextManager[None]:
     return needs(f"`frazil {name}`", extra=extra) if extra else nullcontext()
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        setattr(ctx.ensure_object(Output), "as_json" if param.name == "json" else "debug", True)
+def _common(name: str, text: str, **settings: Any) -> click.Option:
+    """Return an option of every command, which changes the output."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(ctx.ensure_object(Output), "as_json" if name == "json" else name, True)
+
+    return click.Option(
+        [f"--{name}"], is_flag=True, expose_value=False, callback=remember, help=text, **settings
+    )
 
 
-_json: Final = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print the result as JSON."
-)
-#: The option of every command, and of the group.
-debug_option: Final = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    callback=_remember,
-    is_eager=True,
-    help="Print the trace of an error.",
-)
+def debug_option() -> click.Option:
+    """Return the option of every command, and of the group, that shows the trace of an error."""
+    return _common("debug", "Print the trace of an error.", is_eager=True)
 
 
-#: The option of commands that commit. `frazil.cli.opening` gives the author to the commits.
-author_option: Final = click.option(
-    "--author",
-    metavar="NAME",
-    envvar="FRAZIL_AUTHOR",
-    expose_value=False,
-    callback=lambda ctx, _param, name: ctx.meta.update({AUTHOR: name}),
-    help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
-)
-
-
-def target_argument(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for the argument TARGET, ``LOCATION[@VERSION][:PATH]``; default: this folder."""
-    settings = {"type": TARGET, "default": ".", "metavar": "[LOCATION[@VERSION][:PATH]]", **options}
-    return click.argument("target", **settings)
+def _author() -> click.Option:
+    """Return the option of commands that commit. `frazil.cli.opening` gives the author to the commits."""
+    return click.Option(
+        ["--author"],
+        metavar="NAME",
+        envvar="FRAZIL_AUTHOR",
+        expose_value=False,
+        callback=lambda ctx, _param, name: ctx.meta.update({AUTHOR: name}),
+        help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
+    )

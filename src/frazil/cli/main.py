@@ -25,7 +25,7 @@ from typing import Final
 import click
 
 from frazil.about import __version__
-from frazil.cli.command import Frazil, debug_option
+from frazil.cli.command import SETTINGS, Frazil, debug_option
 from frazil.cli.output import Output
 from frazil.errors import IcechunkError
 
@@ -57,17 +57,15 @@ GRIB and GeoTIFF need "frazil[ingest]".
 """
 
 
-@click.group(
+frazil: Final = Frazil(
     "frazil",
-    cls=Frazil,
     help=_HELP,
     epilog="`frazil COMMAND --help` shows the options and examples of a command.",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings=SETTINGS,
+    params=[debug_option()],
+    no_args_is_help=True,
 )
-@click.version_option(__version__, prog_name="frazil", message="%(prog)s %(version)s")
-@debug_option
-def frazil() -> None:
-    """Run one command."""
+click.version_option(__version__, prog_name="frazil", message="%(prog)s %(version)s")(frazil)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,27 +1,23 @@
-"""From the text of a target to a storage, a repository, and one version of the repository.
+"""The repository of a target, opened as far as a command asks.
 
-A command imports what it needs. The history, the branches and the tags are in one file, ``repo``. To look at
-nodes, a command opens the context of the repository, and to change it, the class `Repository`, whose methods
-import all maintenance.
+The history, the branches and the tags are in one file, ``repo``. To look at nodes, a command opens the
+context of the repository, and to change it, the class `Repository`, whose methods import all maintenance. So
+each step is an attribute of `Opened`, which imports and reads what it needs.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import frazil
 from frazil.cli.command import AUTHOR
-from frazil.cli.target import Target
-from frazil.cli.version_text import MAIN, VersionText, parse_version
+from frazil.cli.target import MAIN, Target, VersionText, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.lazy_names import value_of
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.missing_names import no_version
 from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info
@@ -35,83 +31,36 @@ from frazil.storage.urls import storage_from_url
 if TYPE_CHECKING:
     from frazil.repository.catalog.context import Context
     from frazil.repository.handle.repository import Repository
+    from frazil.repository.session.session import Session
+    from frazil.repository.session.workspace import Workspace
     from frazil.storage.credentials import AnyCredential
 
-_OPENING: Final = "frazil.repository.handle.opening"
-_ENVIRONMENT: Final = "frazil.storage.access:environment_access"
 #: The variable with the URL prefixes of virtual chunks that commands may read, separated by spaces.
 VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
 
 
-@dataclass(frozen=True)
-class OpenVersion:
-    """One version of a repository.
+def storage_of(target: Target, dry_run: bool = False) -> Storage:
+    """Return the storage of a target's location, which may be the name of a profile.
 
-    Attributes:
-        storage: The storage of the repository.
-        info: The refs and snapshots of the repository.
-        raw_id: The id of the snapshot as bytes.
-        path: The path of the target, ``/`` without one.
+    A rehearsal (``dry_run``) makes the change with the same code, on an overlay of the storage whose writes
+    stay in memory. So it shows the result or the error of the change itself.
     """
-
-    storage: Storage
-    info: RepoInfo
-    raw_id: bytes
-    path: str
-
-    @property
-    def id(self) -> str:
-        """The id of the snapshot as text."""
-        return id_to_text(self.raw_id)
-
-    @cached_property
-    def context(self) -> Context:
-        """The context of the repository, for its nodes and chunks."""
-        opening = value_of(_OPENING)
-        if self.info.spec_version == 1:
-            return _context_of(self.storage)
-        options = opening.HandleOptions(authorized=virtual_access())
-        context: Context = opening.opened_before(self.storage, options, self.info)
-        return context
-
-    @cached_property
-    def repo(self) -> Repository:
-        """The repository, with all its methods."""
-        return frazil.Repository(self.context)
-
-
-def storage_of(target: Target) -> Storage:
-    """Return the storage of a target's location, which may be the name of a profile."""
     profile = profile_of(target.location)
-    return storage_from_url(profile.location, profile.options)
+    storage = storage_from_url(profile.location, profile.options)
+    if dry_run:
+        from frazil.maintenance.repair.overlay import Overlay
+
+        return Overlay(storage)
+    return storage
 
 
-def context_at(target: Target) -> Context:
-    """Open the context of the repository at a target's location."""
-    return _context_of(storage_of(target))
+def virtual_access() -> dict[str, AnyCredential] | None:
+    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
+    if not (prefixes := os.environ.get(VIRTUAL_ACCESS, "").split()):
+        return None
+    from frazil.storage.access import environment_access
 
-
-def repo_info_of(storage: Storage) -> RepoInfo:
-    """Read the refs and snapshots of a repository, of spec version 1 too."""
-    try:
-        info = open_current_repo_info(storage, RepoInfoCache())
-        info.snapshots  # noqa: B018  # decoded here, because most commands need them
-        return info
-    except (FormatError, RepositoryNotFoundError):
-        return _context_of(storage).catalog.repo_info()  # spec version 1, or an error with advice
-
-
-def repository_of(target: Target) -> Repository:
-    """Open the repository at a target's location."""
-    return open_repository(storage_of(target))
-
-
-def open_repository(storage: Storage, *, create: bool = False) -> Repository:
-    """Open the repository of a storage, or create it. Its commits have the author of the command."""
-    open_ = frazil.Repository.open_or_create if create else frazil.Repository.open
-    repo = open_(storage, authorize_virtual_chunk_access=virtual_access())
-    repo.set_default_commit_metadata(author_metadata())
-    return repo
+    return {each: environment_access(each) for each in prefixes}
 
 
 def author_metadata() -> dict[str, Any]:
@@ -121,17 +70,94 @@ def author_metadata() -> dict[str, Any]:
     return {"author": name} if name else {}
 
 
-def virtual_access() -> dict[str, AnyCredential] | None:
-    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
-    prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
-    return {each: value_of(_ENVIRONMENT)(each) for each in prefixes} or None
+class Opened:
+    """A repository, and the version and node of it that a target names.
 
+    Attributes:
+        target: The target.
+        storage: The storage of the repository.
+    """
 
-def open_version(target: Target, default: str = MAIN) -> OpenVersion:
-    """Open the repository of a target, and find the version that it names."""
-    storage = storage_of(target)
-    info = repo_info_of(storage)
-    return OpenVersion(storage, info, version_id(info, target.version or default), target.path or "/")
+    def __init__(self, target: Target, storage: Storage | None = None, *, dry_run: bool = False) -> None:
+        self.target = target
+        self.storage = storage_of(target, dry_run) if storage is None else storage
+
+    @cached_property
+    def info(self) -> RepoInfo:
+        """The refs and snapshots of the repository, of spec version 1 too."""
+        try:
+            info = open_current_repo_info(self.storage, RepoInfoCache())
+            info.snapshots  # noqa: B018  # decoded here, because most commands need them
+            return info
+        except (FormatError, RepositoryNotFoundError):
+            return self.context.catalog.repo_info()  # spec version 1, or an error with advice
+
+    @cached_property
+    def context(self) -> Context:
+        """The context of the repository, for its nodes and chunks."""
+        from frazil.repository.handle.opening import HandleOptions, open_context, opened_before
+
+        options = HandleOptions(authorized=virtual_access())
+        known: RepoInfo | None = self.__dict__.get("info")
+        if known is None or known.spec_version == 1:
+            return open_context(self.storage, options)
+        return opened_before(self.storage, options, known)
+
+    @cached_property
+    def repo(self) -> Repository:
+        """The repository, with all its methods. Its commits have the author of the command."""
+        from frazil.repository.handle.repository import Repository
+
+        repo = Repository(self.context)
+        repo.set_default_commit_metadata(author_metadata())
+        return repo
+
+    @cached_property
+    def raw_id(self) -> bytes:
+        """The id of the snapshot that the target names."""
+        return version_id(self.info, self.target.version or MAIN)
+
+    @property
+    def id(self) -> str:
+        """The same id as text."""
+        return id_to_text(self.raw_id)
+
+    @property
+    def path(self) -> str:
+        """The path of the target, ``/`` without one."""
+        return self.target.path or "/"
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The nodes and chunks of the version."""
+        from frazil.repository.session.workspace import Workspace
+
+        id_ = self.raw_id  # reads the refs, before the context
+        return Workspace(self.context, id_)
+
+    def session(self, id_: str | None = None) -> Session:
+        """Return a session that reads the version, or another one."""
+        from frazil.repository.handle.sessions import readonly_session_of
+
+        id_ = id_ or self.id
+        return readonly_session_of(self.context, self.info, snapshot_id=id_)
+
+    @cached_property
+    def branch(self) -> str:
+        """The branch that a command changes: the version of the target, which must be a branch."""
+        branch = self.target.version or MAIN
+        if branch in self.repo.list_branches():
+            return branch
+        raise InvalidInputError(
+            f"the version of a change must be a branch, got {branch!r}. `frazil refs {self.target.location}` "
+            "lists the branches",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+
+    def source(self, text: str) -> str:
+        """Return a version as the methods of `Repository` accept it: a name as it is, or an id."""
+        info = self.context.catalog.repo_info()
+        return text if find_snapshot(text, lambda: info) is not None else id_to_text(version_id(info, text))
 
 
 def version_id(info: RepoInfo, text: str) -> bytes:
@@ -140,18 +166,6 @@ def version_id(info: RepoInfo, text: str) -> bytes:
     id_ = _ancestor(info, parse_version(text), text) if exact is None else exact
     require_snapshot(info, id_)
     return id_
-
-
-def branch_of(repo: Repository, target: Target) -> str:
-    """Return the branch that a command changes: the version of its target, which must be a branch."""
-    branch = target.version or MAIN
-    if branch in repo.list_branches():
-        return branch
-    raise InvalidInputError(
-        f"the version of a change must be a branch, got {branch!r}. `frazil refs {target.location}` lists "
-        "the branches",
-        ErrorKind.INVALID_ARGUMENT,
-    )
 
 
 def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
@@ -170,10 +184,3 @@ def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
         f"got {version.back - steps}",
         ErrorKind.INVALID_ARGUMENT,
     )
-
-
-def _context_of(storage: Storage) -> Context:
-    opening = value_of(_OPENING)
-    options = opening.HandleOptions(authorized=virtual_access())
-    context: Context = opening.open_context(storage, options)
-    return context

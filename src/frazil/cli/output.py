@@ -18,8 +18,6 @@ from typing import Any, Final
 
 import click
 
-from frazil.lazy_names import value_of
-
 #: Style -> the number of an ANSI colour.
 STYLES: Final = {
     "id": 33,
@@ -33,8 +31,6 @@ STYLES: Final = {
 }
 #: Options of the pager `less`: end if the text fits on the screen, pass colours on, leave the text visible.
 _LESS: Final = "FRX"
-
-_PROGRESS: Final = "frazil.jobs.progress:Progress"
 
 
 @dataclass(slots=True)
@@ -97,7 +93,9 @@ class Output:
         if not sys.stderr.isatty() or self.as_json:
             yield None
             return
-        with value_of(_PROGRESS)(name, 0) as bar:
+        from frazil.jobs.progress import Progress
+
+        with Progress(name, 0) as bar:
             yield bar
 
 
@@ -120,11 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Iterable[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> list[str]:
-    """Return rows as lines with aligned columns. ``right`` has the columns of numbers.
-
-    >>> table([("a", "10"), ("long", "9")], right=frozenset({1}))
-    ['a     10', 'long   9']
-    """
+    """Return rows as lines with aligned columns. ``right`` has the columns of numbers."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(_aligned(row, widths, right)).rstrip() for row in cells]

@@ -1,8 +1,7 @@
 """Pipelines on Spark: plan on the driver, work on the executors, commit once.
 
-    data_source       the data source ``frazil``: `spark.read.format("frazil")` and its writers
-    dataframes        rows of arrays as DataFrames: `read`, `scan`, `map_chunks`
-    stream_queries    streams from and to an open repository: `read_stream`, `write_stream`
+    data_source       the data source ``frazil``, and rows and streams of an open repository: `read`, `scan`,
+                      `map_chunks`, `read_stream`, `write_stream`
     daemon            the process that Spark forks its Python workers from
     runtime           Spark sessions, their settings, the engine `OnSpark`
     tables            arrays as tables, rows to arrays, tables about a repository

@@ -37,13 +37,12 @@ from frazil.spark.streams.change_feed import FEED, SCHEMA
 from frazil.spark.streams.sink import RowsWriter, stream_writer
 from frazil.spark.streams.source import FeedReader, RefusedReader, stream_reader
 from frazil.spark.tables import location, repository_tables
-from frazil.spark.tables.data_source_reader import MetadataReader, schema_of_rows
+from frazil.spark.tables.data_source_reader import GridReader, MetadataReader, schema_of_rows
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.location import SECRET, Options
 from frazil.spark.tables.options import READ, SINK, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
-from frazil.spark.tables.query_conditions import AdvisingReader
 from frazil.spark.tables.repository_schemas import ROW_CHANGES
 from frazil.spark.tables.row_changes_reader import RowChangesReader, RowChangesTable
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
@@ -111,7 +110,7 @@ class FrazilDataSource(spark.DataSource):
         if "table" in options:
             return MetadataReader(self._repository(options), options, to_arrow_schema(schema))
         session = self._session or self._session_at(options)
-        return AdvisingReader(session, options, to_arrow_schema(schema))
+        return GridReader(session, options, to_arrow_schema(schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Version
 from frazil.repository.session.session import Session
 from frazil.spark.data_source import register_repository
@@ -31,52 +29,8 @@ from frazil.spark.tables.group_grid import grid_of
 from frazil.spark.tables.scan_plan import Scan, ScanTask, Split, plan_scan
 from frazil.spark.tables.schemas import to_spark
 
-
-class BlockOptions(TypedDict, total=False):
-    """The options of `map_chunks`.
-
-    Attributes:
-        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
-            of the root group that share the dimensions of the array with the most dimensions.
-        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
-            each task.
-        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
-            ``main``.
-        tag: The name of the tag to read.
-        snapshot_id: The id of the snapshot to read.
-    """
-
-    selection: Selection
-    split: Split
-    branch: str | None
-    tag: str | None
-    snapshot_id: str | None
-
-
-class ScanOptions(BlockOptions, total=False):
-    """The options of `scan`.
-
-    Attributes:
-        missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
-            default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
-        batch_rows: The number of rows of one Arrow batch. The default is 131072.
-    """
-
-    missing: str
-    batch_rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScanValues:
-    """The options of one scan, with their defaults: see `ScanOptions`."""
-
-    selection: Selection = Selection()  # noqa: RUF009  # a frozen value
-    split: Split = Split()  # noqa: RUF009  # a frozen value
-    branch: str | None = None
-    tag: str | None = None
-    snapshot_id: str | None = None
-    missing: str = "fill"
-    batch_rows: int = 1 << 17
+_SELECTION: Final = Selection()
+_SPLIT: Final = Split()
 
 
 def read(
@@ -139,14 +93,19 @@ def read(
     return reader.schema(type(schema)(fields)).load()
 
 
-@with_options(ScanOptions, ScanValues)
 def scan(
     spark: SparkSession | None,
     source: Source,
     *,
     columns: Sequence[str] | None = None,
     where: Conditions = (),
-    **options: Unpack[ScanOptions],
+    selection: Selection = _SELECTION,
+    split: Split = _SPLIT,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    missing: str = "fill",
+    batch_rows: int = 1 << 17,
 ) -> DataFrame:
     """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
 
@@ -159,8 +118,17 @@ def scan(
         columns: The names of the columns. The default, None, is all columns.
         where: Conditions that every row must meet, as tuples (``[("lat", ">=", 80.0)]``) or in SQL: see
             `frazil.spark.tables.conditions`. The default is all rows.
-        **options: The options of `frazil.spark.dataframes.ScanOptions`: ``selection``, ``split``, ``branch``,
-            ``tag``, ``snapshot_id``, ``missing``, ``batch_rows``.
+        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
+            of the root group that share the dimensions of the array with the most dimensions.
+        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
+            each task.
+        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
+            ``main``.
+        tag: The name of the tag to read.
+        snapshot_id: The id of the snapshot to read.
+        missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
+            default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
+        batch_rows: The number of rows of one Arrow batch. The default is 131072.
 
     Returns:
         The DataFrame.
@@ -168,7 +136,6 @@ def scan(
     Raises:
         InvalidInputError: A column does not exist (``node-not-found``), or a condition cannot be evaluated
             exactly (``invalid-argument``).
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil.spark, numpy as np, zarr
@@ -180,8 +147,10 @@ def scan(
         [(3, 3.0)]
     """
     spark = get_spark() if spark is None else spark
-    values = ScanValues(**options)
-    plan, tasks = plan_rows(_session(source, values), columns, where, values)
+    session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
+    plan, tasks = plan_rows(
+        session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
+    )
     schema = to_spark(plan.schema)
     shared = pickle.dumps(plan)
 
@@ -193,7 +162,6 @@ def scan(
     return _tasks(spark, tasks).mapInArrow(rows, schema)
 
 
-@with_options(BlockOptions, ScanValues)
 def map_chunks(
     spark: SparkSession | None,
     source: Source,
@@ -202,7 +170,11 @@ def map_chunks(
     *,
     columns: Sequence[str] | None = None,
     where: Conditions = (),
-    **options: Unpack[BlockOptions],
+    selection: Selection = _SELECTION,
+    split: Split = _SPLIT,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
 ) -> DataFrame:
     """Call a function for each block of arrays, and return a DataFrame with one row for each block.
 
@@ -216,15 +188,20 @@ def map_chunks(
         schema: The columns of the result, in the syntax of Spark: ``"total double, cells long"``.
         columns: The names of the columns that the function gets. The default, None, is all columns.
         where: Conditions on the cells, as in `scan`.
-        **options: The options of `frazil.spark.dataframes.BlockOptions`: ``selection``, ``split``,
-            ``branch``, ``tag``, ``snapshot_id``.
+        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
+            of the root group that share the dimensions of the array with the most dimensions.
+        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
+            each task.
+        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
+            ``main``.
+        tag: The name of the tag to read.
+        snapshot_id: The id of the snapshot to read.
 
     Returns:
         The DataFrame.
 
     Raises:
         InvalidInputError: As in `scan`.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil.spark, numpy as np, zarr
@@ -238,8 +215,8 @@ def map_chunks(
         6.0
     """
     spark = get_spark() if spark is None else spark
-    values = ScanValues(**options)
-    plan, tasks = plan_rows(_session(source, values), columns, where, values)
+    session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
+    plan, tasks = plan_rows(session, columns, where, selection, split=split)
     shared = pickle.dumps(plan)
     names = [each.split()[0] for each in schema.split(",")]
 
@@ -254,29 +231,19 @@ def map_chunks(
 
 
 def plan_rows(
-    session: Session, columns: Sequence[str] | None, where: Conditions, options: ScanValues
+    session: Session,
+    columns: Sequence[str] | None,
+    where: Conditions,
+    selection: Selection,
+    **settings: Any,
 ) -> tuple[Scan, list[ScanTask]]:
-    """Return the tasks of a scan. Raise ``InvalidInputError`` for conditions without an exact evaluation."""
-    grid = grid_of(session, options.selection)
+    """Return the tasks of a scan, with the settings of `plan_scan`."""
+    grid = grid_of(session, selection)
     schema = None
     if columns is not None:
         chosen = list(map(grid.column, columns))
         schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
-    return plan_scan(
-        session,
-        grid,
-        predicates(grid, where),
-        schema=schema,
-        missing=options.missing,
-        split=options.split,
-        batch_rows=options.batch_rows,
-    )
-
-
-def _session(source: Source, options: ScanValues) -> Session:
-    """Return a session that reads the version that the options name."""
-    version = Version.of(source, branch=options.branch, tag=options.tag, snapshot_id=options.snapshot_id)
-    return version.session()
+    return plan_scan(session, grid, predicates(grid, where), schema=schema, **settings)
 
 
 def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:

@@ -6,14 +6,11 @@ For a repository that options can name, ``format("frazil")`` has the same stream
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Target
 from frazil.repository.handle.repository import Repository
 from frazil.spark.data_source import register_repository
@@ -21,53 +18,6 @@ from frazil.spark.runtime.session import get_spark
 from frazil.spark.streams.change_feed import FEED
 
 
-class ReadStreamOptions(TypedDict, total=False):
-    """The options of `read_stream`.
-
-    Attributes:
-        max_commits: The most commits of a batch. The default, None, sets no limit.
-        max_rows: The most changed chunks of a batch, which always has at least one commit. The default, None,
-            sets no limit.
-        fail_on_data_loss: Whether the query fails if the branch was reset. With False, the query continues
-            after the last commit that both histories have. The default is True.
-    """
-
-    max_commits: int | None
-    max_rows: int | None
-    fail_on_data_loss: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReadStreamValues:
-    """The options of one stream, with their defaults: see `ReadStreamOptions`."""
-
-    max_commits: int | None = None
-    max_rows: int | None = None
-    fail_on_data_loss: bool = True
-
-
-class WriteStreamOptions(TypedDict, total=False):
-    """The options of `write_stream`.
-
-    Attributes:
-        app_id: A name for the query, instead of Spark's id. A query with a new checkpoint and the same name
-            continues the older query. The default, None, is Spark's id.
-        message: The message of the commits. The default, None, is a message that names the batch.
-    """
-
-    app_id: str | None
-    message: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStreamValues:
-    """The options of one stream, with their defaults: see `WriteStreamOptions`."""
-
-    app_id: str | None = None
-    message: str | None = None
-
-
-@with_options(ReadStreamOptions, ReadStreamValues)
 def read_stream(
     repo: Repository,
     *,
@@ -75,7 +25,9 @@ def read_stream(
     start: str = "earliest",
     since: datetime | None = None,
     spark: SparkSession | None = None,
-    **options: Unpack[ReadStreamOptions],
+    max_commits: int | None = None,
+    max_rows: int | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """Return the commits of a branch as a stream, with one row for each changed chunk and node.
 
@@ -89,14 +41,14 @@ def read_stream(
         since: A time: a new query begins with the commits after it, and ``start`` is ignored. The default,
             None, uses ``start``.
         spark: The session. The default, None, is the session of `get_spark`.
-        **options: The options of `frazil.spark.stream_queries.ReadStreamOptions`: ``max_commits``,
-            ``max_rows``, ``fail_on_data_loss``.
+        max_commits: The most commits of a batch. The default, None, sets no limit.
+        max_rows: The most changed chunks of a batch, which always has at least one commit. The default, None,
+            sets no limit.
+        fail_on_data_loss: Whether the query fails if the branch was reset. With False, the query continues
+            after the last commit that both histories have. The default is True.
 
     Returns:
         A streaming DataFrame.
-
-    Raises:
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil.spark
@@ -106,21 +58,19 @@ def read_stream(
         (True, ['snapshot_id', 'parent_id'])
     """
     spark = spark or get_spark()
-    limits = ReadStreamValues(**options)
     values = {
         "table": FEED,
         "branch": branch,
         "stream-from": None if since is not None else start,
         "stream-from-timestamp": since and since.isoformat(),
-        "stream-max-commits": limits.max_commits,
-        "stream-max-rows": limits.max_rows,
-        "stream-fail-on-data-loss": str(limits.fail_on_data_loss).lower(),
+        "stream-max-commits": max_commits,
+        "stream-max-rows": max_rows,
+        "stream-fail-on-data-loss": str(fail_on_data_loss).lower(),
     }
     texts = {name: str(value) for name, value in values.items() if value is not None}
     return spark.readStream.format(register_repository(spark, repo)).options(**texts).load()
 
 
-@with_options(WriteStreamOptions, WriteStreamValues)
 def write_stream(
     rows: DataFrame,
     target: Target,
@@ -130,7 +80,8 @@ def write_stream(
     append_dim: str | None = None,
     chunks: Mapping[str, int] | None = None,
     duplicates: str = "error",
-    **options: Unpack[WriteStreamOptions],
+    app_id: str | None = None,
+    message: str | None = None,
 ) -> DataStreamWriter:
     """Write a stream of rows with coordinates to arrays, with one commit for each micro-batch.
 
@@ -148,13 +99,12 @@ def write_stream(
         chunks: The chunk lengths of new arrays, by dimension.
         duplicates: What happens to two rows of one cell: ``"error"`` (the default) fails, with ``"last"`` the
             last row wins.
-        **options: The options of `frazil.spark.stream_queries.WriteStreamOptions`: ``app_id``, ``message``.
+        app_id: A name for the query, instead of Spark's id. A query with a new checkpoint and the same name
+            continues the older query. The default, None, is Spark's id.
+        message: The message of the commits. The default, None, is a message that names the batch.
 
     Returns:
         The ``DataStreamWriter`` of Spark.
-
-    Raises:
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil.spark
@@ -166,7 +116,6 @@ def write_stream(
         'DataStreamWriter'
         >>> query = writer.option("checkpointLocation", "checkpoint").start()  # doctest: +SKIP
     """
-    query = WriteStreamValues(**options)
     values = {
         "branch": target.branch,
         "group": target.group,
@@ -175,8 +124,8 @@ def write_stream(
         "append-dim": append_dim,
         "chunks": ",".join(map("{}={}".format, chunks, chunks.values())) if chunks else None,
         "duplicates": duplicates,
-        "txnAppId": query.app_id,
-        "message": query.message,
+        "txnAppId": app_id,
+        "message": message,
     }
     texts = {name: value for name, value in values.items() if value is not None}
     name = register_repository(rows.sparkSession, target.repo)

@@ -22,8 +22,7 @@ from tests.support.examples import examples
 import frazil
 from frazil.errors import IcechunkError
 from frazil.spark import Target, write_table
-from frazil.spark.streams.batch_rows import BatchWrite
-from frazil.spark.streams.batch_rows import write_rows as write_batch
+from frazil.spark.streams.sink import write_batch
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection
@@ -94,7 +93,7 @@ def write(repo: frazil.Repository, rows: pa.Table, mode: str, writer: str, parti
         write_table(rows, Target(repo), mode=mode, partitions=partitions)
     elif writer == "stream":
         session = repo.writable_session("main")
-        write_batch(session, rows, BatchWrite("/", WriteOptions(mode)))
+        write_batch(session, group="/", table=rows, options=WriteOptions(mode))
         session.commit("batch")
     else:
         source = TableWriter(repo, {"write": mode}, rows.schema, False)

@@ -17,8 +17,7 @@ from tests.spark.tables.test_reading import memory
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
-from frazil.spark.streams.batch_rows import BatchWrite
-from frazil.spark.streams.batch_rows import write_rows as write_batch
+from frazil.spark.streams.sink import write_batch
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.write_options import WriteOptions
@@ -44,9 +43,8 @@ def by_source(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
 
 
 def by_stream(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
-    how = BatchWrite("/", WriteOptions(mode, ["x"]))
-    tip = repo.lookup_branch("main")
-    commit_once(repo, "main", Stamp(tip, 0), lambda session: write_batch(session, rows, how), "batch")
+    write = partial(write_batch, group="/", table=rows, options=WriteOptions(mode, ["x"]))
+    commit_once(repo, "main", Stamp(repo.lookup_branch("main"), 0), write, "batch")
 
 
 WRITERS = {"write_table": by_table, "data source": by_source, "stream": by_stream}
@@ -205,12 +203,12 @@ def test_batches_cost_what_they_bring(chunk: int | None) -> None:
             group = zarr.open_group(store)
             group.create_array("x", data=np.arange(1), chunks=(chunk,), dimension_names=["x"])
             group.create_array("v", shape=(1,), dtype="f8", chunks=(10,), dimension_names=["x"])
-    how = BatchWrite("/", WriteOptions("upsert", ["x"], chunks={"x": 10}))
+    how = WriteOptions("upsert", ["x"], chunks={"x": 10})
     taken = []
     for batch in range(41):
         rows = table(list(range(10 * batch + 1, 10 * batch + 11)))
         storage.gets.clear()
-        write = partial(write_batch, table=rows, target=how)
+        write = partial(write_batch, group="/", table=rows, options=how)
         commit_once(repo, "main", Stamp("q", batch), write, "batch")
         taken.append(sum(key.startswith("chunks/") for key in storage.gets))
     assert sum(taken) / sum(taken[:11]) < (41 / 11) ** 1.3

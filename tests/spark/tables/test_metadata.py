@@ -15,7 +15,7 @@ from tests.counting import python_steps
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.spark.functions.arguments import parse_options
+from frazil.spark.functions.declaration import parse_options
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.options import READ
 
@@ -79,7 +79,7 @@ def test_history(repo: frazil.Repository) -> None:
     assert set(rows(repository_tables.refs(repo), "name", "type", "snapshot_id")) == tips
     ops = repository_tables.ops(repo)
     assert ops["updated_at"].to_pylist() == [each.updated_at for each in repo.ops_log()]
-    assert ops["operation"].to_pylist()[:2] == ["new-commit", "branch-created"]
+    assert ops["update"].to_pylist()[:2] == ["new-commit", "branch-created"]
 
 
 def test_nodes_and_arrays(repo: frazil.Repository) -> None:

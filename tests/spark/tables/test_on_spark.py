@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from frazil.errors import IcechunkError
 from frazil.spark import Selection, Target, map_chunks, read, register, scan, write_table
 
 pytestmark = pytest.mark.spark
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +33,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     later.to_zarr(session.store, mode="r+", consolidated=False)
     session.commit("all is -1")
     return str(path)
-
-
-@pytest.fixture(params=["true", "false"])
-def pushing(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """Set the conf after `register` was called with either value."""
-    before = spark.conf.get(PUSHDOWN, "false")
-    spark.conf.set(PUSHDOWN, "false" if request.param == "true" else "true")
-    register(spark)
-    spark.conf.set(PUSHDOWN, request.param)
-    yield spark
-    spark.conf.set(PUSHDOWN, before)
 
 
 @pytest.mark.deep
@@ -75,9 +62,9 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
 
 
 @pytest.mark.deep
-def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) -> None:
+def test_one_dataframe_serves_many_queries(spark: SparkSession, place: str) -> None:
     """Spark uses what was planned for one query again for others: no condition of a query may stay in it."""
-    frame_ = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
+    frame_ = spark.read.format("frazil").option("path", place).option("tag", "v1").load()
     assert frame_.where("lat > 0").count() == 126
     assert frame_.count() == 210
     assert frame_.where("lat > 0").union(frame_.where("lat < 0")).count() == 168

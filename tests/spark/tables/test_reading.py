@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.dataframes import ScanValues, plan_rows
+from frazil.spark.dataframes import plan_rows
 from frazil.spark.tables import batches
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import parse
@@ -35,7 +35,7 @@ NAN = float("nan")
 def planned(
     session: frazil.Session, selection: Selection, columns: Any = None, where: Any = (), **options: Any
 ) -> Any:
-    return plan_rows(session, columns, where, ScanValues(selection, **options))
+    return plan_rows(session, columns, where, selection, **options)
 
 
 def write_dataset(

@@ -75,19 +75,6 @@ def test_new_labels_and_other_values_are_changes(repo: frazil.Repository, tmp_pa
     assert changes(tmp_path, start="main", end="v1")[-1] == ("updated", 30, "c", 20.0)
 
 
-def test_rows_behind_an_inserted_label_are_the_same(repo: frazil.Repository, tmp_path: Path) -> None:
-    upsert(repo, day=[15], place=["c"], tas=[1.0])
-    assert [row[:3] for row in changes(tmp_path, start="v1")] == [
-        ("inserted", 15, place) for place in "abcdef"
-    ]
-    upsert(repo, day=[85, 15], place=["a", "g"], tas=[2.0, 3.0])
-    inserted = [row for row in changes(tmp_path, start="v1") if row[3] is not None]
-    assert inserted == [
-        ("inserted", 15, "c", 1.0), ("inserted", 15, "g", 3.0), ("inserted", 85, "a", 2.0),
-    ]  # fmt: skip
-    assert len(changes(tmp_path, start="v1")) == 12 * 7 - 10 * 6
-
-
 def test_removed_labels_are_deletions(repo: frazil.Repository, tmp_path: Path) -> None:
     with repo.transaction("main", message="without the last three days") as store:
         zarr.open_array(store, path="day").resize((7,))
@@ -103,15 +90,6 @@ def test_removed_labels_are_deletions(repo: frazil.Repository, tmp_path: Path) -
     both = changes(tmp_path, start="v1", variables="tas,new", columns="day,new", where="place = 'f'")
     assert [row for row in both if row[0] == "deleted"] == [("deleted", day, None) for day in (70, 80, 90)]
     assert changes(tmp_path, start="v1", variables="tas,new", where="new = 1") == []
-
-
-def test_cells_without_labels_are_deleted(repo: frazil.Repository, tmp_path: Path) -> None:
-    with repo.transaction("main", message="no labels") as store:
-        zarr.create_array(store, name="x", data=np.arange(4.0), chunks=(2,), dimension_names=["n"])
-    repo.create_tag("four", "main")
-    with repo.transaction("main", message="three") as store:
-        zarr.open_array(store, path="x").resize((3,))
-    assert changes(tmp_path, start="four", variables="x") == [("deleted", 3, 3.0)]
 
 
 def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
@@ -194,67 +172,6 @@ def line_changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
     return changes(tmp_path, start="v1", variables="v", **options)
 
 
-SHIFTED = [
-    ("deleted", 1.0, 10.0),
-    ("inserted", 5.0, 40.0),
-    ("updated", 2.0, 10.0),
-    ("updated", 3.0, 20.0),
-    ("updated", 4.0, 30.0),
-]
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ([2, 1, 3, 4], [("updated", 1.0, 20.0), ("updated", 2.0, 10.0)]),
-        ([2, 3, 4, 5], SHIFTED),
-        ([1, 2, 3, 9], [("deleted", 4.0, 40.0), ("inserted", 9.0, 40.0)]),
-    ],
-)
-def test_labels_that_move_take_their_rows_along(
-    line: frazil.Repository, tmp_path: Path, labels: list[int], expected: list[tuple[Any, ...]]
-) -> None:
-    assign(line, x=labels)
-    assert line_changes(tmp_path) == expected
-    assert line_changes(tmp_path, **{"block-rows": "1", "partitions": "3"}) == expected
-    assign(line, v=[20.0 if each == 2 else 10.0 * each for each in labels])
-    same = [row for row in line_changes(tmp_path) if row[0] == "updated"]
-    assert same == []
-
-
-def test_repeated_labels_are_compared_as_a_multiset(line: frazil.Repository, tmp_path: Path) -> None:
-    assign(line, x=[1.0, 1.0, np.nan, np.nan])
-    line.create_tag("twice", "main")
-    assign(line, x=[1.0, np.nan, 1.0, np.nan], v=[20.0, 30.0, 11.0, 41.0])
-    rows = change_rows(tmp_path, start="twice", variables="v")
-    assert [(row["change"], row["v"], row["before_v"]) for row in rows] == [
-        ("updated", 11.0, 10.0),
-        ("updated", 41.0, 40.0),
-    ]
-
-
-def test_both_zeros_are_one_label(line: frazil.Repository, tmp_path: Path) -> None:
-    assign(line, x=[0.0, 1.0, 2.0, 3.0])
-    line.create_tag("zero", "main")
-    assign(line, x=[-0.0, 1.0, 2.0, 3.0], v=[10.0, 20.0, 31.0, 40.0])
-    assert changes(tmp_path, start="zero", variables="v") == [("updated", 2.0, 31.0)]
-
-
-def test_moved_and_recreated_arrays_are_compared_by_value(line: frazil.Repository, tmp_path: Path) -> None:
-    session = line.rearrange_session("main")
-    for source, target in (("/v", "/t"), ("/w", "/v"), ("/t", "/w")):
-        session.move(source, target)
-    session.commit("exchange v and w")
-    assert len(line_changes(tmp_path)) == 4
-    with line.transaction("main", message="the first values, packed in other chunks") as store:
-        packed = {"scale_factor": 10.0, "_FillValue": -1}
-        data = np.array([1, 2, 3, 5], "i2")
-        zarr.create_array(
-            store, name="v", data=data, chunks=(3,), dimension_names=["x"], attributes=packed, overwrite=True
-        )
-    assert line_changes(tmp_path) == [("updated", 4.0, 50.0)]
-
-
 def test_fill_values_and_units_change_values(line: frazil.Repository, tmp_path: Path) -> None:
     with line.transaction("main", message="20 means missing, and a unit") as store:
         zarr.open_array(store, path="v").attrs.update({"_FillValue": 20.0, "units": "K"})
@@ -270,34 +187,6 @@ def test_fill_values_and_units_change_values(line: frazil.Repository, tmp_path: 
         text = json.dumps(document | {"fill_value": 7}).encode()
         sync(store.set("e/zarr.json", default_buffer_prototype().buffer.from_bytes(text)))
     assert [row[2] for row in changes(tmp_path, start="empty", variables="e")] == [7, 7, 7, 7]
-
-
-def test_rows_enter_and_leave_conditions(line: frazil.Repository, tmp_path: Path) -> None:
-    """The result is the difference of the two tables with the same condition."""
-    assign(line, v=[10.0, 35.0, 31.0, 4.0])
-    assert line_changes(tmp_path, where="v >= 30") == [
-        ("deleted", 4.0, 40.0),
-        ("inserted", 2.0, 35.0),
-        ("updated", 3.0, 31.0),
-    ]
-    assert line_changes(tmp_path, where="v >= 30 AND x < 4") == [
-        ("inserted", 2.0, 35.0),
-        ("updated", 3.0, 31.0),
-    ]
-
-
-def test_auxiliary_coordinates_are_compared(line: frazil.Repository, tmp_path: Path) -> None:
-    with line.transaction("main", message="names") as store:
-        zarr.create_array(store, name="name", data=np.array(list("abcd")), dimension_names=["x"])
-        zarr.open_array(store, path="v").attrs["coordinates"] = "name"
-    line.create_tag("named", "main")
-    assign(line, name=np.array(list("abzd")))
-    rows = change_rows(tmp_path, start="named", variables="v")
-    assert [(row["x"], row["name"], row["before_name"]) for row in rows] == [(3.0, "z", "c")]
-    assert changes(tmp_path, start="named", variables="v", where="name = 'c'") == [
-        ("deleted", 3.0, "c", 30.0)
-    ]
-    assert [row[:2] for row in line_changes(tmp_path)] == [("updated", each) for each in (1.0, 2.0, 3.0, 4.0)]
 
 
 def test_changes_of_each_commit(line: frazil.Repository, tmp_path: Path) -> None:
@@ -333,14 +222,6 @@ def test_numbers_of_other_types_are_compared_exactly(line: frazil.Repository, tm
         )
     rows = change_rows(tmp_path, start="integers", variables="v")
     assert [(row["x"], row["v"], row["before_v"]) for row in rows] == [(4.0, 2.0**53, large)]
-
-
-def test_rows_with_other_dimensions_are_other_rows(line: frazil.Repository, tmp_path: Path) -> None:
-    with line.transaction("main", message="two levels") as store:
-        data = np.arange(8.0).reshape(4, 2)
-        zarr.create_array(store, name="v", data=data, dimension_names=["x", "level"], overwrite=True)
-    kinds = [row[0] for row in line_changes(tmp_path)]
-    assert (kinds.count("deleted"), kinds.count("inserted"), len(kinds)) == (4, 8, 12)
 
 
 def test_values_of_instances_are_compared(tmp_path: Path) -> None:

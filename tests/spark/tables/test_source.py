@@ -13,12 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zarr
-from pyspark.sql import datasource as spark
 from pyspark.sql.types import (
     BooleanType,
     DateType,
-    DayTimeIntervalType,
-    DecimalType,
     DoubleType,
     FloatType,
     LongType,
@@ -35,7 +32,6 @@ from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, Snapsh
 from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.tables.location import session_at, storage_at
 from frazil.spark.tables.options import READ, options_of
-from frazil.spark.tables.schemas import to_arrow_type
 from pyspark_frazil import DefaultSource
 
 
@@ -127,24 +123,6 @@ def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
         asked("refs", StructField("name", DoubleType()))
     with pytest.raises(InvalidInputError, match="readStream"):
         asked("feed", StructField("path", StringType()))
-
-
-def test_types_of_spark_that_say_more_than_those_of_columns() -> None:
-    hours = DayTimeIntervalType(DayTimeIntervalType.HOUR, DayTimeIntervalType.HOUR)
-    assert to_arrow_type(hours, "lead") == pa.duration("us")
-    assert to_arrow_type(StringType("UNICODE_CI"), "name") == pa.string()
-    with pytest.raises(InvalidInputError, match=r"column price must have a simple type, got decimal\(10,2\)"):
-        to_arrow_type(DecimalType(10, 2), "price")
-
-
-@pytest.mark.parametrize("value", ["true", "false"])
-def test_conditions_of_queries_are_not_taken(place: str, value: str) -> None:
-    source = FrazilDataSource({"path": place})
-    reader = source.reader(source.schema())
-    assert reader.pushFilters.__func__ is spark.DataSourceReader.pushFilters  # Spark compares them
-    assert list(reader.pushFilters([spark.IsNotNull(("lat",))])) == [spark.IsNotNull(("lat",))]
-    with pytest.raises(InvalidInputError, match="unknown option `pushdown`: use `where`"):
-        FrazilDataSource({"path": place, "pushdown": value}).schema()
 
 
 def test_looking_for_data_sources_imports_nothing_of_frazil() -> None:
@@ -245,22 +223,6 @@ def test_writers_refuse_options_of_others(place: str) -> None:
             FrazilDataSource({"path": place, **options}).writer(rows_, False)
     with pytest.raises(InvalidInputError, match="job-id"):
         FrazilDataSource({"path": place, "job-id": "1"}).streamWriter(rows_, False)
-
-
-def test_a_hint_for_the_options_of_delta_names_options_for_the_same_rows(place: str) -> None:
-    repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
-    repo.create_tag("v0", "main")
-    delta = {"path": place, "readChangeFeed": "true", "startingVersion": "v0"}
-    for number in (1, 2):
-        with repo.transaction("main", message="later") as store:
-            zarr.open_array(store, path="tas", mode="r+")[number, 0, 0] = -number
-    with pytest.raises(InvalidInputError) as caught:
-        FrazilDataSource(delta).schema()
-    hint = str(caught.value)
-    assert "`start`" in hint
-    assert "`table` with the value `row_changes`" in hint
-    source = FrazilDataSource({"path": place, "table": "row_changes", "start": "v0", "variables": "tas"})
-    assert read(source, source.schema())["tas"].to_pylist() == [-1, -2]
 
 
 def test_a_stream_of_rows_is_refused_by_every_call_of_spark(place: str) -> None:

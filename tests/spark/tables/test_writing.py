@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.spark.tables.test_reading import memory, planned, rows
 
 import frazil
-from frazil.errors import ConflictError, IcechunkError, InvalidInputError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.jobs.job_identity import JOB
 from frazil.spark import JobResult, Target, write_table
 from frazil.spark.tables.batches import table
@@ -226,14 +226,6 @@ def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository)
         through_the_source(repo, [whole, as_rows({(3, 10.0): 1})], write="upsert")
     with pytest.raises(IcechunkError):
         through_the_source(repo, [whole, whole], write="upsert")
-    writer = TableWriter(repo, {"write": "upsert"}, whole.schema, overwrite=False)
-    done = writer.write(iter(whole.to_batches()))
-    with repo.transaction("main", message="somebody else") as store:
-        zarr.open_array(store, path="n", mode="r+")[0, 0] = 7
-    with pytest.raises(ConflictError):
-        writer.commit([done])
-    writer.abort([done, None])
-    assert cells(repo)[(3, 10.0)][0] == 7
 
 
 def test_only_branches_accept_writes(repo: frazil.Repository) -> None:

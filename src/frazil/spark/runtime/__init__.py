@@ -1,8 +1,7 @@
 """Spark itself: sessions, their settings, tasks on executors.
 
-session              the Spark session of `frazil.spark.get_spark`
-deployment           the settings for local mode, clusters and Spark Connect
-on_spark             the engine `OnSpark`: tasks on executors
-default              the engine that operations use by default where Spark is in use
-error_translation    errors of Spark as errors of Frazil
+session       the Spark session of `frazil.spark.get_spark`
+deployment    the settings for local mode, clusters and Spark Connect
+on_spark      the engine `OnSpark`: tasks on executors
+errors        what failed in a process of Spark, as errors of Frazil
 """

@@ -75,9 +75,6 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": Setting(
         "true", "otherwise mapInArrow ignores the names and types of columns", running=True
     ),
-    "spark.sql.python.filterPushdown.enabled": Setting(
-        "true", "otherwise no advice about a condition of a query that reads all rows", running=True
-    ),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": Setting(
         "true", "a crash of a worker is reported with its line and its signal", running=True
     ),

@@ -40,6 +40,7 @@ from frazil.jobs.unpicklable import sendable
 from frazil.spark.runtime.deployment import ready
 from frazil.spark.runtime.error_translation import SPARK_ERRORS, from_spark
 from frazil.spark.runtime.partitions import RESULTS, partitioned, worker
+from frazil.spark.runtime.session import get_spark
 from frazil.threads import Purpose, start_threads
 
 #: The size of the smallest Spark job of a run, in tasks.
@@ -158,6 +159,11 @@ class OnSpark:
             path.write_bytes(shared)
             self.spark.addArtifacts(str(path), file=True)
         return partial(_artifact, name)
+
+
+def engine() -> OnSpark:
+    """Return an engine on the active Spark session, or on a session that this call starts."""
+    return OnSpark(get_spark())
 
 
 def _partitions(spark: SparkSession) -> int:

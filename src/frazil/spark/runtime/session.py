@@ -106,11 +106,7 @@ def _start(cores: int | None, log: Path | None) -> None:
 
 
 def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """Return the master that the environment names, in the order in which spark-submit looks for it.
-
-    >>> _master({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, {"spark.master": "spark://a:7077"})
-    'yarn'
-    """
+    """Return the master that the environment names, in the order in which spark-submit looks for it."""
     words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     after = dict(itertools.pairwise(words))
     candidates = (
@@ -151,10 +147,6 @@ def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str
     """Return the directory of Java: ``JAVA_HOME``, the ``java`` on ``PATH``, or one in a usual place.
 
     Raises ``SessionStateError`` if Java is not found.
-
-    >>> find_java_home({"PATH": ""}, usual=())
-    Traceback (most recent call last):
-    frazil.errors.SessionStateError: Spark needs Java 17 or newer, got no Java. Install it ...
     """
     if "JAVA_HOME" in environment and (home := Path(environment["JAVA_HOME"])).joinpath("bin/java").exists():
         return home

@@ -34,35 +34,16 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.streams.commit_order import CommitRange
 from frazil.spark.tables.arrow_columns import index_column, paths_by_id
+from frazil.spark.tables.change_table import CHUNK_CHANGES, node_changes
+from frazil.spark.tables.repository_schemas import columns
 
-SCHEMA: Final = pa.schema(
-    {
-        "snapshot_id": pa.string(),
-        "parent_id": pa.string(),
-        "written_at": pa.timestamp("us", "UTC"),
-        "message": pa.string(),
-        "metadata": pa.string(),
-        "change": pa.string(),
-        "path": pa.string(),
-        "node_id": pa.string(),
-        "from_path": pa.string(),
-        "chunk": pa.list_(pa.int64()),
-    }
+SCHEMA: Final = columns(
+    "snapshot_id, parent_id, written_at time, message, metadata, change, path, node_id, from_path, "
+    "chunk numbers"
 )
 
 #: The table of the data source that has these columns.
 FEED: Final = "feed"
-
-_NODES: Final = (
-    "new_group",
-    "new_array",
-    "deleted_group",
-    "deleted_array",
-    "updated_group",
-    "updated_array",
-)
-#: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
-_CHANGES: Final = (None, "chunk_added", "chunk_removed", "chunk_changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +112,10 @@ def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTab
     old, new = paths_by_id(before), paths_by_id(after)
     ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
     deleted = {path: id_to_text(id_) for id_, path in old.items()}
-    rows: list[tuple[str | None, ...]] = [
-        (kind, path, (deleted if kind.startswith("deleted") else ids).get(path), None, None)
-        for kind in _NODES
-        for path in sorted(getattr(changes, f"{kind}s"))
+    rows = [
+        (kind, path, (deleted if kind.startswith("deleted") else ids).get(path), source, None)
+        for kind, path, source in node_changes(changes)
     ]
-    rows += [("moved", target, ids.get(target), source, None) for source, target in changes.moved]
     names = SCHEMA.names[5:]
     return _part(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))) if rows else _part()
 
@@ -159,7 +138,7 @@ def _chunk_parts(
         rows = np.flatnonzero(change)
         same = np.zeros(len(rows), np.int64)
         yield _part(
-            change=pa.array(_CHANGES).take(pa.array(change[rows])),
+            change=pa.array(CHUNK_CHANGES).take(pa.array(change[rows])),
             path=pa.array([new[id_]]).take(same),
             node_id=pa.array([id_to_text(id_)]).take(same),
             from_path=pa.nulls(len(rows), pa.string()),

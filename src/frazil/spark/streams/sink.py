@@ -22,35 +22,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, override
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.handle.repository import Repository
-from frazil.spark.streams.batch_rows import DUPLICATES, MODES, BatchWrite, check, write_rows
+from frazil.repository.session.session import Session
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.data_source_writer import chunks_option
-from frazil.spark.tables.location import Options, choice, flag, listed, require_branch
+from frazil.spark.tables.data_source_writer import SentRows, received, sent, write_options
+from frazil.spark.tables.location import Options, choice, flag, require_branch
 from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.row_chunks import message_of
+from frazil.spark.tables.row_chunks import message_of, write_rows
+from frazil.spark.tables.row_sources import InMemory
+from frazil.spark.tables.target_arrays import prepare
+from frazil.spark.tables.write_job import dims_for
+from frazil.spark.tables.write_layout import Layout, layout_of
 from frazil.spark.tables.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 
+#: How rows are written, and what happens to two rows of one cell. The first ones are the defaults.
+MODES: Final = ("upsert", "append", "backfill", "insert")
+DUPLICATES: Final = ("error", "last")
 _QUERY: Final = "sql.streaming.queryId"
-
-
-@dataclass(frozen=True)
-class Sent(WriterCommitMessage):
-    """The message of a task: its query, and its rows as an Arrow stream, compressed; None without rows."""
-
-    query: str | None
-    rows: bytes | None
 
 
 @causes_only
@@ -62,21 +62,20 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
-        write_options = WriteOptions(
-            choice(options, "write", MODES),
-            listed(options, "dims") or None,
-            options.get("append-dim"),
-            chunks_option(options),
-        )
+        self._options = write_options(options, MODES)
         if flag(options, "merge-schema", False):
             raise InvalidInputError(
                 "Option `merge-schema` must not be true for a stream, whose columns are checked before its "
                 "first batch. Add the arrays with one batch write of rows",
                 ErrorKind.INVALID_ARGUMENT,
             )
-        group = "/" + options.get("group", "/").strip("/")
-        self._target = BatchWrite(group, write_options, choice(options, "duplicates", DUPLICATES))
-        check(repo.writable_session(self._branch), names, self._target)
+        self._group = "/" + options.get("group", "/").strip("/")
+        self._duplicates = choice(options, "duplicates", DUPLICATES)
+        try:
+            layout_of(repo.writable_session(self._branch), self._group, names)
+        except NodeNotFoundError:
+            if not self._options.dims:
+                raise
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -85,21 +84,14 @@ class RowsWriter(DataSourceStreamArrowWriter):
         spark_query = None if context is None else context.getLocalProperty(_QUERY)
         query = self._query or spark_query
         batches = [batch for batch in iterator if batch.num_rows]
-        if not batches:
-            return Sent(query, None)
-        out = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(out, batches[0].schema, options=options) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        return Sent(query, out.getvalue().to_pybytes())
+        return SentRows(sent(pa.Table.from_batches(batches)) if batches else b"", query=query)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Write the rows of a batch on the driver's machine. Spark may call it twice for a batch."""
-        sent = [each for each in messages if isinstance(each, Sent)]
-        tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
-        query = self._query or next((each.query for each in sent if each.query), None)
+        tables = received(messages)
+        named = (each.query for each in messages if isinstance(each, SentRows) and each.query)
+        query = self._query or next(named, None)
         if not tables:
             return
         if query is None:
@@ -109,11 +101,12 @@ class RowsWriter(DataSourceStreamArrowWriter):
             )
         table = pa.concat_tables(tables)
         stamp = Stamp(query, batchId)
-        summary = message_of(len(table), table.column_names, self._target.group, self._target.options.mode)
+        summary = message_of(len(table), table.column_names, self._group, self._options.mode)
         message = self._message or f"{summary}: batch {batchId} of query {query}"
-        snapshot_id = commit_once(
-            self._repo, self._branch, stamp, lambda session: write_rows(session, table, self._target), message
+        write = partial(
+            write_batch, group=self._group, table=table, options=self._options, duplicates=self._duplicates
         )
+        snapshot_id = commit_once(self._repo, self._branch, stamp, write, message)
         _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
 
     @override
@@ -133,3 +126,22 @@ def stream_writer(
             'The output mode must be "append" or "update", got "complete"', ErrorKind.INVALID_ARGUMENT
         )
     return RowsWriter(repo, options, schema.names)
+
+
+def write_batch(
+    session: Session, *, group: str, table: pa.Table, options: WriteOptions, duplicates: str = "error"
+) -> None:
+    """Write the rows of a batch through a session; arrays are created, or grow, before that."""
+    dims = dims_for(session, group, table.schema, options.dims)
+    layout = prepare(session, group, table.schema, InMemory(table).distinct(dims), options)
+    write_rows(session, layout, _last(layout, table) if duplicates == "last" else table, layout.edges)
+
+
+def _last(layout: Layout, table: pa.Table) -> pa.Table:
+    """Return the last row of each cell."""
+    cells = np.zeros(len(table), np.int64)
+    for at, size in zip(layout.require_positions(table), layout.shape, strict=True):
+        cells = cells * size + at
+    # `unique` gives the first row of each cell: here of the rows in reverse
+    last = len(cells) - 1 - np.unique(cells[::-1], return_index=True)[1]
+    return table.take(pa.array(last))

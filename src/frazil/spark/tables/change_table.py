@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -41,20 +41,10 @@ def changes(
         else info.snapshots.entry(row).parent or after
     )
     diff = difference(context, info, before, after)
-    kinds = ("new_group", "new_array", "deleted_group", "deleted_array", "updated_group", "updated_array")
-    named = [(kind, path) for kind in kinds for path in sorted(getattr(diff, f"{kind}s"))]
-    moved = list(diff.moved)
-    parts = [
-        pa.table(
-            {
-                "change": [*(kind for kind, _ in named), *["moved"] * len(moved)],
-                "path": [*(path for _, path in named), *(target for _, target in moved)],
-                "from_path": [*[None] * len(named), *(source for source, _ in moved)],
-                "chunk": pa.nulls(len(named) + len(moved), NUMBERS),
-            },
-            SCHEMAS["changes"],
-        )
-    ]
+    rows = node_changes(diff)
+    names = ("change", "path", "from_path")
+    nodes = dict(zip(names, map(list, zip(*rows, strict=True)) if rows else ([], [], []), strict=True))
+    parts = [pa.table({**nodes, "chunk": pa.nulls(len(rows), NUMBERS)}, SCHEMAS["changes"])]
     old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
     old_paths = paths_by_id(old.workspace.snapshot.nodes)
     for path, index in sorted(diff.updated_chunks.items()):
@@ -70,8 +60,16 @@ def changes(
     return pa.concat_tables(parts)
 
 
+#: The kinds of changed nodes, as attributes of a difference without the last letter.
+_NODES: Final = ("new_group", "new_array", "deleted_group", "deleted_array", "updated_group", "updated_array")
 #: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
-_CHUNK_CHANGES: Final = ("none", "chunk_added", "chunk_removed", "chunk_changed")
+CHUNK_CHANGES: Final = ("none", "chunk_added", "chunk_removed", "chunk_changed")
+
+
+def node_changes(diff: Any) -> list[tuple[str, str, str | None]]:
+    """Return the change, the path and the earlier path of each node of a difference."""
+    rows = [(kind, path, None) for kind in _NODES for path in sorted(getattr(diff, f"{kind}s"))]
+    return [*rows, *(("moved", target, source) for source, target in diff.moved)]
 
 
 def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None, new: ChunkTable) -> pa.Table:
@@ -82,7 +80,7 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
     rows = np.flatnonzero(change)
     return pa.table(
         {
-            "change": pa.array(_CHUNK_CHANGES).take(pa.array(change[rows])),
+            "change": pa.array(CHUNK_CHANGES).take(pa.array(change[rows])),
             "path": constant_column(path, len(rows)),
             "from_path": pa.nulls(len(rows), pa.string()),
             "chunk": index_column(index[rows]),

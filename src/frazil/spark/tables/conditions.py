@@ -15,7 +15,7 @@ All conditions must hold. OR and arithmetic are not supported; use them in queri
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -38,17 +38,22 @@ type Conditions = str | Iterable[Condition]
 
 _SPELLED: Final = {"==": "=", "!=": "=", "<>": "=", "not in": "in", "is": "null", "is not": "null"}
 _NEGATED: Final = frozenset({"!=", "<>", "not in", "is not"})
-_WORDS: Final = (*COMPARISONS, *TEXTS, "in", *_SPELLED)
+_OPERATORS: Final = (*COMPARISONS, *TEXTS, "in", *_SPELLED)
 
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-        (?P<text>'(?:[^']|'')*')
-      | `(?P<quoted>[^`]+)`
-      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+](?:(?i:infinity|inf))\b)
-      | (?P<op><=>|==|!=|<>|<=|>=|[=<>(),])
-      | (?P<word>[A-Za-z_][\w./]*)
-    )""",
-    re.VERBOSE,
+_LITERAL: Final = (
+    r"(?:(?:timestamp\s+|date\s+)?'(?:[^']|'')*'"
+    r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?![\w.])|[-+]?(?:infinity|inf)\b|(?:nan|true|false|null)\b)"
+)
+#: One condition, and the word after it.
+_CONDITION: Final = re.compile(
+    rf"""\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[a-z_][\w./]*))\s*
+    (?: is\s+(?P<isnot>not\s+)?(?P<null>null)\b
+      | (?P<not>not\s+)?(?: in\s*\(\s*(?P<in>{_LITERAL}(?:\s*,\s*{_LITERAL})*)\s*\)
+                          | like\s*(?P<like>{_LITERAL}) )
+      | between\s*(?P<low>{_LITERAL})\s*and\b\s*(?P<high>{_LITERAL})
+      | (?P<op><=>|==|!=|<>|<=|>=|[=<>])\s*(?P<value>{_LITERAL}) )
+    \s*(?:(?P<and>and\b)|$)""",
+    re.VERBOSE | re.IGNORECASE,
 )
 _CONSTANTS: Final[dict[str, Any]] = {
     "true": True,
@@ -73,8 +78,8 @@ def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
 
 def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     op = op.lower()
-    if op not in _WORDS:
-        raise _refused(f"The comparison of a condition must be one of {', '.join(_WORDS)}", repr(op))
+    if op not in _OPERATORS:
+        raise _refused(f"The comparison of a condition must be one of {', '.join(_OPERATORS)}", repr(op))
     several = op in ("in", "not in")
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
@@ -168,117 +173,49 @@ def _has_fraction(value: Any) -> bool:
 
 
 def parse(text: str) -> list[Predicate]:
-    """Return the conditions of a text in SQL.
-
-    >>> [(each.column, each.op, each.value, each.negated) for each in parse("lat >= -5 AND x NOT IN ('a')")]
-    [('lat', '>=', -5, False), ('x', 'in', ('a',), True)]
-    """
-    words = _Words(text)
+    """Return the conditions of a text in SQL."""
     conditions: list[Predicate] = []
-    while not (words.done and not conditions):
-        conditions += words.condition()
-        if words.done:
-            break
-        words.expect("and")
+    at, is_open = 0, bool(text.strip())
+    while is_open:
+        match = _CONDITION.match(text, at)
+        if match is None:
+            raise _refused("The conditions must be in SQL (see `where` in docs/sql.md)", repr(text[at:]))
+        conditions += _conditions(match)
+        at, is_open = match.end(), match["and"] is not None
     return conditions
 
 
-class _Words:
-    """The tokens of a text, one after the other: (kind, text)."""
+def _conditions(match: re.Match[str]) -> list[Predicate]:
+    """Return the condition of a match; two for BETWEEN."""
+    name, negated = match["quoted"] or match["name"], match["not"] is not None
+    if match["null"] is not None:
+        return [Predicate(name, "null", None, match["isnot"] is not None)]
+    if match["in"] is not None:
+        values = tuple(map(_literal, re.findall(_LITERAL, match["in"], re.IGNORECASE)))
+        return [Predicate(name, "in", values, negated)]
+    if match["low"] is not None:
+        bounds = ((">=", match["low"]), ("<=", match["high"]))
+        return [Predicate(name, op, _literal(value)) for op, value in bounds]
+    if match["op"] is not None:
+        op = match["op"]
+        return [Predicate(name, _SPELLED.get(op, op), _literal(match["value"]), op in _NEGATED)]
+    pattern = _literal(match["like"])
+    inner = pattern.strip("%") if isinstance(pattern, str) else ""
+    ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
+    kinds = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
+    if not inner or set(inner) & {"%", "_", "\\"}:
+        raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
+    return [Predicate(name, kinds[ends], inner, negated)]
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = list(self._split(text))
-        self._at = 0
 
-    def _split(self, text: str) -> Iterator[tuple[str, str]]:
-        at = 0
-        while text[at:].strip():
-            match = _TOKEN.match(text, at)
-            if match is None or match.lastgroup is None:
-                raise _refused("The conditions must be in SQL", repr(text[at:]))
-            yield match.lastgroup, match[match.lastgroup]
-            at = match.end()
-
-    @property
-    def done(self) -> bool:
-        return self._at >= len(self._tokens)
-
-    def _next(self) -> tuple[str, str]:
-        if self.done:
-            raise _refused("The condition must be complete", f"the end of {self._text!r}")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def expect(self, word: str) -> None:
-        kind, token = self._next()
-        if kind in ("text", "quoted", "number") or token.lower() != word:
-            raise _refused(f"The next word must be {word.upper()}", f"{token!r} in {self._text!r}")
-
-    def _is(self, word: str) -> bool:
-        kind, token = ("", "") if self.done else self._tokens[self._at]
-        matches = kind == "word" and token.lower() == word
-        self._at += matches
-        return matches
-
-    def condition(self) -> list[Predicate]:
-        kind, name = self._next()
-        if kind not in ("word", "quoted"):
-            raise _refused("A condition must begin with the name of a column", f"{name!r} in {self._text!r}")
-        if self._is("is"):
-            negated = self._is("not")
-            self.expect("null")
-            return [Predicate(name, "null", None, negated)]
-        negated = self._is("not")
-        if self._is("in"):
-            return [Predicate(name, "in", tuple(self._list()), negated)]
-        if self._is("like"):
-            return [self._like(name, negated)]
-        if self._is("between"):
-            return self._between(name, negated)
-        kind, op = self._next()
-        if kind != "op" or negated or op not in (*COMPARISONS, *_SPELLED):
-            raise _refused("A comparison must follow the column", f"{op!r} in {self._text!r}")
-        return [Predicate(name, _SPELLED.get(op, op), self._literal(), op in _NEGATED)]
-
-    def _between(self, name: str, negated: bool) -> list[Predicate]:
-        low = self._literal()
-        self.expect("and")
-        high = self._literal()
-        if negated:
-            raise _refused("BETWEEN must be without NOT, which would be an OR", repr(self._text))
-        return [Predicate(name, ">=", low), Predicate(name, "<=", high)]
-
-    def _like(self, name: str, negated: bool) -> Predicate:
-        pattern = self._literal()
-        inner = pattern.strip("%") if isinstance(pattern, str) else ""
-        ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
-        op = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
-        if not inner or "%" in inner or "_" in inner or "\\" in inner:
-            raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
-        return Predicate(name, op[ends], inner, negated)
-
-    def _list(self) -> Iterator[Any]:
-        self.expect("(")
-        while True:
-            yield self._literal()
-            kind, token = self._next()
-            if kind == "op" and token == ")":
-                return
-            if token != ",":
-                raise _refused("IN must have a list of values in parentheses", repr(self._text))
-
-    def _literal(self) -> Any:
-        kind, token = self._next()
-        if kind == "text":
-            return token[1:-1].replace("''", "'")
-        if kind == "number":
-            return int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
-        if kind == "word" and token.lower() in ("timestamp", "date"):
-            return timestamp(str(self._literal()), "where")
-        if kind == "word" and token.lower() in _CONSTANTS:
-            return _CONSTANTS[token.lower()]
-        raise _refused("A comparison must end with a value", f"{token!r} in {self._text!r}")
+def _literal(token: str) -> Any:
+    if token.endswith("'"):
+        kind, _, inner = token[:-1].partition("'")
+        inner = inner.replace("''", "'")
+        return timestamp(inner, "where") if kind else inner
+    if token.lower() in _CONSTANTS:
+        return _CONSTANTS[token.lower()]
+    return int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
 
 
 def _refused(requirement: str, actual: str) -> InvalidInputError:

@@ -96,11 +96,6 @@ def decoder(
     """Return how an array's elements become values.
 
     Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that a column cannot have.
-
-    >>> import numpy as np
-    >>> packed = decoder("/t", np.dtype("i2"), {"scale_factor": 0.5, "_FillValue": -1})
-    >>> packed.type, packed.decode(np.array([4, -1], "i2")).data.tolist()
-    (DataType(double), [2.0, -0.5])
     """
     coding = coding_of(attributes if cf else {}, dtype)
     if coding.calendar is not None and coding.calendar not in _USUAL:

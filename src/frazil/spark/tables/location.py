@@ -61,12 +61,6 @@ def storage_at(options: Options) -> Storage:
     """Return the storage that ``path`` and its options name.
 
     Raises ``InvalidInputError`` (``cannot-parse-url``) without a path, or for a path that is not valid.
-
-    >>> storage_at({"path": "file:/data/ice"})
-    <frazil.Storage>
-    type: local filesystem
-    path: /data/ice
-    <BLANKLINE>
     """
     named = {name: value for name, value in options.items() if name in _STORAGE}
     try:
@@ -164,13 +158,7 @@ def require_branch(options: Options) -> str:
 
 
 def timestamp(text: str, name: str) -> datetime:
-    """Return the time of an option.
-
-    >>> timestamp("2024-05-01 12:00", "as-of-timestamp").isoformat()
-    '2024-05-01T12:00:00+00:00'
-    >>> timestamp("1714564800000", "as-of-timestamp").isoformat()
-    '2024-05-01T12:00:00+00:00'
-    """
+    """Return the time of an option."""
     try:
         if text.strip().isdigit():
             return datetime.fromtimestamp(int(text) / 1000, UTC)

@@ -127,9 +127,6 @@ def canonical(query: Options) -> dict[str, str]:
     """Return options under their own names; unknown names stay.
 
     Raises ``InvalidInputError`` (``conflicting-arguments``) for two names of one option.
-
-    >>> canonical({"versionAsOf": "v1", "access_key_id": "key", "brunch": "dev"})
-    {'version': 'v1', 'access-key-id': 'key', 'brunch': 'dev'}
     """
     names: dict[str, str] = {}
     for each in query:
@@ -209,21 +206,13 @@ def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
 
 
 def with_defaults(options: Options, defaults: Options) -> dict[str, str]:
-    """Return options with defaults. Options that name a version replace all defaults that name one.
-
-    >>> with_defaults({"tag": "v1"}, {"branch": "dev", "group": "/air"})
-    {'group': '/air', 'tag': 'v1'}
-    """
+    """Return options with defaults. Options that name a version replace all defaults that name one."""
     replaced = VERSION_OPTIONS if not options.keys().isdisjoint(VERSION_OPTIONS) else ()
     return {**{name: value for name, value in defaults.items() if name not in replaced}, **options}
 
 
 def advice(name: str, use: Use) -> str:
-    """Return a message about an unknown option.
-
-    >>> advice("brunch", WRITE), advice("partitionBy", WRITE)
-    ('unknown option `brunch`. Did you mean `branch`?', 'unknown option `partitionBy`: use `chunks`')
-    """
+    """Return a message about an unknown option."""
     instead = _FOREIGN.get(_letters(name.lower()))
     if instead is not None:
         return f"unknown option `{name}`: {instead}"

@@ -36,9 +36,6 @@ class Predicate:
 
     ``op`` is one of ``COMPARISONS``, ``TEXTS``, "in" or "null". ``value`` is compared with the column; it is
     a tuple for "in", and unused for "null". With ``negated`` the condition is NOT.
-
-    >>> Predicate("lat", ">=", 80.0).holds(Values(np.array([79.0, 80.0, np.nan])))
-    array([False,  True,  True])
     """
 
     column: str

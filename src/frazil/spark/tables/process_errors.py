@@ -13,6 +13,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from frazil.errors import IcechunkError
@@ -45,34 +46,31 @@ def causes_only[C: type](cls: C) -> C:
     for name in _ENTRIES:
         method = vars(cls).get(name)
         if isinstance(method, staticmethod):
-            setattr(cls, name, staticmethod(_calling(method.__func__)))
-        elif inspect.isgeneratorfunction(method):
-            setattr(cls, name, _generating(method))
+            setattr(cls, name, staticmethod(_guarded(method.__func__)))
         elif inspect.isfunction(method):
-            setattr(cls, name, _calling(method))
+            setattr(cls, name, _guarded(method))
     return cls
 
 
-def _calling(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def calling(*args: Any, **kwargs: Any) -> Any:
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @contextmanager
+    def bare() -> Iterator[None]:
         try:
-            return method(*args, **kwargs)
+            yield
         except IcechunkError as error:
             raise _bare(error) from None
 
-    return calling
-
-
-def _generating(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     @functools.wraps(method)
     def generating(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        try:
+        with bare():
             yield from method(*args, **kwargs)
-        except IcechunkError as error:
-            raise _bare(error) from None
 
-    return generating
+    @functools.wraps(method)
+    def calling(*args: Any, **kwargs: Any) -> Any:
+        with bare():
+            return method(*args, **kwargs)
+
+    return generating if inspect.isgeneratorfunction(method) else calling
 
 
 def _bare(error: IcechunkError) -> IcechunkError:

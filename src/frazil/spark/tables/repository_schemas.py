@@ -18,86 +18,50 @@ NUMBERS: Final = pa.list_(pa.int64())
 ROW_CHANGES: Final = "row_changes"
 
 
-def _schema(**fields: pa.DataType) -> pa.Schema:
-    return pa.schema(list(fields.items()))
+_TYPES: Final = {
+    "text": pa.string(),
+    "texts": pa.list_(pa.string()),
+    "number": pa.int64(),
+    "numbers": NUMBERS,
+    "ratio": pa.float64(),
+    "flag": pa.bool_(),
+    "time": TIME,
+}
 
 
+def columns(text: str) -> pa.Schema:
+    """Return the schema of ``name type, ...``. A column without a type has texts."""
+    pairs = [each.split() for each in text.split(",")]
+    return pa.schema([(name, _TYPES[kind[0] if kind else "text"]) for name, *kind in pairs])
+
+
+_SNAPSHOT: Final = "snapshot_id, parent_id, written_at time, message, metadata"
 #: Columns of each table. Ids are text as in ``Session.snapshot_id``; metadata is JSON.
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    "snapshots": _schema(
-        snapshot_id=pa.string(),
-        parent_id=pa.string(),
-        written_at=TIME,
-        message=pa.string(),
-        metadata=pa.string(),
+    "snapshots": columns(_SNAPSHOT),
+    "history": columns(f"position number, {_SNAPSHOT}"),
+    "refs": columns("name, type, snapshot_id"),
+    "ops": columns(
+        "position number, update, updated_at time, name, previous_snapshot_id, new_snapshot_id, details, "
+        "backup"
     ),
-    "history": _schema(
-        position=pa.int64(),
-        snapshot_id=pa.string(),
-        parent_id=pa.string(),
-        written_at=TIME,
-        message=pa.string(),
-        metadata=pa.string(),
+    "nodes": columns("path, type, node_id, document"),
+    "arrays": columns(
+        "path, node_id, shape numbers, chunk_shape numbers, num_chunks numbers, dimensions texts, data_type, "
+        "fill_value, codecs, attributes, manifests number"
     ),
-    "refs": _schema(name=pa.string(), type=pa.string(), snapshot_id=pa.string()),
-    "ops": _schema(
-        position=pa.int64(),
-        operation=pa.string(),
-        updated_at=TIME,
-        name=pa.string(),
-        previous_snapshot_id=pa.string(),
-        new_snapshot_id=pa.string(),
-        details=pa.string(),
-        backup=pa.string(),
+    "manifests": columns(
+        "manifest_id, location, bytes number, references number, path, first_chunk numbers, end_chunk numbers"
     ),
-    "nodes": _schema(path=pa.string(), type=pa.string(), node_id=pa.string(), document=pa.string()),
-    "arrays": _schema(
-        path=pa.string(),
-        node_id=pa.string(),
-        shape=NUMBERS,
-        chunk_shape=NUMBERS,
-        num_chunks=NUMBERS,
-        dimensions=pa.list_(pa.string()),
-        data_type=pa.string(),
-        fill_value=pa.string(),
-        codecs=pa.string(),
-        attributes=pa.string(),
-        manifests=pa.int64(),
+    "chunks": columns(
+        "path, chunk numbers, kind, location, offset number, length number, etag, modified_at time"
     ),
-    "manifests": _schema(
-        manifest_id=pa.string(),
-        location=pa.string(),
-        bytes=pa.int64(),
-        references=pa.int64(),
-        path=pa.string(),
-        first_chunk=NUMBERS,
-        end_chunk=NUMBERS,
+    "regions": columns(
+        "path, dimension, start number, stop number, chunks number, stored number, fill_ratio ratio, "
+        "bytes number, native number, virtual number, inline number"
     ),
-    "chunks": _schema(
-        path=pa.string(),
-        chunk=NUMBERS,
-        kind=pa.string(),
-        location=pa.string(),
-        offset=pa.int64(),
-        length=pa.int64(),
-        etag=pa.string(),
-        modified_at=TIME,
-    ),
-    "regions": _schema(
-        path=pa.string(),
-        dimension=pa.string(),
-        start=pa.int64(),
-        stop=pa.int64(),
-        chunks=pa.int64(),
-        stored=pa.int64(),
-        fill_ratio=pa.float64(),
-        bytes=pa.int64(),
-        native=pa.int64(),
-        virtual=pa.int64(),
-        inline=pa.int64(),
-    ),
-    "storage": _schema(kind=pa.string(), files=pa.int64(), bytes=pa.int64()),
-    "changes": _schema(change=pa.string(), path=pa.string(), from_path=pa.string(), chunk=NUMBERS),
+    "storage": columns("kind, files number, bytes number"),
+    "changes": columns("change, path, from_path, chunk numbers"),
 }
 
 

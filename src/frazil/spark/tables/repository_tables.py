@@ -1,7 +1,7 @@
 """The tables about a repository: for Spark, SQL, or pyarrow.
 
     snapshots   every snapshot of a branch or tag                 history   those of one ref, newest first
-    refs        branches and tags                                 ops       every operation on the repository
+    refs        branches and tags                                 ops       every update of the repository
     nodes       groups and arrays of one version                  arrays    arrays: shape, chunks, types
     manifests   files of references of one version                chunks    every reference of one version
     regions     how full arrays are, or slabs of them             storage   bytes by kind of file

@@ -226,10 +226,6 @@ def codes_of(one: pa.Array, other: pa.Array) -> tuple[I64, I64]:
 
     Null equals null, NaN equals NaN, and zeros are equal. Numbers of different types are compared exactly.
     The codes follow the order of the first appearance, if both types are the same; null has the last one.
-
-    >>> one, other = codes_of(pa.array([7.5, -0.0, None]), pa.array([None, 0.0, 8.0]))
-    >>> one.tolist(), other.tolist()
-    ([0, 1, 3], [3, 1, 2])
     """
     pairs = [(one, other)]
     if one.type != other.type:

@@ -159,10 +159,10 @@ class RowChangesReader(spark.DataSourceReader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The pickle for the tasks does not include the tasks.
-        return (_of_tasks, (self._comparisons,))
+        return (_of_comparisons, (self._comparisons,))
 
 
-def _of_tasks(comparisons: list[Comparison]) -> RowChangesReader:
+def _of_comparisons(comparisons: list[Comparison]) -> RowChangesReader:
     reader = RowChangesReader.__new__(RowChangesReader)
     reader._comparisons, reader._tasks = comparisons, []
     return reader

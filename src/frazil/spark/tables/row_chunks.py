@@ -29,11 +29,7 @@ _NAMED: Final = 8
 
 
 def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str:
-    """Return the commit message for rows, if the user gives none.
-
-    >>> message_of(1, ["time", "pr"], "/x", "append")
-    'Write 1 row to `/x` (time, pr), mode append'
-    """
+    """Return the commit message for rows, if the user gives none."""
     names = ", ".join([*columns[:_NAMED], *(["..."] if len(columns) > _NAMED else [])])
     return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
 
@@ -52,7 +48,9 @@ def write_rows(
     for at, size in zip(positions, layout.shape, strict=True):
         cells = cells * size + at
     _once(layout, rows, cells)
-    number, _ = unit_numbers(layout, positions)
+    number = np.zeros(len(rows), np.int64)
+    for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
+        number = number * count + at // step
     order = np.argsort(number, kind="stable")
     numbers, starts = np.unique(number[order], return_index=True)
     members = dict(zip(numbers.tolist(), np.split(order, starts[1:]) if len(numbers) else [], strict=True))
@@ -76,16 +74,6 @@ def write_rows(
             array[own] = block
             stored_bytes += block.nbytes
     return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
-
-
-def unit_numbers(layout: Layout, positions: Positions) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the unit of each row, and which rows have one, because all of their coordinates exist."""
-    rows = len(positions[0]) if positions else 0
-    number, has_unit = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-    for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
-        number = number * count + at // step
-        has_unit &= at >= 0
-    return number, has_unit
 
 
 def _where(

@@ -27,7 +27,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Values
 from frazil.spark.tables.grid import Column, Grid
-from frazil.spark.tables.predicates import Mask, Predicate
+from frazil.spark.tables.predicates import Predicate
 from frazil.spark.tables.scan_blocks import (
     counts_of,
     is_small,
@@ -106,25 +106,7 @@ def plan_scan(
     ``schema`` has the columns of the result; the default is all columns. Raises ``InvalidInputError`` for a
     column that does not exist.
     """
-    return plan_blocks(session, grid, where, ScanRequest(schema, missing, split, batch_rows))
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
-    """The arguments of `plan_scan`, and the blocks that may be read; None means all."""
-
-    schema: pa.Schema | None = None
-    missing: str = "fill"
-    split: Split = Split()  # a frozen value
-    batch_rows: int = 1 << 17
-    blocks: Mask | None = None
-
-
-def plan_blocks(
-    session: Session, grid: Grid, where: Sequence[Predicate], request: ScanRequest
-) -> tuple[Scan, list[ScanTask]]:
-    """Return the tasks that read the blocks of the request: see `plan_scan`."""
-    schema = grid.schema if request.schema is None else request.schema
+    schema = grid.schema if schema is None else schema
     wanted = tuple(map(grid.column, schema.names))
     where = [replace(each, column=grid.column(each.column).name) for each in where]
     needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
@@ -137,12 +119,10 @@ def plan_blocks(
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
     tables = {node.path: session.workspace.chunks.ref_table(node.path) for node in shared.nodes}
     narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
-    scan = Scan(narrow, schema, shared, also, tuple(where), request.missing, request.batch_rows)
+    scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates)
-    if request.blocks is not None:
-        needed_blocks &= request.blocks
-    if request.missing == "skip":
+    if missing == "skip":
         needed_blocks &= stored_blocks(
             grid, [each for each in variables if len(each.axes) == len(grid.shape)], tables
         )
@@ -150,7 +130,7 @@ def plan_blocks(
     blocks = np.argwhere(needed_blocks).astype(np.int64)
     tasks = [
         _scan_task(grid, each, variables, tables, every, coordinates)
-        for each in split_blocks(blocks, grid, every, request.split)
+        for each in split_blocks(blocks, grid, every, split)
     ]
     return scan, tasks
 

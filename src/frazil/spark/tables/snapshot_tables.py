@@ -1,4 +1,4 @@
-"""Tables about the snapshots, refs and operations of a repository."""
+"""Tables about the snapshots, refs and updates of a repository."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ from frazil.spark.tables.table_sessions import session_of
 
 
 def snapshots(repo: Repository) -> pa.Table:
-    """Return every snapshot of the repository, newest first.
-
-    >>> import frazil
-    >>> snapshots(frazil.Repository.create(frazil.in_memory_storage()))["message"].to_pylist()
-    ['Repository initialized']
-    """
+    """Return every snapshot of the repository, newest first."""
     rows = context_of(repo).catalog.full_repo_info().snapshots
     newest = np.argsort(rows.flushed_at(), kind="stable")[::-1].astype(np.int64)
     return pa.table(_entries(rows.entries(newest)), SCHEMAS["snapshots"])
@@ -61,13 +56,13 @@ def refs(repo: Repository) -> pa.Table:
 
 
 def ops(repo: Repository) -> pa.Table:
-    """Return all operations on the repository, newest first (spec version 2)."""
+    """Return all updates of the repository, newest first (spec version 2)."""
     context_of(repo).require_version_2()
     entries = list(ops_log(repo.storage, context_of(repo).catalog.repo_info()))
     return pa.table(
         {
             "position": np.arange(len(entries)),
-            "operation": [entry.kind.name.lower().replace("_", "-") for entry in entries],
+            "update": [entry.kind.name.lower().replace("_", "-") for entry in entries],
             "updated_at": pa.array([entry.updated_at for entry in entries], pa.int64()).view(TIME),
             "name": [entry.name for entry in entries],
             "previous_snapshot_id": [_id(entry.previous_snapshot) for entry in entries],

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -39,18 +39,14 @@ def job_of(
     id: str | None = None,
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    before: Callable[[Session], None] | None = None,
 ) -> tuple[Job, Engine]:
     """Return the job that writes rows, and the engine that brings the rows to its tasks.
 
-    ``before`` is called with the session of the job before arrays are created. A job with an ``id`` has the
-    digest of the rows as a parameter.
+    A job with an ``id`` has the digest of the rows as a parameter.
     """
     engine = _RowEngine(source)
 
     def prepare_arrays(session: Session) -> Tasks:
-        if before is not None:
-            before(session)
         distinct = source.distinct(dims_for(session, target.group, source.schema, options.dims))
         layout = prepare(session, "/" + target.group.strip("/"), source.schema, distinct, options)
         grouping = _grouping(layout, distinct, options.partitions)

@@ -11,8 +11,7 @@ This is a job as any other (`frazil.jobs.job`), on an engine that brings each ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame
@@ -20,7 +19,6 @@ from pyspark.sql import DataFrame
 from frazil.jobs.job_result import JobResult
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
-from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Target
 from frazil.spark.tables.dataframe_rows import DataFrameRows
 from frazil.spark.tables.row_sources import InMemory, RowSource
@@ -28,41 +26,6 @@ from frazil.spark.tables.write_job import job_of
 from frazil.spark.tables.write_options import WriteOptions
 
 
-class WriteRunOptions(TypedDict, total=False):
-    """The options of a run of `write_table`.
-
-    Attributes:
-        job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
-            result without writing. An id belongs to one set of rows: Frazil refuses it with other rows. The
-            rows of a DataFrame are read once more, for their hashes. The default, None, is a new id for each
-            call.
-        message: The message of the commit. The default, None, is a message that names the operation.
-        metadata: More metadata of the commit.
-        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
-        merge_schema: Whether columns that are neither an array nor a dimension become arrays, with the
-            dimensions and chunks of the existing arrays. The default, False, raises an error for such
-            columns.
-    """
-
-    job_id: str | None
-    message: str | None
-    metadata: Mapping[str, Any] | None
-    progress: Progress | None
-    merge_schema: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRun:
-    """The options of one run, with their defaults: see `WriteRunOptions`."""
-
-    job_id: str | None = None
-    message: str | None = None
-    metadata: Mapping[str, Any] | None = None
-    progress: Progress | None = None
-    merge_schema: bool = False
-
-
-@with_options(WriteRunOptions, WriteRun)
 def write_table(
     rows: DataFrame | pa.Table,
     target: Target,
@@ -72,7 +35,11 @@ def write_table(
     append_dim: str | None = None,
     chunks: Mapping[str, int] | None = None,
     partitions: int | None = None,
-    **run_options: Unpack[WriteRunOptions],
+    job_id: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    merge_schema: bool = False,
 ) -> JobResult:
     """Write rows to the arrays of a group, with one column for each dimension and each array, in one commit.
 
@@ -97,8 +64,16 @@ def write_table(
             one.
         chunks: The chunk lengths of new arrays, by dimension.
         partitions: The number of tasks. The default, None, is about 128 MiB of elements for each task.
-        **run_options: The options of `frazil.spark.tables.write_table.WriteRunOptions`: ``job_id``,
-            ``message``, ``metadata``, ``progress``, ``merge_schema``.
+        job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
+            result without writing. An id belongs to one set of rows: Frazil refuses it with other rows. The
+            rows of a DataFrame are read once more, for their hashes. The default, None, is a new id for each
+            call.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        metadata: More metadata of the commit.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
+        merge_schema: Whether columns that are neither an array nor a dimension become arrays, with the
+            dimensions and chunks of the existing arrays. The default, False, raises an error for such
+            columns.
 
     Returns:
         The `JobResult`, whose ``version`` has the rows.
@@ -109,7 +84,6 @@ def write_table(
             other rows or arguments has the ``job_id``.
         TaskFailedError: Two rows are about one cell, or an array cannot hold a value.
         IcechunkError: Spark cannot compute the rows (``concurrency``).
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil.spark, pyarrow, zarr
@@ -119,11 +93,10 @@ def write_table(
         >>> zarr.open_group(result.version.session().store, mode="r")["t2m"][:].tolist()
         [1.0, 2.0, 3.0]
     """
-    run = WriteRun(**run_options)
     source: RowSource = InMemory(_without_views(rows)) if isinstance(rows, pa.Table) else DataFrameRows(rows)
-    options = WriteOptions(mode, dims, append_dim, chunks, partitions, run.merge_schema)
-    job, engine = job_of(source, target, options, id=run.job_id, message=run.message, metadata=run.metadata)
-    return run_job(job, engine, progress=run.progress)
+    options = WriteOptions(mode, dims, append_dim, chunks, partitions, merge_schema)
+    job, engine = job_of(source, target, options, id=job_id, message=message, metadata=metadata)
+    return run_job(job, engine, progress=progress)
 
 
 def _without_views(rows: pa.Table) -> pa.Table:

@@ -1,0 +1,202 @@
+"""Arguments and options that commands share: their types, and the annotations that declare them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import click
+
+from frazil.cli.command import Note, argument, option
+from frazil.cli.output import Output
+from frazil.cli.target import Target, parse_target, parse_time
+from frazil.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+
+_AGE: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of arguments ``LOCATION[@VERSION][:PATH]``."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Return the parts of the text; a wrong text is wrong usage."""
+        if isinstance(value, Target):
+            return value
+        try:
+            target = parse_target(value)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).location = str(Target(target.location))
+        return target
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the completions of a target: folders, branches and tags, groups and arrays."""
+        from frazil.cli.completion import complete_target
+
+        return complete_target(incomplete)
+
+
+class LocationType(TargetType):
+    """The type of arguments ``LOCATION``: a whole repository."""
+
+    name = "location"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Return the location of the text; a version or a path is wrong usage."""
+        target = super().convert(value, param, ctx)
+        if target.version is not None or target.path is not None:
+            self.fail(
+                f"this command works on a whole repository, got {str(value)!r}. Leave out @VERSION and :PATH",
+                param,
+                ctx,
+            )
+        return target
+
+
+class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of arguments that name a version beside the target: a text, which the shell completes."""
+
+    name = "version"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the branches and tags of the repository."""
+        from frazil.cli.completion import complete_version
+
+        return complete_version(ctx, incomplete)
+
+
+def moment(text: str) -> datetime:
+    """Return the time of ``2026-11-01``, ``2026-11-01T06:00Z``, or ``7d`` for seven days ago."""
+    from frazil.repository.clock import now_us, to_datetime
+
+    try:
+        return to_datetime(now_us()) - duration(text) if _AGE.fullmatch(text) else parse_time(text)
+    except (InvalidInputError, OverflowError) as error:
+        raise click.BadParameter(f"{error}. An age such as 12h, 7d or 2w is a time too") from error
+
+
+def state(text: str) -> datetime | int:
+    """Return a moment, or the number N of ``~N`` for the state before N updates."""
+    number = text[1:] or "1"
+    return int(number) if text[:1] == "~" and number.isdecimal() else moment(text)
+
+
+def duration(text: str) -> timedelta:
+    """Return the duration of ``30s``, ``5m``, ``12h``, ``7d`` or ``2w``."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"must be a number with a unit, such as 30s, 5m or 12h, got {text!r}")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """Return the parts of ``A,B``."""
+    return tuple(filter(None, text.split(",")))
+
+
+def chunk_sizes(text: str) -> dict[str, int]:
+    """Return the sizes of ``DIM=N,...``."""
+    pairs = [each.partition("=") for each in comma_separated(text)]
+    try:
+        return {name.strip(): int(size) for name, _, size in pairs}
+    except ValueError:
+        raise click.BadParameter(f"must be DIM=NUMBER,..., got {text!r}") from None
+
+
+def key_value(text: str) -> tuple[str, Any]:
+    """Return the name and the value of ``KEY=VALUE``; the value is JSON, or text."""
+    name, separator, value = map(str.strip, text.partition("="))
+    if not separator or not name:
+        raise click.BadParameter(f"must be KEY=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def key_values(text: str) -> dict[str, Any]:
+    """Return the keys and values of ``KEY=VALUE,...``."""
+    return dict(map(key_value, comma_separated(text)))
+
+
+def container(prefix: str) -> VirtualChunkContainer:
+    """Return the container for a prefix of URLs."""
+    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+    from frazil.storage.urls import parse_url
+
+    try:
+        url = parse_url(prefix)
+        if "://" in prefix:
+            return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    raise click.BadParameter(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")
+
+
+def converted(function: Callable[[str], Any], default: Any = None) -> Any:
+    """Return a callback that converts the text of an option."""
+    return lambda _ctx, _param, text: default if text is None else function(text)
+
+
+def collected(function: Callable[[str], Any], into: Callable[..., Any] = list) -> Any:
+    """Return a callback that converts each text of an option that may be repeated."""
+    return lambda _ctx, _param, texts: into(map(function, texts))
+
+
+LOCATION: Final = LocationType()
+
+
+def _target(metavar: str, **settings: Any) -> Note:
+    return argument(**{"type": TargetType(), "default": ".", "metavar": metavar, **settings})
+
+
+# The repository, version and node that a command works on
+AnyTarget = Annotated[Target, _target("[LOCATION[@VERSION][:PATH]]")]
+RequiredTarget = Annotated[Target, _target("LOCATION[@VERSION][:PATH]", required=True, default=None)]
+NodeTarget = Annotated[Target, _target("LOCATION[@VERSION]:PATH")]
+BranchTarget = Annotated[Target, _target("LOCATION[@BRANCH]")]
+BranchNodeTarget = Annotated[Target, _target("LOCATION[@BRANCH]:PATH")]
+Location = Annotated[Target, _target("[LOCATION]", type=LOCATION)]
+RequiredLocation = Annotated[Target, argument(type=LOCATION)]
+Version = Annotated[str, argument(type=VersionType())]
+
+# Options of several commands
+DryRun = Annotated[bool, option(help="Change nothing: show what the command would do.")]
+Yes = Annotated[bool, option("-y", "--yes", help="Do not ask before something is lost.")]
+Message = Annotated[str | None, option("-m", "--message", metavar="TEXT", help="The message of the commit.")]
+Metadata = Annotated[
+    dict[str, Any],
+    option(
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=collected(key_value, dict),
+        help="Metadata of the commit, VALUE as JSON or text; may be repeated.",
+    ),
+]
+Everything = Annotated[bool, option("-a", "--all", help="Also show nodes whose names begin with a dot.")]
+Raw = Annotated[
+    bool, option(help="Stored elements instead of values: without packing, missing values, times.")
+]
+Engine = Annotated[
+    Literal["inline", "local", "spark"],
+    option(help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark."),
+]
+Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
+Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]
+Rules = Annotated[str | None, option(type=click.Path(exists=True, dir_okay=False), metavar="FILE")]

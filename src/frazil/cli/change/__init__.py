@@ -1,1 +1,0 @@
-"""Commands that change a repository: branches, tags, commits, nodes, configuration."""

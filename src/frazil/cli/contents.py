@@ -1,0 +1,315 @@
+"""Commands about the content of a version or a repository: ls, tree, info, cat, du, stats, inspect."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+
+from frazil.cli.arguments import AnyTarget, Everything, Location, NodeTarget, Raw
+from frazil.cli.command import argument, option, verb
+from frazil.cli.documents import SHORT, clock, node_at, node_document, shown, summary
+from frazil.cli.look.du import sizes_below
+from frazil.cli.opening import Opened
+from frazil.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.repository import Repository
+    from frazil.repository.session.node_view import NodeView
+
+#: `cat` reads more values only with `--all`.
+_MOST = 1_000_000
+
+
+@verb("ls")
+def ls(output: Output, target: AnyTarget, everything: Everything) -> None:
+    """List the groups and arrays directly in a group, with type and shape. The path of an array lists it.
+
+    Examples:
+        frazil ls ice               the groups and arrays of the root
+        frazil ls ice@v1:era5       a group of a tag
+        frazil ls ice --json        with chunks, codecs and attributes
+    """
+    version = Opened(target)
+    nodes = version.workspace.nodes
+    members = [node_at(nodes, version.path)]
+    if members[0].array is None:
+        prefix = version.path.rstrip("/")
+        names = shown(nodes.children(version.path), everything)
+        members = [nodes.require_node(f"{prefix}/{name}") for name in names]
+    documents = list(map(node_document, members))
+    rows = []
+    for each in documents:
+        name = each["path"].rpartition("/")[2]
+        is_group = each["kind"] == "group"
+        rows.append((f"{name}/", "group", "") if is_group else (name, "array", summary(each)))
+    output.emit(documents, map(output.cut, table(rows)), pages=True)
+
+
+type _Row = tuple[tuple[bool, ...], dict[str, Any]]
+
+
+@verb("tree")
+def tree(
+    output: Output,
+    target: AnyTarget,
+    depth: Annotated[int | None, option(metavar="N")],
+    everything: Everything,
+) -> None:
+    """Show a group and all groups and arrays in it as a tree, with types and shapes.
+
+    Args:
+        depth: Show at most N levels.
+
+    Examples:
+        frazil tree ice             the whole version
+        frazil tree ice@dev:era5    a group of a branch
+        frazil tree ice --depth 1   only the members of the root
+    """
+    version = Opened(target)
+    rows = list(_walk(version.workspace.nodes, version.path, (), depth, everything))
+    lines = map(output.cut, _tree_lines(rows))
+    output.emit([document for _, document in rows], lines, pages=True)
+
+
+def _walk(
+    nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
+) -> Iterator[_Row]:
+    """Yield a node and those below it, each with whether it and its groups are the last of their members."""
+    node = node_at(nodes, path)
+    yield lasts, node_document(node)
+    if node.array is not None or depth == len(lasts):
+        return
+    names = shown(nodes.children(path), everything)
+    for name in names:
+        yield from _walk(nodes, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth, everything)
+
+
+def _tree_lines(rows: Sequence[_Row]) -> Iterator[str]:
+    for lasts, document in rows:
+        stem = "".join("    " if last else "│   " for last in lasts[:-1])
+        branch = ("└── " if lasts[-1] else "├── ") if lasts else ""
+        name = document["path"] if not lasts else document["path"].rpartition("/")[2]
+        yield f"{stem}{branch}{name}  {summary(document)}".rstrip()
+
+
+@verb("info")
+def info(output: Output, target: AnyTarget) -> None:
+    """Describe a repository: spec version, status, branches, tags, and the newest version.
+
+    With a path, describe a group or an array: type, shape, chunks, codecs, attributes.
+
+    Examples:
+        frazil info ice             the repository
+        frazil info ice@v1:era5/t   an array of a tag
+        frazil info ice:/           the root group with its attributes
+    """
+    opened = Opened(target)
+    if target.path is None and target.version is None:
+        document = _repository_document(opened.repo)
+    else:
+        node = node_at(opened.workspace.nodes, opened.path)
+        document = {"version": opened.id, **node_document(node)}
+    output.emit(document, _info_lines(document))
+
+
+def _repository_document(repo: Repository) -> dict[str, Any]:
+    """Return the description of a repository in the form that JSON has."""
+    newest = repo.lookup_snapshot(repo.lookup_branch("main"))
+    is_new = repo.spec_version > 1
+    metadata = repo.metadata if is_new else {}
+    return {
+        "spec_version": int(repo.spec_version),
+        "status": repo.status.availability.name if is_new else "online",
+        "branches": sorted(repo.list_branches()),
+        "tags": sorted(repo.list_tags()),
+        "main": {"id": newest.id, "time": newest.written_at, "message": newest.message},
+        "metadata": {name: value for name, value in metadata.items() if not name.startswith("frazil.")},
+    }
+
+
+def _info_lines(document: dict[str, Any]) -> Iterator[str]:
+    attributes = document.pop("attributes", None)
+    yield from table((name.replace("_", " "), _info_text(name, value)) for name, value in document.items())
+    for name, value in (attributes or {}).items():
+        yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def _info_text(name: str, value: Any) -> str:
+    if name == "main":
+        return f"{value['id'][:SHORT]}  {clock(value['time'])}  {value['message']}".partition("\n")[0]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+@verb("cat", ignore_unknown_options=True)
+def cat(
+    output: Output,
+    target: NodeTarget,
+    selection: Annotated[str, argument(default="", metavar="[SLICE]")],
+    everything: Annotated[bool, option("--all")],
+    raw: Raw,
+    plot: bool,
+) -> None:
+    """Print values of an array as text, with their units and, for one or two dimensions, the labels.
+
+    Values are decoded by the CF conventions: packing (scale_factor, add_offset), missing values, booleans,
+    times. --raw prints the stored elements. SLICE selects cells: an index, or START:STOP:STEP as in Python,
+    for each dimension, separated by commas; or labels of coordinates, NAME=LABEL,... (this needs the extra
+    `pipeline`).
+
+    --plot draws one or two dimensions: low values are light, high values are dense, missing values are empty.
+    North is at the top: rows of ascending latitudes are drawn in the reverse order. The command refuses to
+    read more than a million values without --all.
+
+    Args:
+        everything: Also read more than a million values.
+        plot: Draw the values in the terminal.
+
+    Examples:
+        frazil cat ice:era5/t 0,:2         the first values of the first step
+        frazil cat ice@v1:era5/time        all values of a coordinate
+        frazil cat ice:era5/t time=2       the values at a label
+        frazil cat ice:era5/t 0 --raw      the stored elements
+        frazil cat ice:era5/t --plot       a picture in the terminal
+        frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape, type and units
+    """
+    from frazil.cli.cells import SELECTION, OpenArray, indices_of, lines_of, plot_lines, selected_shape
+
+    if target.path is None:
+        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
+    selected = SELECTION.convert(selection or (), None, None)
+    version = Opened(target)
+    session = version.session()
+    opened = OpenArray(session, version.path, raw=raw)
+    indices = indices_of(session, version.path, selected)
+    count = math.prod(selected_shape(opened.array.shape, indices))
+    if count > _MOST and not everything:
+        raise click.UsageError(
+            f"the selection has {count:,} values, expected at most {_MOST:,}. Pass a SLICE, or --all"
+        )
+    elements = opened.elements(indices)
+    cells = opened.cells(elements)
+    axes = opened.axes(indices)
+    document = {
+        "path": version.path,
+        "version": version.id,
+        "dtype": str(elements.dtype),
+        "shape": list(elements.shape),
+        "units": cells.units or None,
+        "coordinates": {each.name: each.labels.documents() for each in axes if each.labels},
+        "values": cells.documents(),
+    }
+    name = version.path.rpartition("/")[2]
+    output.emit(document, plot_lines(cells, axes) if plot else lines_of(name, cells, axes), pages=not plot)
+
+
+@verb("du")
+def du(
+    output: Output,
+    target: AnyTarget,
+    summarize: Annotated[bool, option("-s", "--summarize")],
+    everything: Everything,
+) -> None:
+    """Show how many chunks and bytes each array of a version has, the largest first.
+
+    Chunks that several versions share count for each version: `frazil stats` counts the bytes of the whole
+    repository.
+
+    Args:
+        summarize: Only print the sum.
+
+    Examples:
+        frazil du ice             all arrays of `main`
+        frazil du ice@v1:era5     the arrays of a group
+        frazil du ice -s          only the sum
+    """
+    from frazil.jobs.progress import size
+
+    version = Opened(target)
+    rows = sorted(sizes_below(version, everything), key=lambda row: (-row["bytes"], row["path"]))
+    numbers = ("chunks", "bytes", "native", "inline", "virtual")
+    total = {"path": version.path, **{name: sum(row[name] for row in rows) for name in numbers}}
+    visible = [total] if summarize else [*rows, {**total, "path": "total"}]
+    lines = table(
+        ((size(row["bytes"]), f"{row['chunks']:,}", row["path"]) for row in visible), right=frozenset({0, 1})
+    )
+    output.emit({"arrays": [] if summarize else rows, "total": total}, lines, pages=True)
+
+
+@verb("stats")
+def stats(output: Output, target: Location) -> None:
+    """Count the versions of a repository, and the bytes of the chunks of all branches and tags.
+
+    The bytes are in chunk files (native), in manifests (inline), and in objects outside of the repository
+    (virtual). Each range counts once, even if many versions refer to it. The command reads all manifests.
+
+    Examples:
+        frazil stats ice          the numbers for people
+        frazil stats ice --json   the numbers in bytes, for programs
+    """
+    from frazil.jobs.progress import size
+
+    opened = Opened(target)
+    whole = opened.context.catalog.full_repo_info()
+    found = opened.repo.chunk_storage_stats()
+    document: dict[str, Any] = {
+        "versions": len(whole.snapshots),
+        "branches": len(whole.branches),
+        "tags": len(whole.tags),
+        "native_bytes": found.native_bytes,
+        "inline_bytes": found.inlined_bytes,
+        "virtual_bytes": found.virtual_bytes,
+    }
+    rows = [
+        (name.replace("_", " "), size(value) if name.endswith("bytes") else f"{value:,}")
+        for name, value in document.items()
+    ]
+    output.emit(document, table(rows, right=frozenset({1})))
+
+
+@verb("inspect")
+def inspect(
+    output: Output,
+    target: AnyTarget,
+    repo: bool,
+    log: bool,
+    manifests: bool,
+    manifest: Annotated[str | None, option(metavar="ID")],
+) -> None:
+    """Print what a file of the format contains, as JSON: by default the snapshot of a version.
+
+    Args:
+        repo: Print the file `repo`.
+        log: Print the transaction log of the version.
+        manifests: List the manifests of the version.
+        manifest: Print the numbers of a manifest.
+
+    Examples:
+        frazil inspect ice                   the snapshot of `main`
+        frazil inspect ice@v1 --log          what the commit of a tag changed, by node ids
+        frazil inspect ice --manifests       the manifests of a version
+        frazil inspect ice --repo            refs, snapshots and newest updates
+    """
+    version = Opened(target)
+    handle = version.repo
+    document: Any
+    if manifest is not None:
+        document = handle.inspect_manifest(manifest)
+    elif repo:
+        document = handle.inspect_repo_info()
+    elif log:
+        document = handle.inspect_transaction_log(version.id)
+    elif manifests:
+        names = ("id", "size_bytes", "num_chunk_refs")
+        files = handle.list_manifest_files(version.id)
+        document = [{name: getattr(each, name) for name in names} for each in files]
+    else:
+        document = handle.inspect_snapshot(version.id)
+    output.emit(document, json.dumps(document, indent=2, ensure_ascii=False).splitlines(), pages=True)

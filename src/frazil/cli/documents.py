@@ -1,0 +1,156 @@
+"""Versions, differences, groups and arrays as documents for JSON and as lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.cli.output import Output
+from frazil.display import counted
+from frazil.format.ids import NODE_ID_BYTES, id_to_text
+from frazil.format.nodes import Node
+
+if TYPE_CHECKING:
+    from frazil.format.repo_info import RepoInfo
+    from frazil.repository.catalog.version_info import Diff, SnapshotInfo
+    from frazil.repository.session.node_view import NodeView
+
+#: The number of characters of an id in a line. JSON and `frazil show` have the whole id.
+SHORT: Final = 8
+#: Sign, style and field of the changed nodes of a difference.
+_NODES: Final = (
+    ("+", "add", "new_groups", "group"),
+    ("+", "add", "new_arrays", "array"),
+    ("~", "change", "updated_groups", "group"),
+    ("~", "change", "updated_arrays", "array"),
+    ("-", "remove", "deleted_groups", "group"),
+    ("-", "remove", "deleted_arrays", "array"),
+)
+
+
+def clock(time: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def refs_of_snapshots(info: RepoInfo) -> dict[str, list[tuple[str, str]]]:
+    """Return pairs of a kind, ``branch`` or ``tag``, and a name, by the ids of snapshots."""
+    refs: dict[str, list[tuple[str, str]]] = {}
+    for kind, names in (("branch", info.branches), ("tag", info.tags)):
+        for name in sorted(names):
+            refs.setdefault(id_to_text(names[name]), []).append((kind, name))
+    return refs
+
+
+def version_document(version: SnapshotInfo, refs: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Return a version in the form that JSON has."""
+    names = list(refs)
+    return {
+        "id": version.id,
+        "parent": version.parent_id,
+        "time": version.written_at,
+        "message": version.message,
+        "branches": [name for kind, name in names if kind == "branch"],
+        "tags": [name for kind, name in names if kind == "tag"],
+        "metadata": version.metadata,
+    }
+
+
+def version_line(output: Output, version: Mapping[str, Any]) -> str:
+    """Return one line for the document of a version: id, time, refs and the first line of the message."""
+    names = [output.paint(name, "branch") for name in version["branches"]]
+    names += [output.paint(name, "tag") for name in version["tags"]]
+    refs = f"({', '.join(names)}) " if names else ""
+    message = "".join(filter(str.isprintable, version["message"].partition("\n")[0]))
+    author = version["metadata"].get("author")
+    by = f"  [{author}]" if isinstance(author, str) and author.isprintable() else ""
+    return f"{output.paint(version['id'][:SHORT], 'id')}  {clock(version['time'])}  {refs}{message}{by}"
+
+
+def diff_document(diff: Diff, path: str = "/") -> dict[str, Any]:
+    """Return a difference in the form that JSON has, of the nodes at and below a path."""
+    nodes = {
+        name: [each for each in sorted(getattr(diff, name)) if below(each, path)] for *_, name, _ in _NODES
+    }
+    chunks = {
+        array: rows.tolist() for array, rows in sorted(diff.chunk_coordinates.items()) if below(array, path)
+    }
+    moved = [list(pair) for pair in diff.moved_nodes if any(below(each, path) for each in pair)]
+    return {**nodes, "moved_nodes": moved, "updated_chunks": chunks}
+
+
+def is_empty(document: Mapping[str, Any]) -> bool:
+    """Return whether the document of a difference has no changes."""
+    return not any(document.values())
+
+
+def diff_lines(output: Output, document: Mapping[str, Any], *, chunks: bool = False) -> Iterator[str]:
+    """Yield the lines of a difference: a line for each node, and with ``chunks`` for each chunk."""
+    updated = document["updated_chunks"]
+    rows = [(path, sign, style, kind) for sign, style, field, kind in _NODES for path in document[field]]
+    listed = {path for path, *_ in rows}
+    rows += [(path, "~", "change", "array") for path in updated if path not in listed]
+    for path, sign, style, kind in sorted(rows):
+        if "/." in path.rpartition("/")[0]:
+            continue  # in a hidden group, such as the list of ingested files
+        count = f"  {counted(len(updated[path]), 'chunk')}" if path in updated else ""
+        shapes = document.get("shapes", {}).get(path)
+        growth = f"  {shapes['from']} -> {shapes['to']}" if shapes else ""
+        yield output.paint(f"{sign} {kind} {path}", style) + count + growth
+        if chunks and path in updated:
+            yield from (f"    {','.join(map(str, each))}" for each in updated[path])
+    for old, new in document["moved_nodes"]:
+        yield output.paint(f"> moved {old} -> {new}", "change")
+
+
+def below(path: str, group: str) -> bool:
+    """Return whether a path is a group or in it."""
+    return group in ("/", path) or path.startswith(f"{group}/")
+
+
+def shown(names: Iterable[str], everything: bool) -> list[str]:
+    """Return names, without hidden ones unless ``everything`` is shown."""
+    return [name for name in names if everything or not name.startswith(".")]
+
+
+def node_at(nodes: NodeView, path: str) -> Node:
+    """Return the node at a path. The root exists, also in an empty version."""
+    node = nodes.node(path)
+    if node is None and path == "/":
+        return Node(bytes(NODE_ID_BYTES), path, b"{}", None)
+    return nodes.require_node(path) if node is None else node
+
+
+def node_document(node: Node) -> dict[str, Any]:
+    """Return a group or an array in the form that JSON has."""
+    stored = json.loads(node.user_data)
+    document: dict[str, Any] = {"path": node.path, "kind": "group" if node.array is None else "array"}
+    if node.array is not None:
+        names = node.array.dimension_names
+        document |= {
+            "shape": list(node.array.shape),
+            "dtype": _name(stored.get("data_type")),
+            "chunks": stored.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape"),
+            "dimensions": None if names is None else list(names),
+            "fill_value": stored.get("fill_value"),
+            "codecs": list(map(_name, stored.get("codecs", ()))),
+        }
+    return {**document, "attributes": stored.get("attributes", {})}
+
+
+def _name(value: Any) -> str:
+    """Return the name of a type or a codec of Zarr, which may be an object with a name."""
+    return str(value.get("name") if isinstance(value, Mapping) else value)
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """Return what an array is in a few words; nothing for a group."""
+    if document["kind"] == "group":
+        return ""
+    names = document["dimensions"] or [None] * len(document["shape"])
+    parts = (
+        f"{name}: {size}" if name else str(size) for name, size in zip(names, document["shape"], strict=True)
+    )
+    return f"{document['dtype']} ({', '.join(parts)})"

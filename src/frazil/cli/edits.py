@@ -1,0 +1,340 @@
+"""Commands that make a commit on a branch: merge, cherry-pick, revert, set, mv, rm, attrs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import click
+import numpy as np
+
+import frazil
+from frazil.cli.arguments import (
+    BranchNodeTarget,
+    BranchTarget,
+    DryRun,
+    Message,
+    Metadata,
+    Raw,
+    Version,
+    Yes,
+    key_value,
+)
+from frazil.cli.changes import BranchChange, confirm
+from frazil.cli.command import argument, option, verb
+from frazil.cli.documents import node_at, node_document
+from frazil.cli.opening import Opened
+from frazil.cli.output import Output
+from frazil.display import counted
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.paths import absolute
+
+if TYPE_CHECKING:
+    from frazil.conflicts import Conflict, DiscardedValues, ElementSolver
+
+#: Value of ``--conflicts`` -> what the solver does with the conflicts that elements cannot decide.
+_OTHERWISE: Final = {"elements": "Fail", "source": "UseOurs", "branch": "UseTheirs"}
+_Conflicts = Annotated[
+    Literal["elements", "source", "branch", "fail"],
+    option(
+        default="elements",
+        help="Where both sides wrote a chunk: keep the changes of both, and end with an error if both "
+        "changed the same element (elements), or take the value of VERSION (source) or of the branch "
+        "(branch) for it; or always end with an error (fail).",
+    ),
+]
+
+
+def _integrate(
+    output: Output,
+    target: BranchTarget,
+    version: Version,
+    message: Message,
+    metadata: Metadata,
+    conflicts: _Conflicts,
+    dry_run: DryRun,
+    yes: Yes,
+    *,
+    method: str,
+    **further: Any,
+) -> None:
+    """Bring changes of a version into a branch."""
+    change = BranchChange(output, target, dry_run)
+    source = change.opened.source(version)
+    if message is None and method == "merge" and source != version:
+        message = f"Merge {version} into {change.branch}"  # the default has the id
+    name = f"the revert of `{version}`" if method == "revert" else f"`{version}`"
+    solver = None
+    if conflicts in _OTHERWISE:
+        side = frazil.VersionSelection[_OTHERWISE[conflicts]]
+        sides = {
+            frazil.VersionSelection.UseOurs: name,
+            frazil.VersionSelection.UseTheirs: f"`{change.branch}`",
+        }
+        solver = _AskingSolver(output, frazil.ElementSolver(otherwise=side), sides, yes, change.dry_run)
+    try:
+        integrate = getattr(change.repo, method)
+        integrate(source, change.branch, solver=solver, message=message, metadata=metadata or None, **further)
+    except frazil.RebaseFailedError as error:
+        error.with_remedy("{}", _advice(error, conflicts, name, change.branch))
+        raise
+    if solver is None:
+        change.emit(discarded=[])
+    else:
+        lines = solver.lines("would discard" if change.dry_run else "discards")
+        change.emit(tuple(lines), discarded=solver.document())
+
+
+@verb("merge", commits=True, like=_integrate)
+def merge(output: Output, no_ff: bool, **arguments: Any) -> None:
+    """Bring the changes of VERSION into a branch (default: `main`).
+
+    A branch without own changes moves to VERSION, unless --no-ff asks for a commit.
+
+    Args:
+        no_ff: Always make a commit.
+
+    Examples:
+        frazil merge ice dev                             the changes of `dev` into `main`
+        frazil merge ice@dev main -m "Catch up"          the changes of `main` into `dev`
+        frazil merge ice dev --dry-run                   show the result or the conflicts
+        frazil merge ice dev --conflicts source          values of `dev` win where both changed them
+    """
+    _integrate(output, method="merge", fast_forward=not no_ff, **arguments)
+
+
+@verb("cherry-pick", commits=True, like=_integrate)
+def cherry_pick(output: Output, **arguments: Any) -> None:
+    """Repeat on a branch (default: `main`) what the commit VERSION changed.
+
+    Examples:
+        frazil cherry-pick ice dev               the newest commit of `dev`, on `main`
+        frazil cherry-pick ice dev --dry-run     show what it would change
+    """
+    _integrate(output, method="cherry_pick", **arguments)
+
+
+@verb("revert", commits=True, like=_integrate)
+def revert(output: Output, **arguments: Any) -> None:
+    """Undo on a branch (default: `main`) what the commit VERSION changed. Later commits stay.
+
+    Examples:
+        frazil revert ice main                   undo the newest commit
+        frazil revert ice main~1 --dry-run       show what the revert of the commit before it would change
+    """
+    _integrate(output, method="revert", **arguments)
+
+
+@dataclass(slots=True)
+class _AskingSolver:
+    """A solver of elements that asks before it discards values.
+
+    Attributes:
+        output: Where it asks.
+        solver: The solver that decides.
+        sides: The names of the two sides.
+        yes: Whether it prints the values instead of a question.
+        dry_run: Whether it neither prints nor asks.
+        accepted: What the answer was yes to.
+    """
+
+    output: Output
+    solver: ElementSolver
+    sides: dict[frazil.VersionSelection, str]
+    yes: bool
+    dry_run: bool
+    accepted: list[DiscardedValues] = field(default_factory=list)
+
+    def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
+        """Decide the conflicts. End the command if values would be discarded and the answer is no."""
+        answers = self.solver.solve(conflicts)
+        discarded = self.solver.discarded
+        is_decided = all(each is not frazil.VersionSelection.Fail for each in answers)
+        if discarded and is_decided and discarded != self.accepted:
+            text = "; ".join(self.lines("will discard"))
+            if self.yes and not self.dry_run:
+                click.echo(text, err=True)
+            confirm(self.output, f"{text}. Continue?", yes=self.yes or self.dry_run)
+            self.accepted = discarded
+        return answers
+
+    def lines(self, verb: str) -> Iterator[str]:
+        """Yield a line for each array with the number of values that the last answers discard."""
+        for each in self.solver.discarded:
+            values = "an unknown number of values" if each.values is None else counted(each.values, "value")
+            chunks = counted(each.chunks, "chunk")
+            yield f"{each.path}: {verb} {values} of {self.sides[each.side]} in {chunks}"
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return the same for programs, with the side as ``--conflicts`` names it."""
+        names = {frazil.VersionSelection.UseOurs: "source", frazil.VersionSelection.UseTheirs: "branch"}
+        return [
+            {"path": each.path, "side": names[each.side], "values": each.values, "chunks": each.chunks}
+            for each in self.solver.discarded
+        ]
+
+
+def _advice(error: frazil.RebaseFailedError, choice: str, source: str, branch: str) -> str:
+    """Return the options that decide conflicts, as the last sentence of an error."""
+    kinds = {each.conflict_type for each in error.conflicts}
+    decided = {
+        frazil.ConflictType.ChunkDoubleUpdate,
+        frazil.ConflictType.DeleteOfUpdatedArray,
+        frazil.ConflictType.DeleteOfUpdatedGroup,
+    }
+    if choice not in ("elements", "fail") or not kinds <= decided:
+        return f"Change `{branch}` or {source} so that the conflict ends, and repeat the command"
+    both = "--conflicts elements keeps the changes of both sides where they changed other elements, "
+    sides = f"--conflicts source keeps the values of {source} there, --conflicts branch those of `{branch}`"
+    return f"{both if choice == 'fail' else ''}{sides}"
+
+
+@verb("set", commits=True, ignore_unknown_options=True)
+def set_(
+    output: Output,
+    target: BranchNodeTarget,
+    selection: Annotated[str, argument(metavar="SLICE")],
+    value: Annotated[str, argument()],
+    raw: Raw,
+    message: Message,
+    metadata: Metadata,
+    dry_run: DryRun,
+) -> None:
+    """Set cells of an array to a value, in one commit on a branch.
+
+    SLICE selects the cells as in `frazil cat`: by index, or by the labels of coordinates. `...` selects all
+    cells. VALUE is a value as `frazil cat` prints it: a number, text, an ISO time, a duration such as "90 s",
+    NaN or null for a missing value, or nested lists in JSON that fit the selection. It is encoded by the CF
+    conventions (packing, missing values, times) and read back before the commit. A value that the array
+    cannot hold is refused. With --raw, VALUE is the stored element.
+
+    Examples:
+        frazil set ice@dev:era5/t 0,1 281.5                 one cell
+        frazil set ice:era5/t 2:4,0 NaN -m "Remove spikes"  several cells
+        frazil set ice:era5/t 0 '[1, 2, 3]' --dry-run       a row; only rehearse
+        frazil set ice:era5/t 0,1 17 --raw                  the stored element
+    """
+    from frazil.cli.cells import SELECTION, OpenArray, indices_of, selected_shape, values_of
+
+    selected = SELECTION.convert(selection, None, None)
+    change = BranchChange(output, target, dry_run, node="an array")
+    path = change.path
+    session = change.repo.writable_session(change.branch)
+    opened = OpenArray(session, path, raw=raw, mode="r+")
+    indices = indices_of(session, path, selected)
+    shape = selected_shape(opened.array.shape, indices)
+    new = np.broadcast_to(values_of(opened.coding, shape, value, path), shape)
+    old = opened.elements(indices)
+    opened.array[indices] = new
+    _check_stored(opened, new, opened.elements(indices))
+    session.commit(message or f"Set values of {path}", metadata or None)
+    most = 5
+    cells = [opened.cells(each.reshape(-1)[:most]) for each in (old, new)]
+    pairs = zip(*(each.texts().tolist() for each in cells), strict=True)
+    units = f" {cells[0].units}" if cells[0].units else ""
+    more = "" if old.size <= most else f", ... ({old.size:,} cells)"
+    change.emit([f"{path}: {', '.join(f'{was} -> {now}{units}' for was, now in pairs)}{more}"])
+
+
+def _check_stored(opened: Any, new: Any, stored: Any) -> None:
+    """Raise ``InvalidInputError`` if the codecs of the array change values, such as those that round."""
+    same = np.asarray(stored == new)
+    if new.dtype.kind in "fc":
+        same |= np.isnan(stored) & np.isnan(new)
+    if new.dtype.kind in "mM":
+        same |= np.isnat(stored) & np.isnat(new)
+    if not same.all():
+        pair = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
+        given, read = (each.texts().reshape(-1)[0] for each in pair)
+        raise InvalidInputError(
+            f"{opened.path} must have values that its codecs keep, got {given}, which reads as {read}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+@verb("mv", commits=True)
+def mv(
+    output: Output,
+    target: BranchNodeTarget,
+    to: Annotated[str, argument()],
+    message: Message,
+    metadata: Metadata,
+    dry_run: DryRun,
+) -> None:
+    """Move or rename a group or an array, with all nodes below it, in one commit. No chunk is copied.
+
+    Examples:
+        frazil mv ice:era5/t era5/t2m                   rename an array of `main`
+        frazil mv ice@dev:era5 era5_old -m "Make room"  move a group of a branch
+    """
+    change = BranchChange(output, target, dry_run, node="the group or array to move")
+    session = change.repo.rearrange_session(change.branch)
+    session.move(change.path, absolute(to))
+    session.commit(message or f"Move {change.path} to {absolute(to)}", metadata)
+    change.emit()
+
+
+@verb("rm", commits=True)
+def rm(
+    output: Output, target: BranchNodeTarget, message: Message, metadata: Metadata, dry_run: DryRun
+) -> None:
+    """Delete a group or an array, with all nodes below it, in one commit.
+
+    Older versions still have it: the bytes stay until these versions expire.
+
+    Examples:
+        frazil rm ice:era5/t              delete an array of `main`
+        frazil rm ice@dev:era5 --dry-run  show what the deletion of a group removes
+    """
+    change = BranchChange(output, target, dry_run, node="the group or array to delete")
+    session = change.repo.writable_session(change.branch)
+    session.workspace.nodes.require_node(change.path)
+    session.workspace.nodes.delete_node(change.path)
+    session.commit(message or f"Delete {change.path}", metadata)
+    change.emit()
+
+
+@verb("attrs", commits=True)
+def attrs(
+    output: Output,
+    target: BranchNodeTarget,
+    values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
+    unset: Annotated[tuple[str, ...], option(metavar="KEY")],
+    message: Message,
+    metadata: Metadata,
+    dry_run: DryRun,
+) -> None:
+    """Print the attributes of a group or an array, or set some of them in one commit. VALUE is JSON, or text.
+
+    Attributes that are not named stay. Attributes of `/` make the root group of a new repository.
+
+    Args:
+        unset: Remove an attribute; may be repeated.
+
+    Examples:
+        frazil attrs ice:era5                            print them
+        frazil attrs ice:era5 title=ERA5 levels='[1,2]'  set two of them
+        frazil attrs ice@dev:era5 --unset title          remove one of them
+    """
+    if not values and not unset:
+        version = Opened(target)
+        attributes = node_document(node_at(version.workspace.nodes, version.path))["attributes"]
+        lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
+        output.emit(attributes, lines)
+        return
+    added = dict(map(key_value, values))
+    change = BranchChange(output, target, dry_run)
+    session = change.repo.writable_session(change.branch)
+    nodes = session.workspace.nodes
+    # A new repository has no root group.
+    stored = json.loads(node_at(nodes, change.path).user_data) or {"zarr_format": 3, "node_type": "group"}
+    attributes = {**stored.get("attributes", {}), **added}
+    if unknown := [name for name in unset if name not in attributes]:
+        raise click.UsageError(f"{change.path} has no attribute {', '.join(unknown)}")
+    for name in unset:
+        del attributes[name]
+    nodes.set_node(change.path, json.dumps({**stored, "attributes": attributes}).encode())
+    session.commit(message or f"Set attributes of {change.path}", metadata)
+    change.emit()

@@ -1,1 +1,0 @@
-"""Commands that look after a repository: expiration, collection, compaction, manifests, upgrade."""

@@ -1,1 +1,0 @@
-"""Commands that move data into other storages and other formats."""

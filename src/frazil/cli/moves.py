@@ -1,0 +1,360 @@
+"""Commands that move data: copy, clone, export, adopt, import, rechunk, recompress."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import click
+
+from frazil.cli.arguments import (
+    LOCATION,
+    BranchNodeTarget,
+    DryRun,
+    Engine,
+    Message,
+    Metadata,
+    RequiredLocation,
+    RequiredTarget,
+    chunk_sizes,
+    container,
+)
+from frazil.cli.changes import BranchChange
+from frazil.cli.command import argument, option, verb
+from frazil.cli.documents import SHORT
+from frazil.cli.look.du import sizes_below
+from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
+from frazil.cli.output import Output
+from frazil.cli.target import Target
+from frazil.display import counted
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.progress import size
+from frazil.repository.handle.repository import Repository
+from frazil.storage.base import Storage
+
+_Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN")]
+_Text = Annotated[str, argument()]
+
+
+def open_or_create(storage: Storage) -> Repository:
+    """Open the repository of a storage, or create it. Its commits have the author of the command."""
+    repo = Repository.open_or_create(storage, authorize_virtual_chunk_access=virtual_access())
+    repo.set_default_commit_metadata(author_metadata())
+    return repo
+
+
+def _replicate(
+    output: Output,
+    source: RequiredLocation,
+    target: RequiredLocation,
+    branch: _Patterns,
+    tag: _Patterns,
+    shallow: bool,
+    dry_run: DryRun,
+    engine: Engine = "inline",
+    *,
+    operation: str,
+    **further: Any,
+) -> None:
+    """Copy or clone a repository.
+
+    Args:
+        branch: Only these branches.
+        tag: Only these tags.
+        shallow: Only the newest version of each branch, without history.
+    """
+    import frazil.pipeline
+
+    part = frazil.pipeline.RepositoryPart(branches=branch or ("*",), tags=tag or ("*",), newest_only=shallow)
+    settings: dict[str, Any] = {"dry_run": dry_run, "engine": engine, **further}
+    storage = storage_of(target)
+    with output.progress(operation) as bar:
+        replicate = getattr(frazil.pipeline, f"{operation}_repository")
+        report = replicate(
+            Opened(source).repo, storage, part=None if part.is_whole else part, progress=bar, **settings
+        )
+    _emit_report(output, report, storage.label(), dry_run=dry_run)
+
+
+@verb("copy", like=_replicate)
+def copy(output: Output, compare: bool, **arguments: Any) -> None:
+    """Copy a repository into another storage, or bring an earlier copy up to date: only new files are copied.
+
+    The copy is complete at every moment.
+
+    Args:
+        compare: Compare files that the copy has already, too.
+
+    Examples:
+        frazil copy ice backup --dry-run              count the objects to copy
+        frazil copy ice backup                        a copy in another folder
+        frazil copy s3://bucket/ice backup --compare  also copy files again that differ
+    """
+    _replicate(output, operation="copy", compare=compare, **arguments)
+
+
+@verb("clone", like=_replicate)
+def clone(output: Output, **arguments: Any) -> None:
+    """Make a new repository with the files of another one, for commits of its own.
+
+    Examples:
+        frazil clone ice mine                          with all branches and tags
+        frazil clone ice mine --branch main            only one branch
+        frazil clone ice mine --shallow                without the history
+    """
+    _replicate(output, operation="clone", **arguments)
+
+
+def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
+    """Print how many objects were copied."""
+    document = {name: getattr(report, name) for name in ("objects", "bytes", "existing")}
+    existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
+    action = "would copy " if dry_run else ""
+    work = f"{counted(report.objects, 'object')} ({size(report.bytes)})"
+    output.emit({**document, "dry_run": dry_run}, [f"{action}{work} to {label}{existing}"])
+
+
+@verb("export")
+def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, dry_run: DryRun) -> None:
+    """Write a version without its history.
+
+    The result is a plain Zarr store, or such a store in one zip file if TO ends in `.zip`, or a group as a
+    NetCDF file if TO ends in `.nc`. A Zarr store that was exported before is brought up to date.
+
+    Args:
+        overwrite: Replace an existing NetCDF or zip file.
+
+    Examples:
+        frazil export ice plain.zarr             the newest version of `main` as a Zarr store
+        frazil export ice plain.zarr.zip         the same in one file
+        frazil export ice@v1:era5 era5.nc        a group of a tag as a NetCDF file
+        frazil export ice plain.zarr --dry-run   count the arrays and chunks
+        frazil export ice@v1 s3://bucket/plain   a Zarr store in a bucket
+    """
+    import frazil.pipeline
+
+    version = Opened(target)
+    if dry_run:
+        rows = sizes_below(version, everything=False)
+        counts = {name: sum(row[name] for row in rows) for name in ("chunks", "bytes")}
+        text = f"{counted(len(rows), 'array')}, {counted(counts['chunks'], 'chunk')}"
+        output.emit(
+            {"arrays": len(rows), **counts, "dry_run": True},
+            [f"would write {text} ({size(counts['bytes'])} as stored) to {to}"],
+        )
+        return
+    source: Any = frazil.pipeline.Version.of(version.repo, snapshot_id=version.id)
+    arrays = ("*",) if version.path == "/" else (version.path, f"{version.path}/*")
+    if to.endswith((".nc", ".zip")):
+        if "://" in to:
+            raise InvalidInputError(
+                f"TO must be a local file if it ends in .nc or .zip, got {to}. Export to a local file, and "
+                "upload it",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        if to.endswith(".nc"):
+            path = frazil.pipeline.export_netcdf(source, to, group=version.path, overwrite=overwrite)
+        else:
+            with output.progress("export") as bar:
+                path = frazil.pipeline.export_zip(
+                    source, to, arrays=arrays, overwrite=overwrite, progress=bar
+                )
+        output.emit({"file": str(path), "bytes": path.stat().st_size}, [f"wrote {path}"])
+        return
+    storage = storage_of(LOCATION.convert(to, None, None))
+    with output.progress("export") as bar:
+        report = frazil.pipeline.export_zarr(source, storage, arrays=arrays, engine="inline", progress=bar)
+    _emit_report(output, report, storage.label())
+
+
+@verb("adopt", commits=True)
+def adopt(
+    output: Output,
+    source: RequiredLocation,
+    target: Annotated[RequiredTarget, argument(metavar="LOCATION[@BRANCH]")],
+    message: Message,
+    metadata: Metadata,
+    dry_run: DryRun,
+) -> None:
+    """Make a version with all groups and arrays of a Zarr store of version 3. No chunk is copied.
+
+    The version refers to the objects of the store, which must stay as they are. The repository is created if
+    it does not exist. Readers name the URL of the store, with a slash at the end, in the variable
+    FRAZIL_VIRTUAL_ACCESS; in Python in authorize_virtual_chunk_access.
+
+    Examples:
+        frazil adopt plain.zarr ice --dry-run                     count the arrays and chunks
+        frazil adopt plain.zarr ice                               on the branch `main`
+        frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch
+    """
+    from frazil.importing.adoption import adopt, read_zarr_store
+    from frazil.storage.profiles import profile_of
+    from frazil.storage.urls import parse_url
+
+    location = parse_url(profile_of(source.location).location).chunk_location.rstrip("/")
+    place = container(f"{location}/")
+    store = read_zarr_store(storage_of(source))  # a wrong store must not leave a new repository
+    storage = storage_of(target, dry_run)
+    open_or_create(storage)
+    opened = Opened(target, storage)
+    repo, branch = opened.repo, opened.branch
+    config = repo.config
+    config.set_virtual_chunk_container(place)
+    repo = repo.reopen(config)
+    session = repo.writable_session(branch)
+    adoption = adopt(session, store, location)
+    repo.save_config()
+    id_ = session.commit(message or f"Adopt {location}", metadata or None)
+    work = (
+        f"{counted(adoption.arrays, 'array')}, {counted(adoption.chunks, 'chunk')} ({size(adoption.bytes)})"
+    )
+    line = f"would adopt {work}" if dry_run else f"{branch} is at {id_[:SHORT]}: adopted {work}"
+    output.emit({"branch": branch, "id": id_, "dry_run": dry_run, **asdict(adoption)}, [line])
+
+
+@verb("import")
+def import_(
+    output: Output,
+    source: RequiredLocation,
+    target: Annotated[Target | None, argument(type=LOCATION, required=False)],
+    copy_chunks: bool,
+    reference_chunks: bool,
+    dry_run: DryRun,
+) -> None:
+    """Import a repository that was written by icechunk 0.1.0a1 to 0.1.3, or by the draft format before that.
+
+    The new repository has spec version 2, with all snapshots, branches and tags. The old files do not change.
+    If an import was interrupted, run the same command again to continue it. For NetCDF files and others use
+    `frazil ingest`.
+
+    SOURCE and TARGET are folders, or URLs as in docs/storage.md. Without TARGET the import is in place.
+
+    Args:
+        copy_chunks: Copy the chunk files (the default, except in place).
+        reference_chunks: Do not copy the chunk files: refer to them as virtual chunks.
+
+    Examples:
+        frazil import old new                                    copy everything
+        frazil import old                                        import in place
+        frazil import old new --dry-run                          only rehearse
+        frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket
+    """
+    from frazil.importing import upgrade
+    from frazil.importing.importer import Chunks
+
+    if copy_chunks and reference_chunks:
+        raise click.UsageError("--copy-chunks and --reference-chunks exclude each other")
+    if Path(source.location).is_file():
+        raise click.UsageError(
+            f"{source.location} is a file, and `import` reads repositories of older formats. `frazil ingest "
+            f"{source.location} REPOSITORY` writes the data of files into a repository"
+        )
+    chunks: Chunks = "copy" if copy_chunks else "reference" if reference_chunks else "auto"
+    if target in (None, source):
+        report = upgrade(storage_of(source, dry_run), chunks=chunks)
+    else:
+        assert target is not None
+        # a rehearsal does not copy chunk files: it would need the memory for all of them
+        chunks = "reference" if dry_run else chunks
+        report = upgrade(storage_of(source), storage_of(target, dry_run), chunks=chunks)
+    lines = [*(["rehearsal: nothing was written"] if dry_run else []), str(report)]
+    output.emit({**asdict(report), "dry_run": dry_run}, lines)
+
+
+def _rewrite(
+    output: Output,
+    target: BranchNodeTarget,
+    message: Message,
+    dry_run: DryRun,
+    engine: Engine = "inline",
+    *,
+    operation: str,
+    argument: Any,
+    **further: Any,
+) -> None:
+    """Store arrays in another form."""
+    import frazil.pipeline
+
+    if target.path is None:
+        raise click.UsageError("name an array or a group: LOCATION[@BRANCH]:PATH")
+    change = BranchChange(output, target, dry_run)
+    with output.progress(operation) as bar:
+        getattr(frazil.pipeline, operation)(
+            frazil.pipeline.Version.of(change.repo, branch=change.branch),
+            [change.path],
+            argument,
+            message=message or f"{operation.capitalize()} {change.path}",
+            engine="inline" if dry_run else engine,  # a rehearsal is in the memory of this process
+            progress=bar,
+            **further,
+        )
+    change.emit()
+
+
+@verb("rechunk", commits=True, like=_rewrite)
+def rechunk(
+    output: Output,
+    chunks: _Text,
+    shards: Annotated[str | None, option(metavar="DIM=N,...")],
+    **arguments: Any,
+) -> None:
+    """Store arrays in other chunks, in one commit on a branch. Values do not change.
+
+    CHUNKS is DIM=N,...; -1 is the whole dimension. With the path of a group, all arrays below it.
+
+    Args:
+        shards: The lengths of shards (no shards).
+
+    Examples:
+        frazil rechunk ice:era5/t time=-1,x=1            series along time
+        frazil rechunk ice@dev:era5/t time=2 --dry-run   only rehearse
+    """
+    outer = None if shards is None else chunk_sizes(shards)
+    _rewrite(output, operation="rechunk", argument=chunk_sizes(chunks), shards=outer, **arguments)
+
+
+@verb("recompress", commits=True, like=_rewrite)
+def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
+    """Store arrays with another compression, in one commit on a branch. Values do not change.
+
+    CODEC is zstd, gzip or blosc with a level (zstd:9), `none`, or the metadata of codecs as JSON.
+
+    Examples:
+        frazil recompress ice:era5/t zstd:9            compress better
+        frazil recompress ice:era5 none --dry-run      all arrays of a group; only rehearse
+    """
+    _rewrite(output, operation="recompress", argument=_codecs_of(codec), **arguments)
+
+
+#: Codec -> its configuration for a level.
+_CODECS: Final = {
+    "zstd": lambda level: {"level": level, "checksum": False},
+    "gzip": lambda level: {"level": level},
+    "blosc": lambda level: {
+        "cname": "zstd",
+        "clevel": level,
+        "shuffle": "bitshuffle",
+        "typesize": 4,
+        "blocksize": 0,
+    },
+}
+
+
+def _codecs_of(text: str) -> list[dict[str, Any]]:
+    """Return the metadata of codecs for a name with a level, or for JSON."""
+    if text == "none":
+        return []
+    if text.startswith("["):
+        try:
+            documents: list[dict[str, Any]] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise click.UsageError(f"CODEC must be JSON, got {text!r}: {error}") from error
+        return documents
+    name, _, level = text.partition(":")
+    if name not in _CODECS or not (level or "5").isdigit():
+        raise click.UsageError(
+            f"CODEC must be one of {', '.join(_CODECS)} with a level, none or JSON, got {text!r}"
+        )
+    return [{"name": name, "configuration": _CODECS[name](int(level or 5))}]

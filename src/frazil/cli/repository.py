@@ -1,0 +1,272 @@
+"""Commands about the whole repository: init, config, upgrade, undo, redo, restore-to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import click
+
+import frazil
+from frazil.cli.arguments import (
+    AnyTarget,
+    DryRun,
+    Location,
+    RequiredLocation,
+    Yes,
+    converted,
+    key_value,
+    state,
+)
+from frazil.cli.changes import confirm
+from frazil.cli.command import argument, option, verb
+from frazil.cli.history import update_document
+from frazil.cli.opening import Opened, storage_of
+from frazil.cli.output import Output
+from frazil.repository.catalog import repo_changes
+from frazil.repository.handle.interior import context_of
+from frazil.repository.settings.config_document import from_document, to_document
+from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.manifest_config import AUTO
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.repository import Repository
+
+#: The option that is "auto", or rules.
+_SPLITTING: Final = "manifest.splitting"
+
+
+@verb("init")
+def init(
+    output: Output,
+    target: Location,
+    dry_run: DryRun,
+    spec_version: Literal["1", "2"] = "2",
+) -> None:
+    """Create a repository in an empty folder or prefix, with the branch `main` on an empty version.
+
+    Args:
+        spec_version: The version of the format.
+
+    Examples:
+        frazil init new                   in a folder
+        frazil init s3://bucket/prefix    in a bucket
+        frazil init new --dry-run         only check that the location is empty
+    """
+    storage = storage_of(target, dry_run)
+    repo = frazil.Repository.create(storage, spec_version=int(spec_version))
+    document = {
+        "location": target.location,
+        "spec_version": int(repo.spec_version),
+        "id": repo.lookup_branch("main"),
+        "dry_run": dry_run,
+    }
+    action = "would create" if dry_run else "created"
+    output.emit(document, [f"{action} a repository of spec version {spec_version} in {storage.label()}"])
+
+
+@verb("upgrade")
+def upgrade(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+    """Upgrade a repository from spec version 1 to 2. No other process should write to it at the same time.
+
+    If the upgrade was interrupted, run the same command again. `frazil import` reads formats before version
+    1.
+
+    Examples:
+        frazil upgrade ice --dry-run   do everything except writing
+        frazil upgrade ice --yes       upgrade, without a question
+    """
+    repo = Opened(target).repo
+    before = int(repo.spec_version)
+    if before > 1:
+        line = f"nothing to do: spec version {before}"
+    elif dry_run:
+        frazil.upgrade_icechunk_repository(repo, dry_run=True)
+        line = "would upgrade from spec version 1 to 2"
+    else:
+        question = "Upgrade to spec version 2? Libraries that only know version 1 cannot read it."
+        confirm(output, question, yes=yes)
+        repo = frazil.upgrade_icechunk_repository(repo, dry_run=False)
+        line = f"upgraded from spec version 1 to {int(repo.spec_version)}"
+    output.emit({"before": before, "spec_version": int(repo.spec_version), "dry_run": dry_run}, [line])
+
+
+@verb("undo")
+def undo(
+    output: Output,
+    target: Annotated[AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
+    branch: Annotated[str | None, option(metavar="NAME")],
+    dry_run: DryRun,
+    yes: Yes,
+) -> None:
+    """Undo the last update of `frazil ops` that is not undone yet.
+
+    An update is a commit, a merge, a reset, a branch, the configuration. Repeat the command to go back
+    step by step. LOCATION@BRANCH, or --branch, undoes the last update of a branch. The undo is a new
+    update.
+
+    Args:
+        branch: Undo the last update of this branch, as LOCATION@NAME does.
+
+    Examples:
+        frazil undo ice --dry-run       show what would change
+        frazil undo ice -y              undo the last update
+        frazil undo ice@dev             undo the last update of a branch
+    """
+    if target.path is not None:
+        raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
+    if None not in (branch, target.version) and branch != target.version:
+        raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
+    plan = Opened(target).repo.history.undo(branch=branch or target.version, dry_run=True)
+    _apply(output, "Undo", plan, dry_run, yes)
+
+
+@verb("redo")
+def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+    """Make the last update again that `frazil undo` has undone.
+
+    Examples:
+        frazil redo ice             make it again
+        frazil redo ice --dry-run   show what would change
+    """
+    _apply(output, "Redo", Opened(target).repo.history.redo(dry_run=True), dry_run, yes)
+
+
+@verb("restore-to")
+def restore_to(
+    output: Output,
+    target: Location,
+    when: Annotated[datetime | int, argument(callback=converted(state))],
+    dry_run: DryRun,
+    yes: Yes,
+) -> None:
+    """Return to an earlier state of the repository: all branches, tags, the configuration and the metadata.
+
+    WHEN is a time (2026-11-01T06:00), an age (2h), or ~N for the state before the last N updates of
+    `frazil ops`. The restoration is a new update, and `frazil undo` undoes it.
+
+    Examples:
+        frazil restore-to ice ~2 --dry-run    show what would change without the last two updates
+        frazil restore-to ice ~1 -y           take back the last update
+    """
+    repo = Opened(target).repo
+    at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
+    if at is None:
+        raise click.UsageError(f"the ops log has fewer than {when} updates before this state")
+    _apply(output, "Restore", repo.history.restore_to(at, dry_run=True), dry_run, yes)
+
+
+def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> None:
+    """Apply a plan unless it is a dry run, after a question about its notes, and print it."""
+    if not dry_run:
+        if plan.notes:
+            notes = (f"{each[0].upper()}{each[1:]}." for each in plan.notes)
+            confirm(output, " ".join([f"{action}?", *notes]), yes=yes)
+        plan = plan.apply()
+    names = ("subject", "before", "after")
+    document: dict[str, Any] = {
+        "dry_run": not plan.is_applied,
+        "updates": list(map(update_document, plan.updates)),
+        "changes": [{name: getattr(each, name) for name in names} for each in plan.changes],
+        "notes": list(plan.notes),
+    }
+    verb = "changed" if plan.is_applied else "would change"
+    changes = [
+        f"{verb} {each.subject}: {each.before or 'none'} -> {each.after or 'none'}" for each in plan.changes
+    ]
+    output.emit(document, [*changes, *(f"note: {each}" for each in plan.notes)])
+
+
+@verb("config")
+def config(
+    output: Output,
+    target: RequiredLocation,
+    values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
+    read_only: Annotated[str | None, option(metavar="REASON")],
+    online: bool,
+    dry_run: DryRun,
+) -> None:
+    """Print the saved configuration, or save options in it, VALUE as JSON or text; `null` is the default.
+
+    Handles that are opened later use them. --read-only makes the repository refuse all changes, and --online
+    accepts them again.
+
+    Args:
+        read_only: Refuse changes.
+        online: Accept changes.
+
+    Examples:
+        frazil config ice                                    print options that are not the default
+        frazil config ice inline_chunk_threshold_bytes=1024  save an option
+        frazil config ice compression.level=null             return to the default
+        frazil config ice --read-only archived               refuse changes, with a reason
+    """
+    if online and read_only is not None:
+        raise click.UsageError("--online and --read-only exclude each other")
+    repo = Opened(target, dry_run=dry_run).repo
+    if online:
+        repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
+    if values:
+        _save(repo, values)
+    if read_only is not None:
+        availability = frazil.RepoAvailability.read_only
+        repo.set_status(frazil.RepoStatus(availability, limited_availability_reason=read_only))
+    saved = dict(_options(to_document(_saved_config(repo))))
+    status = repo.status.availability.name if repo.spec_version > 1 else "online"
+    lines = [f"{name}={value}" for name, value in saved.items()]
+    output.emit({"status": status, "config": saved, "dry_run": dry_run}, [f"status: {status}", *lines])
+
+
+def _saved_config(repo: Repository) -> frazil.RepositoryConfig:
+    """Return the saved configuration alone: not the defaults of the storage, as a handle has them."""
+    return frazil.Repository.fetch_config(repo.storage) or frazil.RepositoryConfig()
+
+
+def _save(repo: Repository, values: tuple[str, ...]) -> None:
+    """Save some options beside those that are saved already."""
+    document = to_document(_saved_config(repo))
+    for name, value in map(key_value, values):
+        if name == _SPLITTING:
+            # "auto" is stored apart from rules.
+            _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if value == AUTO else None)
+            value = None if value == AUTO else value
+        _set(document, name, value)
+    config = from_document(document)
+    _require_options(config, values)
+    config.validate()
+    saved = document_to_save(config, False, partial(_saved_config, repo))
+    context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
+
+
+def _set(document: dict[str, Any], name: str, value: Any) -> None:
+    *groups, last = name.split(".")
+    for group in groups:
+        if document.get(group) is None:
+            document[group] = {}
+        document = document[group]
+    document[last] = value
+
+
+def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the options that are set, by dotted names."""
+    for name, value in document.items():
+        if name == "virtual_chunk_containers" and value is not None:
+            yield name, list(value)  # the prefixes alone: options of stores may hold secrets
+        elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+            yield from _options(value, f"{prefix}{name}.")
+        elif value is not None:
+            shown = f"{prefix}{name}"
+            yield (_SPLITTING if shown == "frazil.splitting" else shown), value
+
+
+def _require_options(config: frazil.RepositoryConfig, values: tuple[str, ...]) -> None:
+    """Raise an error for names that the configuration does not have."""
+    existing = dict(_options(to_document(config)))
+    for name, value in map(key_value, values):
+        if value is not None and not any(each == name or each.startswith(f"{name}.") for each in existing):
+            raise click.UsageError(
+                f"no option `{name}` in a configuration. docs/configuration.md lists the options"
+            )

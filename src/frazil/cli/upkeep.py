@@ -1,0 +1,365 @@
+"""Commands that maintain a repository: expire, collect, compact, rewrite-manifests, doctor, lease."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import click
+
+import frazil
+from frazil.cli.arguments import (
+    BranchTarget,
+    DryRun,
+    Location,
+    Message,
+    Metadata,
+    Time,
+    Yes,
+    converted,
+    moment,
+)
+from frazil.cli.changes import BranchChange, confirm
+from frazil.cli.command import option, verb
+from frazil.cli.documents import SHORT, clock
+from frazil.cli.opening import Opened
+from frazil.cli.output import Output
+from frazil.display import counted
+from frazil.jobs.progress import size
+
+if TYPE_CHECKING:
+    from frazil.maintenance.retention.report import VersionReason
+
+_Count = Annotated[int, option(metavar="N", default=0)]
+
+
+@verb("expire")
+def expire(
+    output: Output,
+    target: Location,
+    newer_than: Time,
+    last: _Count,
+    hourly: _Count,
+    daily: _Count,
+    weekly: _Count,
+    monthly: _Count,
+    yearly: _Count,
+    dry_run: DryRun,
+    yes: Yes,
+    verbose: Annotated[bool, option("-v", "--verbose")],
+) -> None:
+    """Remove old versions from the history. A version stays if one of the rules selects it.
+
+    The first version, the tips of branches and the versions of tags always stay. `frazil collect` then
+    deletes the files. --daily 7 selects the newest version of each of the last seven days that have versions,
+    and so on.
+
+    Args:
+        newer_than: Versions from TIME on stay: 30d, 2026-11-01.
+        last: The newest N versions stay.
+        hourly: One version for each of N hours stays.
+        daily: One version for each of N days stays.
+        weekly: One version for each of N weeks stays.
+        monthly: One version for each of N months stays.
+        yearly: One version for each of N years stays.
+        verbose: With --dry-run: print all versions, not only some.
+
+    Examples:
+        frazil expire ice --newer-than 30d --dry-run    show what would be removed, and why
+        frazil expire ice --newer-than 30d -y           versions of the last 30 days stay
+        frazil expire ice --last 10 --daily 7 -y        ten versions stay, and one for each of seven days
+    """
+    counts = (last, hourly, daily, weekly, monthly, yearly)
+    if newer_than is None and not any(counts):
+        raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
+    names = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+    numbers: dict[str, Any] = dict(zip(names, counts, strict=True))
+    policy = frazil.Retention(newer_than=newer_than, **numbers)
+    repo = Opened(target).repo
+    plan = repo.upkeep.retain(policy)
+    report = plan.report
+    if not dry_run and len(report.removed):
+        confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
+        report = plan.apply()
+    most = (None if verbose else _LISTED) if dry_run else 0
+    document = _expiration_document(report, dry_run) if output.as_json else None
+    output.emit(document, _expiration_lines(output, report, dry_run, most), pages=dry_run)
+
+
+#: A rehearsal prints this number of the newest and of the oldest versions.
+_LISTED: Final = 10
+
+
+def _expiration_document(report: frazil.RetentionReport, dry_run: bool) -> dict[str, Any]:
+    def rows(versions: Any) -> list[dict[str, Any]]:
+        return [
+            {"id": each.id, "time": each.written_at, "message": each.message, "reasons": list(each.reasons)}
+            for each in versions
+        ]
+
+    return {"dry_run": dry_run, "removed": rows(report.removed), "retained": rows(report.retained)}
+
+
+def _expiration_lines(
+    output: Output, report: frazil.RetentionReport, dry_run: bool, most: int | None
+) -> Iterator[str]:
+    """Yield a summary, and the first and last ``most`` versions that leave and that stay."""
+    removed, retained = len(report.removed), len(report.retained)
+    action = "would remove" if dry_run and removed else "removed"
+    yield f"{action} {counted(removed, 'version')}; {counted(retained, 'version')} in the history"
+    for sign, versions in (("-", report.removed), (" ", report.retained)) if most != 0 else ():
+        more = 0 if most is None else len(versions) - 2 * most
+        first, last = (versions[:most], versions[-(most or 0) :]) if more > 0 else (versions[:], [])
+        yield from (_expiration_line(output, sign, each) for each in first)
+        if more > 0:
+            yield f"{sign} ... {counted(more, 'version')} between these (--verbose prints them) ..."
+        yield from (_expiration_line(output, sign, each) for each in last)
+
+
+def _expiration_line(output: Output, sign: str, version: VersionReason) -> str:
+    text = f"{version.message.partition(chr(10))[0]}  [{', '.join(version.reasons)}]"
+    return output.cut(f"{sign} {version.id[:SHORT]}  {clock(version.written_at)}  {text}")
+
+
+@verb("collect")
+def collect(
+    output: Output,
+    target: Location,
+    older_than: Annotated[datetime, option(metavar="TIME", required=True, callback=converted(moment))],
+    keep_ops: Time,
+    dry_run: DryRun,
+    yes: Yes,
+) -> int:
+    """Delete files that no branch, no tag and no young version needs, and that were modified before TIME.
+
+    Leases of running work are respected. Choose a TIME before the start of all running sessions. --dry-run
+    prints each file with the reason.
+
+    Args:
+        older_than: Only older files: 7d, 2026-11-01.
+        keep_ops: Delete entries of the ops log before TIME.
+
+    Examples:
+        frazil collect ice --older-than 7d --dry-run       show what would be deleted, and why
+        frazil collect ice --older-than 7d -y              delete it, without a question
+        frazil collect ice --older-than 7d -y --keep-ops 30d
+                                                           also delete entries of the ops log
+    """
+    repo = Opened(target).repo
+    ops = None if keep_ops is None else frazil.OpsLogRetention(newer_than=keep_ops)
+    with output.progress("collect") as bar:
+        plan = repo.upkeep.collect(older_than, progress=bar, keep_ops=ops)
+        if dry_run or not yes:
+            summary = plan.report
+    if not dry_run:
+        if not yes:
+            files = counted(len(summary.files), "file")
+            confirm(output, f"Delete {files}, {size(_bytes(summary))}?", yes=not len(summary.files))
+        with bar or nullcontext():
+            summary = plan.apply()
+    output.emit(_collection_document(summary, dry_run), _collection_lines(summary, dry_run), pages=dry_run)
+    return 1 if summary.objects_failed_to_delete else 0
+
+
+def _bytes(summary: frazil.GCSummary) -> int:
+    return summary.bytes_deleted + summary.backup_bytes_deleted
+
+
+def _collection_document(summary: frazil.GCSummary, dry_run: bool) -> dict[str, Any]:
+    names = [each.name for each in fields(summary) if each.name not in ("files", "leases")]
+    files = [
+        {"key": each.key, "bytes": each.size_bytes, "modified": each.modified_at, "reason": str(each.reason)}
+        for each in summary.files
+    ]
+    leases = [each.holder() for each in summary.leases]
+    return {
+        "dry_run": dry_run,
+        **{name: getattr(summary, name) for name in names},
+        "leases": leases,
+        "files": files,
+    }
+
+
+def _lease_line(lease: frazil.LeaseInfo) -> str:
+    held = ""
+    if lease.held_objects is not None and lease.held_bytes is not None:
+        held = f", holds back {counted(lease.held_objects, 'file')} ({size(lease.held_bytes)})"
+    return f"respected the lease {lease.id}: {lease.holder()}{held}"
+
+
+def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]:
+    if dry_run:
+        yield from (f"{size(each.size_bytes):>9}  {each.key}  {each.reason}" for each in summary.files)
+        kinds = Counter(each.kind for each in summary.files)
+        counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in sorted(kinds.items()))
+    else:
+        kinds_of = ("snapshots", "transaction_logs", "manifests", "chunks", "backups")
+        values = {kind: getattr(summary, f"{kind}_deleted") for kind in kinds_of}
+        counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in values.items() if count)
+    yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(_bytes(summary))})"
+    yield from map(_lease_line, summary.leases)
+    if summary.objects_failed_to_delete:
+        failures = counted(summary.objects_failed_to_delete, "file")
+        yield f"{failures} could not be deleted: {'; '.join(summary.delete_errors[:3])}"
+
+
+@verb("compact", commits=True)
+def compact(
+    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+) -> None:
+    """Write the live chunks of small and of mostly unused chunk files again, as packs.
+
+    The command makes one commit on a branch. Values do not change. `frazil expire` and `frazil collect` then
+    delete the old files.
+
+    Examples:
+        frazil compact ice --dry-run         show what would be written again
+        frazil compact ice@dev -m "Pack"     on a branch, with a message
+    """
+    opened = Opened(target)
+    branch = opened.branch
+    text = message or "Compact chunk files"
+    plan = opened.repo.upkeep.compact(text, branch=branch, metadata=metadata or None)
+    report = plan.report if dry_run else plan.apply()
+    document = {"dry_run": dry_run, **{each.name: getattr(report, each.name) for each in fields(report)}}
+    output.emit({**document, "files": len(report.files)}, [_compaction_line(report, branch, dry_run)])
+
+
+def _compaction_line(report: Any, branch: str, dry_run: bool) -> str:
+    manifests = f"{report.manifests:,} manifests to {report.new_manifests:,}" if report.new_manifests else ""
+    if not len(report.files) and not manifests:
+        return "nothing to do"
+    files = counted(len(report.files), "chunk file")
+    work = f"{files} to {report.new_files:,}, {size(report.bytes_moved)} moved"
+    text = ", ".join(filter(None, (work, manifests)))
+    if dry_run:
+        return f"would write {text}"
+    return f"{branch} is at {report.snapshots[branch][:SHORT]}: wrote {text}"
+
+
+@verb("rewrite-manifests", commits=True)
+def rewrite_manifests(
+    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+) -> None:
+    """Write all manifests at the tip of a branch again, in one commit. Values do not change.
+
+    The new manifests have the splitting of the saved configuration.
+
+    Examples:
+        frazil rewrite-manifests ice                the manifests of `main`
+        frazil rewrite-manifests ice@dev --dry-run  only rehearse
+    """
+    change = BranchChange(output, target, dry_run)
+    text = message or "Rewrite the manifests"
+    change.repo.rewrite_manifests(text, branch=change.branch, metadata=metadata or None)
+    change.emit()
+
+
+@verb("doctor")
+def doctor(output: Output, target: Location) -> int:
+    """Look for what makes a repository slow, expensive or unsafe, and print the command that fixes it.
+
+    The checks concern small chunk files, many backups, manifests that are too large or too small, stale
+    leases, files of jobs, containers, protections. The command changes nothing. The exit status is 1 if there
+    are findings. `frazil verify` checks whether the files are correct.
+
+    Examples:
+        frazil doctor ice          the findings
+        frazil doctor ice --json   for programs
+    """
+    report = Opened(target).repo.upkeep.doctor()
+    findings = [
+        {
+            "check": each.check,
+            "subject": each.subject,
+            "detail": each.detail,
+            "command": each.remedy.for_shell(output.location),
+        }
+        for each in report.findings
+    ]
+    lines = [] if findings else [f"no findings in {counted(len(report.checks), 'check')}"]
+    for each in findings:
+        lines.append(f"{output.paint(each['check'], 'change')}: {each['subject']}: {each['detail']}")
+        lines.append(f"    {each['command']}")
+    output.emit({"checks": list(report.checks), "findings": findings}, lines, pages=True)
+    return 0 if report.ok else 1
+
+
+@verb("lease")
+def lease(
+    output: Output,
+    target: Location,
+    end: Annotated[tuple[str, ...], option(metavar="ID")],
+    stale: bool,
+    yes: Yes,
+) -> None:
+    """List the leases of a repository, or end some of them.
+
+    Sessions with forks, jobs, copies and compactions hold leases, so that `frazil collect` keeps the files
+    that they have not committed yet. A lease is stale if its process ran on this machine and has ended:
+    nobody can use its files any more. The process of another machine may still run. `frazil collect
+    --dry-run` shows how many bytes a lease holds back.
+
+    Args:
+        end: End the lease with this id; may be repeated.
+        stale: End the stale leases.
+
+    Examples:
+        frazil lease ice              list the leases
+        frazil lease ice --stale      end the leases of processes of this machine that have ended
+        frazil lease ice --end ID     end one lease, after a question
+    """
+    repo = Opened(target).repo
+    leases = repo.upkeep.leases()
+    if not (end or stale):
+        output.emit(list(map(_lease_document, leases)), [*map(_lease_state, leases)] or ["no leases"])
+        return
+    chosen = [each for each in leases if each.id in end or (stale and each.is_stale)]
+    unknown = sorted({*end} - {each.id for each in chosen})
+    if unknown:
+        repo.upkeep.break_lease(unknown[0])  # raises the error for an unknown id
+    _ask_for_leases(output, [each for each in chosen if not each.is_stale], yes=yes)
+    for each in chosen:
+        repo.upkeep.break_lease(each.id)
+    text = f"ended {counted(len(chosen), 'lease')}" if chosen else "no stale leases"
+    output.emit({"ended": [each.id for each in chosen]}, [text])
+
+
+_RUNS: Final = {True: "runs", False: "has ended", None: "is not on this machine"}
+
+
+def _ask_for_leases(output: Output, leases: Sequence[frazil.LeaseInfo], *, yes: bool) -> None:
+    """Ask before leases end whose holders may still need their files."""
+    now = datetime.now(UTC)
+    needed = [each for each in leases if each.ends_at > now]
+    if not needed:
+        return
+    staged = " Staged results of a job are deleted." if any(each.is_of_job for each in needed) else ""
+    confirm(
+        output,
+        f"End {counted(len(needed), 'lease')}: {'; '.join(map(_holder, needed))}? A collection may then "
+        f"delete the files of this work, and its commit is refused.{staged}",
+        yes=yes,
+    )
+
+
+def _holder(lease: frazil.LeaseInfo) -> str:
+    process = f", process {lease.process} {_RUNS[lease.running]}" if lease.process else ""
+    return f"{lease.holder()}{process}"
+
+
+def _lease_state(lease: frazil.LeaseInfo) -> str:
+    state = "stale" if lease.is_stale else "ended" if lease.ends_at < datetime.now(UTC) else "held"
+    return (
+        f"{lease.id}  {state}  {_holder(lease)}: taken {clock(lease.taken_at)}, protects files since "
+        f"{clock(lease.protects_since)} until {clock(lease.ends_at)}"
+    )
+
+
+def _lease_document(lease: frazil.LeaseInfo) -> dict[str, object]:
+    values = {each.name: getattr(lease, each.name) for each in fields(lease)}
+    return {**values, "stale": lease.is_stale}

@@ -1,0 +1,292 @@
+"""Every command that changes a repository: its effect, its rehearsal and its question."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+from frazil.cli import changes
+
+
+def state(repo: frazil.Repository) -> Any:
+    """Everything that a rehearsal must not change."""
+    storage = repo.storage
+    return sorted((each.key, bytes(storage.get(each.key))) for each in storage.list(""))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "branch ice new",
+        "branch ice --delete dev",
+        "tag ice new",
+        "tag ice --delete v1",
+        "merge ice dev",
+        "cherry-pick ice dev",
+        "revert ice main~1",
+        "reset ice v1",
+        "mv ice:era5/t era5/t2m",
+        "rm ice:era5",
+        "attrs ice:era5 title=x",
+        "attrs ice title=x",
+        "set ice:era5/t 0,0 7",
+        "config ice inline_chunk_threshold_bytes=9",
+        "config ice --read-only reason",
+    ],
+)
+def test_a_rehearsal_changes_nothing(line: str, repo: frazil.Repository, run: Any) -> None:
+    before = state(repo)
+    document = json.loads(run(f"{line} --dry-run --json"))
+    assert document["dry_run"] is True
+    assert state(repo) == before
+    run(f"{line} {'-y' if line.startswith(('branch', 'tag', 'reset')) else ''}")
+    assert state(repo) != before
+
+
+def set_step(repo: frazil.Repository, branch: str, at: Any, value: Any) -> None:
+    with repo.transaction(branch, message="a change") as store:
+        zarr.open_array(store, path="era5/t")[at] = value
+
+
+def test_a_rehearsal_shows_the_error(repo: frazil.Repository, run: Any) -> None:
+    set_step(repo, "dev", 0, 5)
+    error = run("merge ice dev --dry-run", status=1)
+    assert "[rebase-failed]" in error
+    assert "3 elements" in error
+    assert "--conflicts source" in error
+    assert "solver" not in error
+    assert "main would be at" in run("merge ice dev --dry-run --conflicts source")
+
+
+def test_a_merge_by_element(repo: frazil.Repository, run: Any) -> None:
+    repo.reset_branch("dev", repo.lookup_branch("main"))
+    set_step(repo, "main", (1, 0), -1)
+    set_step(repo, "dev", (1, 2), -2)
+    assert "--conflicts elements" in run("merge ice dev --conflicts fail", status=1)
+    document = json.loads(run("merge ice dev --json"))
+    assert document["discarded"] == []
+    values = zarr.open_array(repo.readonly_session("main").store, path="era5/t")
+    assert values[1].tolist() == [-1, 4, -2]
+
+
+@pytest.mark.parametrize(
+    ("choice", "other", "name", "expected"),
+    [("source", "branch", "`main`", [-2, 4, -2]), ("branch", "source", "`dev`", [-1, 4, -2])],
+)
+def test_a_choice_says_what_it_discards(
+    choice: str, other: str, name: str, expected: list[int], repo: frazil.Repository, run: Any
+) -> None:
+    repo.reset_branch("dev", repo.lookup_branch("main"))
+    set_step(repo, "main", (1, 0), -1)
+    set_step(repo, "dev", (1, [0, 2]), -2)
+    before, line = repo.lookup_branch("main"), f"merge ice dev --conflicts {choice}"
+    assert f"/era5/t: would discard 1 value of {name} in 1 chunk" in run(f"{line} --dry-run")
+    question = run(line, status=3)
+    assert f"/era5/t: will discard 1 value of {name} in 1 chunk" in question
+    assert "--yes" in question
+    assert repo.lookup_branch("main") == before
+    document = json.loads(run(f"{line} --yes --json"))
+    assert document["discarded"] == [{"path": "/era5/t", "side": other, "values": 1, "chunks": 1}]
+    values = zarr.open_array(repo.readonly_session("main").store, path="era5/t")
+    assert values[1].tolist() == expected
+
+
+def test_a_revert_says_what_it_discards(repo: frazil.Repository, run: Any) -> None:
+    set_step(repo, "main", 2, 7)
+    reverted = repo.lookup_branch("main")
+    set_step(repo, "main", (2, 0), 8)
+    line = f"revert ice {reverted} --conflicts"
+    assert "1 element " in run(f"revert ice {reverted}", status=1)
+    assert f"1 value of the revert of `{reverted}`" in run(f"{line} branch --dry-run")
+    assert "/era5/t: discards 1 value of `main` in 1 chunk" in run(f"{line} source --yes")
+
+
+def test_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("init new --dry-run").startswith("would create")
+    assert not (tmp_path / "new").exists()
+    assert json.loads(run("init new --json"))["spec_version"] == 2
+    assert "[parent-directory-not-clean]" in run("init new", status=1)
+    run("init old --spec-version 1")
+    assert frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "old"))).spec_version == 1
+
+
+def test_branches_and_tags(repo: frazil.Repository, run: Any) -> None:
+    run("branch ice@v1 fix")
+    assert repo.lookup_branch("fix") == repo.lookup_tag("v1")
+    run("branch ice --delete fix")  # nothing is lost: no question
+    assert "Pass --yes" in run("branch ice --delete dev", status=3)
+    assert "dev" in repo.list_branches()
+    run("branch ice -d dev -y")
+    run("tag ice@main~1 checked")
+    assert repo.lookup_tag("checked") == repo.lookup_tag("v2")
+    assert "cannot be used again" in run("tag ice -d checked", status=3)
+    run("tag ice -d checked --yes")
+    assert (repo.list_branches(), repo.list_tags()) == ({"main"}, {"v1", "v2"})
+    assert "Leave out" in run("branch ice:t x", status=2)
+    assert "Leave out" in run("tag ice@v1 --delete v1", status=2)
+
+
+def test_merge(repo: frazil.Repository, run: Any) -> None:
+    document = json.loads(run("merge ice dev --metadata job=nightly --json"))
+    assert document["changes"]["new_arrays"] == ["/era5/p"]
+    info = repo.lookup_snapshot(document["id"])
+    assert (info.message, info.metadata["job"]) == ("Merge dev into main", "nightly")
+    assert run("merge ice dev").startswith("main stays at")
+    run("merge ice@dev main~1")
+    assert repo.lookup_snapshot(repo.lookup_branch("dev")).message in (
+        "Merge main~1 into dev",
+        "Rename the title",
+    )
+    assert "must be a branch" in run("merge ice@v1 dev", status=1)
+
+
+def test_cherry_pick_and_revert(repo: frazil.Repository, run: Any) -> None:
+    run("cherry-pick ice dev")
+    assert "has all of them already" in run("cherry-pick ice dev", status=1)
+    run("revert ice main -m 'No pressure'")
+    assert next(iter(repo.ancestry(branch="main"))).message == "No pressure"
+    assert "- array /era5/p" in run("show ice")
+
+
+def test_reset(repo: frazil.Repository, run: Any) -> None:
+    assert "It loses the commits after v1" in run("reset ice v1", status=3)
+    run("reset ice v1 -y")
+    assert repo.lookup_branch("main") == repo.lookup_tag("v1")
+    run("reset ice dev")  # forward: nothing is lost
+    assert repo.lookup_branch("main") == repo.lookup_branch("dev")
+
+
+def test_undo_and_redo(repo: frazil.Repository, run: Any) -> None:
+    before = repo.lookup_branch("main")
+    run("merge ice dev")
+    assert run("undo ice --dry-run").startswith("would change")
+    assert repo.lookup_branch("main") != before
+    assert run("undo ice").startswith("changed")
+    assert repo.lookup_branch("main") == before
+    merged = json.loads(run("redo ice --json"))
+    assert (merged["dry_run"], merged["updates"][0]["update"]) == (False, "new-commit")
+    assert "[cannot-undo]" in run("redo ice", status=1)
+    run("tag ice v9")
+    assert "Undo? The tag `v9` is deleted, and its name cannot be used again. Pass --yes" in run(
+        "undo ice", status=3
+    )
+    assert "v9" in repo.list_tags()
+    run("undo ice -y")
+    assert "v9" not in repo.list_tags()
+    assert "cannot be used again" in run("redo ice", status=1)
+
+
+def test_undo_of_a_branch(repo: frazil.Repository, run: Any) -> None:
+    run("set ice@dev:era5/p 0 4")
+    run("attrs ice:era5 title=new")
+    changed = repo.lookup_branch("main")
+    run("undo ice@dev")
+    run("undo ice --branch dev --dry-run")
+    assert repo.lookup_branch("main") == changed
+    assert "name one branch" in run("undo ice@dev --branch main", status=2)
+    assert "Leave out :PATH" in run("undo ice:era5/p", status=2)
+
+
+def test_undo_asks_before_something_is_deleted(repo: frazil.Repository, run: Any) -> None:
+    run("branch ice fix")
+    run("merge ice fix")  # which has nothing to do
+    assert "The branch `fix` is deleted" in run("undo ice", status=3)
+    assert "fix" in repo.list_branches()
+    assert "note: the branch `fix` is deleted" in run("undo ice --dry-run")
+    run("undo ice --yes")
+    assert "fix" not in repo.list_branches()
+    run("branch ice fix")
+    run("branch ice fix --delete --yes")
+    run("undo ice")
+    assert "The branch `fix` is deleted" in run("redo ice", status=3)
+    assert "fix" in repo.list_branches()
+
+
+def test_undo_asks_before_a_protection_changes(repo: frazil.Repository, run: Any) -> None:
+    run("protect ice main")
+    assert "The protection of `main` is removed" in run("undo ice", status=3)
+    run("protect ice main --allow-reset")
+    assert "The protection of `main` changes" in run("undo ice", status=3)
+    run("protect ice dev")
+    assert "The protection of `dev` is removed. Pass" in run("undo ice", status=3)
+    assert len(repo.branch_protections()) == 2
+    run("undo ice -y")
+    (protection,) = repo.branch_protections()
+    assert not protection.fast_forward_only
+    run("unprotect ice main")
+    run("undo ice")  # which brings it back
+
+
+def test_undo_asks_after_an_operation_that_changed_nothing(repo: frazil.Repository, run: Any) -> None:
+    run("attrs ice:era5 title=new")
+    changed = repo.lookup_branch("main")
+    repo.set_metadata(repo.get_metadata())
+    assert "changed nothing. The newest update with changes is" in run("undo ice", status=3)
+    assert repo.lookup_branch("main") == changed
+    run("undo ice --yes")
+    assert repo.lookup_branch("main") != changed
+
+
+def test_nodes(repo: frazil.Repository, run: Any) -> None:
+    assert "> moved /era5/t -> /era5/t2m" in run("mv ice:era5/t era5/t2m")
+    assert zarr.open_array(repo.readonly_session("main").store, path="era5/t2m", mode="r")[1, 0] == 3
+    assert "- array /era5/time" in run("rm ice:era5/time -m 'Without time'")
+    assert next(iter(repo.ancestry(branch="main"))).message == "Without time"
+    assert [*zarr.open_group(repo.readonly_session("main").store, path="era5", mode="r")] == ["t2m"]
+    assert "[node-not-found]" in run("rm ice:era5/time", status=1)
+    for wrong in ("rm ice", "rm ice:/", "mv ice a"):
+        assert "LOCATION[@BRANCH]:PATH" in run(wrong, status=2)
+
+
+def test_attributes(repo: frazil.Repository, run: Any) -> None:
+    run("attrs ice:era5 levels='[1, 2]' note=text")
+    attributes = zarr.open_group(repo.readonly_session("main").store, path="era5", mode="r").attrs.asdict()
+    assert attributes == {"title": "ERA 5", "levels": [1, 2], "note": "text"}
+    run("attrs ice:era5 --unset note --unset levels")
+    assert run("attrs ice:era5") == 'title: "ERA 5"\n'
+    assert json.loads(run("attrs ice@v1:era5 --json")) == {"title": "ERA5"}
+    assert "has no attribute nothing" in run("attrs ice:era5 --unset nothing", status=2)
+    assert "KEY=VALUE" in run("attrs ice:era5 nothing", status=2)
+
+
+def test_configuration(repo: frazil.Repository, run: Any) -> None:
+    assert run("config ice") == "status: online\nmanifest.splitting=auto\n"
+    assert run("config ice manifest.splitting=null") == "status: online\n"
+    assert run("config ice manifest.splitting=auto") == "status: online\nmanifest.splitting=auto\n"
+    assert "[config-deserialization]" in run("config ice manifest.splitting=both", status=1)
+    run("config ice manifest.splitting=null")
+    run("config ice inline_chunk_threshold_bytes=9 compression.level=5")
+    saved = frazil.Repository.fetch_config(repo.storage)
+    assert saved is not None
+    assert (saved.inline_chunk_threshold_bytes, saved.compression and saved.compression.level) == (9, 5)
+    assert saved.storage is None
+    run("config ice compression.level=null")
+    assert run("config ice") == "status: online\ninline_chunk_threshold_bytes=9\n"
+    assert "no option `compresion.level`" in run("config ice compresion.level=5", status=2)
+    assert "[config-deserialization]" in run("config ice compression.level=high", status=1)
+    assert "status: read_only" in run("config ice --read-only archived")
+    assert "frazil config ice --online" in run("tag ice v9", status=1)
+    assert run("config ice --online") == "status: online\ninline_chunk_threshold_bytes=9\n"
+
+
+def test_the_answer_of_a_person(repo: frazil.Repository, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[str] = []
+    answers = [False, True]
+
+    def confirm(question: str, **_settings: object) -> bool:
+        questions.append(question)
+        return answers.pop(0)
+
+    monkeypatch.setattr(changes.click, "confirm", confirm)
+    monkeypatch.setattr(changes.sys.stdin, "isatty", lambda: True)
+    assert run("branch ice -d dev", status=3) == "Nothing was changed\n"
+    assert "dev" in repo.list_branches()
+    run("branch ice -d dev")
+    assert "dev" not in repo.list_branches()
+    assert questions[0].startswith("Delete the branch dev?")

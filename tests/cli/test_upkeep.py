@@ -1,0 +1,124 @@
+"""Every command that looks after a repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+
+
+def messages(repo: frazil.Repository) -> list[str]:
+    return [each.message for each in repo.ancestry(branch="main")]
+
+
+def test_expire(repo: frazil.Repository, run: Any) -> None:
+    repo.delete_tag("v2")
+    plan = json.loads(run("expire ice --last 1 --dry-run --json"))
+    assert [row["message"] for row in plan["removed"]] == ["Correct the first step"]
+    assert "- " + plan["removed"][0]["id"][:8] in run("expire ice --last 1 --dry-run")
+    assert "Remove 1 version from the history?" in run("expire ice --last 1", status=3)
+    assert len(messages(repo)) == 4
+    assert "removed 1 version; 4 versions" in run("expire ice --last 1 --yes")
+    assert messages(repo) == ["Rename the title", "Create the arrays", "Repository initialized"]
+    assert run("expire ice --newer-than 1d").startswith("removed 0 versions")  # nothing is lost: no question
+    assert "name a rule" in run("expire ice", status=2)
+
+
+def test_gc(repo: frazil.Repository, run: Any) -> None:
+    with repo.transaction("dev", message="large") as store:
+        array = zarr.create_array(store, name="large", shape=(4000,), dtype="f8", compressors=None)
+        array[:] = range(4000)
+    repo.delete_branch("dev")
+    repo.upkeep.retain(frazil.Retention(last=1))
+    plan = json.loads(run("collect ice --older-than 0s --dry-run --json"))
+    chunks = [row["key"] for row in plan["files"] if row["key"].startswith("chunks/")]
+    assert len(chunks) == 1
+    assert chunks[0] in run("collect ice --older-than 0s --dry-run")
+    assert f"Delete {len(plan['files'])} files" in run("collect ice --older-than 0s", status=3)
+    assert repo.storage.head(chunks[0]) is not None
+    assert "1 chunks" in run("collect ice --older-than 0s -y")
+    assert repo.storage.head(chunks[0]) is None
+    assert "--older-than" in run("collect ice", status=2)
+    assert run("collect ice --older-than 1d") == "deleted nothing (0 B)\n"
+
+
+def test_lease(repo: frazil.Repository, run: Any, tmp_path: Path) -> None:
+    assert run("lease ice") == "no leases\n"
+    fork = repo.writable_session("main", name="import").fork()
+    assert "fork `import`" in (line := run("lease ice"))
+    assert f"process {os.getpid()} runs" in line
+    assert run("lease ice --stale") == "no stale leases\n"
+    (lease,) = repo.upkeep.leases()
+    assert lease.running
+    assert "A collection may then delete" in run(f"lease ice --end {lease.id}", status=3)
+    assert repo.upkeep.leases() == [lease]
+    assert "not-allowed" in run("lease ice --end nobody", status=1)
+    assert json.loads(run(f"lease ice --end {lease.id} --yes --json")) == {"ended": [lease.id]}
+    assert repo.upkeep.leases() == []
+    assert fork.fork is not None
+
+
+_KILLED = """
+import os, sys, frazil
+repo = frazil.Repository.open(frazil.local_filesystem_storage("ice"))
+fork = repo.writable_session("main", name="killed").fork()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="the system does not name its processes")
+def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) -> None:
+    subprocess.run([sys.executable, "-c", _KILLED], check=True)
+    (lease,) = repo.upkeep.leases()
+    assert lease.is_stale
+    assert json.loads(run("lease ice --json"))[0]["stale"]
+    assert "stale" in run("status ice")
+    assert [each.check for each in repo.upkeep.doctor().findings] == ["stale-lease"]
+    # The same content from another machine, and the lease of a job that can be continued, are not stale.
+    content = json.loads(bytes(repo.storage.get(f"leases/{lease.id}")))
+    repo.storage.put("leases/elsewhere", json.dumps({**content, "machine": "another"}).encode())
+    repo.storage.put("leases/job.monday", json.dumps(content).encode())
+    assert run("lease ice --stale") == "ended 1 lease\n"
+    assert {each.id: each.running for each in repo.upkeep.leases()} == {
+        "elsewhere": None,
+        "job.monday": False,
+    }
+
+
+def test_compact(repo: frazil.Repository, run: Any) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    config.packing = frazil.PackingConfig(enabled=False)
+    with repo.reopen(config).transaction("main", message="small files") as store:
+        zarr.create_array(store, name="s", shape=(16,), chunks=(1,), dtype="i4", compressors=None)[:] = 7
+    assert "would write 16 chunk files to 1" in run("compact ice --dry-run")
+    report = json.loads(run("compact ice -m Packs --json"))
+    assert (report["files"], report["new_files"]) == (16, 1)
+    assert messages(repo)[0] == "Packs"
+    assert run("compact ice") == "nothing to do\n"
+
+
+def test_rewrite_manifests(repo: frazil.Repository, run: Any) -> None:
+    run("rewrite-manifests ice --dry-run")
+    assert messages(repo)[0] == "Rename the title"
+    run("rewrite-manifests ice -m Anew")
+    assert messages(repo)[0] == "Anew"
+
+
+def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = frazil.local_filesystem_storage(str(tmp_path / "old"))
+    frazil.Repository.create(storage, spec_version=1)
+    assert run("upgrade old --dry-run").startswith("would upgrade")
+    assert "Upgrade to spec version 2?" in run("upgrade old", status=3)
+    assert frazil.Repository.fetch_spec_version(storage) == 1
+    assert run("upgrade old -y") == "upgraded from spec version 1 to 2\n"
+    assert frazil.Repository.fetch_spec_version(storage) == 2
+    assert run("upgrade old") == "nothing to do: spec version 2\n"
