@@ -17,11 +17,11 @@ from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError
 from frazil.extras import needs
 from frazil.format.keys import REPO
-from frazil.maintenance.verification.backups import newest_readable
-from frazil.maintenance.verification.file_checks import read_finding
+from frazil.maintenance.verification.files import read_finding
+from frazil.maintenance.verification.state import newest_readable
 from frazil.repository.catalog.checks import LEVELS, VerifyLevel, checks
 from frazil.repository.catalog.findings import VerificationReport
-from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, RepairPlan
+from frazil.repository.catalog.repairs import DetachedSnapshot, RepairPlan
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
@@ -137,7 +137,6 @@ def repair(
     output: Output,
     location: Location,
     copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=LOCATION)],
-    sources: bool,
     recover: Annotated[tuple[tuple[str, str], ...], option(metavar="SNAPSHOT BRANCH", type=(str, str))],
     dry_run: bool,
     yes: bool,
@@ -154,7 +153,6 @@ def repair(
 
     Args:
         copy: A copy of the repository, also an older or partial one; may be repeated.
-        sources: Also take chunks from the files that were ingested (needs the extra `pipeline`).
         recover: Put a detached snapshot of the plan on the branch that it belongs to; may be repeated, the
             oldest snapshot first.
         dry_run: Only print the plan (the default).
@@ -171,15 +169,9 @@ def repair(
     """
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
-    files: list[ChunkSource] = []
-    if sources:
-        with needs("repair --sources", extra="pipeline"):
-            from frazil.pipeline import IngestedFiles
-
-        files.append(IngestedFiles())
     storage = storage_of(location)
     copies = [storage_of(each) for each in copy]
-    plan = Repository.upkeep.repair(storage, copies=copies, level=level, lost=lost, sources=files)
+    plan = Repository.upkeep.repair(storage, copies=copies, level=level, lost=lost)
     if yes:
         plan = plan.apply(metadata=author_metadata())
     recovered = [_recover(storage, plan, *each) for each in recover] if yes else []
