@@ -37,8 +37,8 @@ from frazil.jobs.staged_round import StagedRound
 from frazil.jobs.staging_folder import Folder
 from frazil.jobs.staging_plan import Plan, decode_plan, encode_plan, has_base, session_at_base
 from frazil.jobs.summary import Summary
-from frazil.jobs.task_results import joined, split
 from frazil.jobs.versions import takes_versions
+from frazil.jobs.wire import joined, split
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.conflicts import ConflictDetector
