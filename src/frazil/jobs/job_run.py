@@ -14,7 +14,7 @@ import functools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frazil import host
@@ -38,6 +38,7 @@ from frazil.jobs.job_history import JobStart, find_job, job_state
 from frazil.jobs.job_identity import commit_metadata, label, require_recordable, work_digest
 from frazil.jobs.job_result import JobResult, Metrics
 from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import RunOptions
 from frazil.jobs.staging import Restart, Staging
 from frazil.jobs.task_rounds import Rounds
 from frazil.jobs.task_tally import Tally
@@ -110,6 +111,12 @@ def run_job(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
         f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
+
+
+def run_with_options(job: Job, options: RunOptions) -> JobResult:
+    """Run the job of an operation with the run options of the caller."""
+    job = replace(job, id=options.get("job_id"), message=options.get("message"))
+    return run_job(job, options.get("engine"), progress=options.get("progress"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ def _tables(
     offset = _offsets(kind, source, gaps, length)
     if (np.diff(owner.astype(np.int64)) < 0).any():  # arrays take turns
         back = np.argsort(owner, kind="stable")
-        kind, source, offset, length = (column[back] for column in (kind, source, offset, length))
+        kind, source, offset, length = kind[back], source[back], offset[back], length[back]
     has_no_range = (kind == ChunkKind.ABSENT) | (kind == ChunkKind.INLINE)
     offset[has_no_range], length[has_no_range] = 0, 0
     length[kind == ChunkKind.INLINE] = inline.lengths[source[kind == ChunkKind.INLINE]]

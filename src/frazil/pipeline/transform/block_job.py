@@ -27,9 +27,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, block_shape, groups, sizes, split
 from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
+from frazil.jobs.job_run import run_with_options
 from frazil.jobs.memory import Budget
-from frazil.jobs.run_options import Run
+from frazil.jobs.run_options import RunOptions
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target, Version
 from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, open_array
@@ -142,7 +142,7 @@ class BlockItem:
     stops: I64
 
 
-def run_block_job(work: BlockJob, run: Run) -> JobResult:
+def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     """Run the operation as one job.
 
     Raises ``InvalidInputError`` if a result would replace an input, or relabel the arrays of others.
@@ -160,14 +160,12 @@ def run_block_job(work: BlockJob, run: Run) -> JobResult:
         work.parameters,
         (work.version.input(sorted(inputs)),),
         tuple(new.path for new in outputs.arrays),
-        run.message,
-        id=run.job_id,
         phases=tuple(
             Phase(functools.partial(_prepare_later_round, work, number + 1), compute_blocks)
             for number in range(rounds)
         ),
     )
-    return run_job(job, run.engine, progress=run.progress)
+    return run_with_options(job, options)
 
 
 def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:

@@ -9,8 +9,8 @@ from typing import Unpack
 
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
-from frazil.jobs.run_options import Run, RunOptions, with_options
+from frazil.jobs.job_run import run_with_options
+from frazil.jobs.run_options import RunOptions, with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions
 from frazil.pipeline.transform.chunk_transfer import fetch_chunks, fetch_items, share_chunks, whole_transfer
@@ -69,7 +69,6 @@ def materialize(
         >>> zarr.open_array(result.version.session().store, path="copy/t", mode="r")[:].tolist()
         [7, 7, 7, 7]
     """
-    run = Run(**options)
     version = Version.of(source)
     session = version.session()
     target = target_or_source(version, to)
@@ -91,10 +90,8 @@ def materialize(
         {"paths": [paths] if isinstance(paths, str) else list(paths)},
         (version.input([array.path for array in arrays]),),
         tuple(new.path for new in results),
-        run.message,
-        id=run.job_id,
     )
-    return run_job(job, run.engine, progress=run.progress)
+    return run_with_options(job, options)
 
 
 @dataclass(frozen=True, slots=True)

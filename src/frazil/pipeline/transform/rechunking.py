@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from zarr.abc.codec import Codec
 
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.run_options import BoundedRunOptions, Run, with_options
+from frazil.jobs.run_options import BoundedRunOptions, with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_arguments import (
     Lengths,
@@ -79,7 +79,7 @@ def rechunk(
 
     parameters = {"chunks": record_of_lengths(chunks), "shards": record_of_lengths(shards)}
     rewrite = Rewrite("rechunk", version, session, paths, arrays, layout_of, parameters)
-    return run_rewrite(rewrite, to, Run(**options))
+    return run_rewrite(rewrite, to, options)
 
 
 @with_options(BoundedRunOptions)
@@ -143,4 +143,4 @@ def recompress(
     parameters = {"codecs": codec_documents(codecs, []), "shards": record_of_lengths(shards)}
     arrays = arrays_below(session, paths)
     rewrite = Rewrite("recompress", version, session, paths, arrays, layout_of, parameters)
-    return run_rewrite(rewrite, to, Run(**options))
+    return run_rewrite(rewrite, to, options)

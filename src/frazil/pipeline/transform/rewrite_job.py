@@ -26,9 +26,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, cells, groups, sizes
 from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
+from frazil.jobs.job_run import run_with_options
 from frazil.jobs.memory import Budget
-from frazil.jobs.run_options import Run
+from frazil.jobs.run_options import BoundedRunOptions
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target, Version
 from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, open_array, with_companions
@@ -118,9 +118,9 @@ class _RewriteJob:
         return [(each, plan, each.intermediate) for each, plan in pairs if each.intermediate is not None]
 
 
-def run_rewrite(rewrite: Rewrite, to: Target | None, run: Run) -> JobResult:
+def run_rewrite(rewrite: Rewrite, to: Target | None, options: BoundedRunOptions) -> JobResult:
     """Run a rewrite as one job. Raise ``InvalidInputError`` for no arrays, and for too little ``max_mem``."""
-    target, budget = target_or_source(rewrite.version, to), Budget.of(run.max_mem).size
+    target, budget = target_or_source(rewrite.version, to), Budget.of(options.get("max_mem")).size
     if not rewrite.arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
     work = _rewrite_job(rewrite, target, budget)
@@ -137,11 +137,9 @@ def run_rewrite(rewrite: Rewrite, to: Target | None, run: Run) -> JobResult:
         {**rewrite.parameters, "paths": paths, "max_mem": budget},
         (rewrite.version.input(inputs),),
         tuple(each.new.path for each in work.arrays) or tuple(inputs),
-        run.message,
-        id=run.job_id,
         phases=(second,) if work.in_two_stages else (),
     )
-    return run_job(job, run.engine, progress=run.progress)
+    return run_with_options(job, options)
 
 
 def _rewrite_job(rewrite: Rewrite, target: Target, budget: int) -> _RewriteJob:
