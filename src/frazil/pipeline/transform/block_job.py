@@ -21,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
-from numpy.typing import NDArray
-
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, block_shape, groups, sizes, split
 from frazil.jobs.job import Job, Phase, Tasks
@@ -32,7 +30,7 @@ from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import RunOptions
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target, Version
-from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, open_array
+from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, Values, open_array
 from frazil.pipeline.transform.chunk_transfer import (
     ChunkTransfer,
     fetch_chunks,
@@ -42,8 +40,6 @@ from frazil.pipeline.transform.chunk_transfer import (
 from frazil.pipeline.transform.coordinate_guard import Labels, is_label, refuse_relabelling
 from frazil.pipeline.transform.targets import add_group_attributes, create_array, refuse_overwriting
 from frazil.repository.session.session import ForkSession, Session
-
-type Values = NDArray[Any]
 
 _LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000

@@ -39,6 +39,7 @@ from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Json,
     Shape,
+    Values,
     arrays_below,
     open_array,
     with_companions,
@@ -49,7 +50,6 @@ from frazil.pipeline.transform.block_job import (
     DriverArray,
     OutputArrays,
     TransferredArray,
-    Values,
     block_for,
     run_block_job,
 )

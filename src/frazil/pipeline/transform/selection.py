@@ -28,6 +28,7 @@ from frazil.pipeline.transform.array_arguments import (
 from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Shape,
+    Values,
     arrays_below,
     open_array,
     with_companions,
@@ -38,7 +39,6 @@ from frazil.pipeline.transform.block_job import (
     DriverArray,
     OutputArrays,
     TransferredArray,
-    Values,
     block_for,
     run_block_job,
 )

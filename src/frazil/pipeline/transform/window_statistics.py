@@ -27,8 +27,8 @@ from frazil.pipeline.transform.array_arguments import (
     clipped_chunks,
     require_dimensions,
 )
-from frazil.pipeline.transform.array_info import ArrayInfo, Shape, open_array
-from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, Values, block_for
+from frazil.pipeline.transform.array_info import ArrayInfo, Shape, Values, open_array
+from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, block_for
 from frazil.pipeline.transform.cf_metadata import (
     is_coordinate,
     unpacked,
