@@ -125,7 +125,7 @@ import frazil
 repo = frazil.Repository.open(frazil.local_filesystem_storage("ice"))
 ids = [each.id for each in repo.ancestry(branch="main")]
 bad = set(ids[: ids.index(sys.argv[1]) + 1])
-report = repo.bisect(lambda session: session.snapshot_id not in bad, good=ids[-1], path="a")
+report = repo.history.bisect(lambda session: session.snapshot_id not in bad, good=ids[-1], path="a")
 assert report.first_bad.id == sys.argv[1]
 """
 

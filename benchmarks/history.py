@@ -46,7 +46,7 @@ def long(implementation: str, commits: int) -> Measured:
         with out.milliseconds_each("ancestry as columns", 1):
             # The reference has objects only.
             is_ours = implementation == "frazil"
-            read = repo.ancestry_table if is_ours else repo.ancestry
+            read = repo.history.log if is_ours else repo.ancestry
             table = read(branch="main") if is_ours else list(read(branch="main"))
         assert len(table["id"] if is_ours else table) == commits
         with out.milliseconds_each("a commit", ROUNDS):

@@ -106,18 +106,18 @@ def collect(repo: Any) -> None:
 def retain(repo: Any) -> None:
     """Keep one version of each hour."""
     frazil = importlib.import_module("frazil")
-    assert len(repo.apply_retention(frazil.Retention(last=10, hourly="all")).removed)
+    assert len(repo.upkeep.retain(frazil.Retention(last=10, hourly="all")).removed)
 
 
 def verify(level: str, repo: Any) -> None:
     """Verify the repository."""
-    report = repo.verify(level)
+    report = repo.upkeep.verify(level)
     assert report.ok, str(report)
 
 
 def compact(repo: Any) -> None:
     """Merge the packs of all versions."""
-    assert repo.compact("fewer files", branch="main").new_files
+    assert repo.upkeep.compact("fewer files", branch="main").new_files
 
 
 def clone(repo: Any) -> None:

@@ -232,7 +232,7 @@ def test_a_value_is_set_and_set_back(case: Case, run: Run) -> None:
     assert [each["change"] for each in document(run, f"history r:v {where}")] == ["changed", "created"]
     assert [each["change"] for each in document(run, "history r:v 2,0")] == ["unchanged", "created"]
     # differences
-    report = opened().diff_values("v", from_tag="v1", to_branch="main")
+    report = opened().history.diff_values("v", from_tag="v1", to_branch="main")
     assert (report.changed, report.cells) == (1, 12)
     shown = document(run, "diff r@v1 main --values")["values"][0]
     assert (shown["changed"], shown["units"]) == (1, report.units)

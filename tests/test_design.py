@@ -1,4 +1,4 @@
-"""Design pages: their form, and the files that they and CONTRIBUTING.md name."""
+"""Design pages: their numbers, and the files that they and CONTRIBUTING.md name."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "design").glob("[0-9]*.md"))
-PARTS = ["Problem", "Decision", "Alternatives", "Consequences"]
 NAMED = [*PAGES, ROOT / "design" / "glossary.md", ROOT / "CONTRIBUTING.md"]
 #: `room/module.py` in backquotes, below src/frazil, tests or the root.
 MODULE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_has_a_number_and_four_parts(page: Path) -> None:
-    title, *lines = page.read_text().splitlines()
-    assert re.fullmatch(rf"# {page.stem[:3]} \S.*", title)
-    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == PARTS
 
 
 @pytest.mark.parametrize("page", NAMED, ids=lambda page: page.stem)
@@ -31,4 +23,4 @@ def test_the_named_modules_exist(page: Path) -> None:
 
 def test_numbers_are_used_once() -> None:
     numbers = [page.stem[:3] for page in PAGES]
-    assert len(numbers) == len(set(numbers)) > 30
+    assert len(numbers) == len(set(numbers))

@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import NamedTuple, get_origin
 
 import pytest
-from tests.support import subjects
-from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room, statements_in
+from tests.support.house import PATHS, REPOSITORY, is_ours, nodes_of, parsed, room, statements_in
 
 import frazil
 
@@ -130,7 +129,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "credentials": NAMES,
     "dask": NAMES | {"distributed"},
     "distributed": NAMES,
-    "ops": NAMES,
+    "ops": NAMES | {"maintenance"},
     "session": NAMES,
     "snapshots": NAMES,
     "store": NAMES,
@@ -374,8 +373,21 @@ def test_pipelines_do_not_import_pyspark(module: str) -> None:
 
 
 def test_no_imports_inside_functions() -> None:
-    offences = [edge for edge in unlisted_imports() if edge.in_function]
+    offences = [edge for edge in unlisted_imports() if edge.in_function and room(edge.module) != "cli"]
     assert not offences, f"inside a function:\n{listed(offences)}"
+
+
+@pytest.mark.xfail(strict=True, reason="some rooms still have them")
+def test_no_imports_by_text() -> None:
+    """A module that a text names is an import that no tool sees."""
+    offences = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}: {node.value}"
+        for path in PATHS.values()
+        for node in nodes_of(parsed(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch(r"frazil(\.\w+)+:\w+", node.value) and node.value.partition(":")[0] in PATHS
+    ]
+    assert not offences, "\n".join(offences)
 
 
 def test_deliberate_imports_still_exist() -> None:
@@ -413,22 +425,6 @@ def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
     """A simulation replaces `frazil.host`. Another clock would make it a different run each time."""
     modules = {module for module in PATHS if room(module) in SIMULATED}
     assert {each for each in modules if has_own_clock(PATHS[each].read_text())} == set(OWN_CLOCK)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("import time", True),
-        ("from time import sleep", True),
-        ("    mark = os.urandom(8)", True),
-        ("    at = datetime.now(UTC)", True),
-        ("        >>> import secrets", False),
-        ("    at = host.time_us()", False),
-        ("from datetime import timedelta", False),
-    ],
-)
-def test_clocks_are_detected(line: str, expected: bool) -> None:
-    assert has_own_clock(line) == expected
 
 
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.
@@ -531,27 +527,6 @@ def names_of_star_import(tree: ast.Module) -> set[str]:
         for constant in ast.walk(value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }
-
-
-# ---- tests -------------------------------------------------------------------------------------------
-
-
-def test_test_files_mirror_modules_or_have_a_subject() -> None:
-    """`tests/format/test_columns.py` is for `frazil.format.columns`."""
-    tests = REPOSITORY / "tests"
-    files = {str(path.relative_to(tests)) for path in tests.rglob("test_*.py")}
-    files = {name for name in files if name.partition("/")[0] not in subjects.FOLDERS}
-    mirrors = {name for name in files if mirrored_module(name) in PATHS}
-    listed_files = set(subjects.SUBJECTS)
-    assert not (text := sorted(files - mirrors - listed_files)), f"move it, or list its subject: {text}"
-    assert not (text := sorted(listed_files - files)), f"does not exist: {text}"
-    assert not (text := sorted(listed_files & mirrors)), f"needs no entry, it mirrors a module: {text}"
-
-
-def mirrored_module(name: str) -> str:
-    folder, _, file = name.rpartition("/")
-    parts = [*filter(None, folder.split("/")), file.removeprefix("test_").removesuffix(".py")]
-    return ".".join(["frazil", *parts])
 
 
 # ---- what git holds ---------------------------------------------------------------------------------

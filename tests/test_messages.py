@@ -57,165 +57,132 @@ _REF: Final = (frazil.RefNotFoundError, ErrorKind.REF_NOT_FOUND)
 _METADATA: Final = (frazil.InvalidMetadataError, ErrorKind.BAD_METADATA)
 ROWS: Final = {
     # Branches, tags and snapshots
-    "tag as branch": Row(
-        lambda repo: repo.readonly_session("v1"),
-        *_REF,
-        ("no branch `v1`, but a tag `v1` exists", "Use tag='v1'"),
-    ),
-    "branch as tag": Row(
-        lambda repo: repo.readonly_session(tag="dev"),
-        *_REF,
-        ("no tag `dev`, but a branch `dev` exists", "Use branch='dev'"),
-    ),
-    "misspelled branch": Row(
-        lambda repo: repo.writable_session("mian"), *_REF, ("no branch `mian`", "Did you mean `main`?")
-    ),
-    "other case": Row(lambda repo: repo.lookup_branch("MAIN"), *_REF, ("Did you mean `main`?",)),
-    "unknown branch": Row(
-        lambda repo: repo.delete_branch("quite-another"), *_REF, ("branches: `dev`, `main`",)
-    ),
+    "tag as branch": Row(lambda repo: repo.readonly_session("v1"), *_REF, ("`v1`",)),
+    "branch as tag": Row(lambda repo: repo.readonly_session(tag="dev"), *_REF, ("`dev`",)),
+    "misspelled branch": Row(lambda repo: repo.writable_session("mian"), *_REF, ("`mian`",)),
+    "other case": Row(lambda repo: repo.lookup_branch("MAIN"), *_REF, ("`main`",)),
+    "unknown branch": Row(lambda repo: repo.delete_branch("quite-another"), *_REF, ("`dev`",)),
     "unknown tag": Row(lambda repo: repo.lookup_tag("quite-another"), *_REF, ("tags: `v1`",)),
-    "deleted tag": Row(lambda repo: repo.lookup_tag("gone"), *_REF, ("no tag `gone`: it was deleted",)),
-    "merge of nothing": Row(
-        lambda repo: repo.merge("dve", into="main"),
-        *_REF,
-        (
-            "must be a branch, a tag, or the id of a snapshot (or its first 4 or more characters)",
-            "`dve`",
-            "Did you mean `dev`?",
-        ),
-    ),
+    "deleted tag": Row(lambda repo: repo.lookup_tag("gone"), *_REF, ("`gone`",)),
+    "merge of nothing": Row(lambda repo: repo.merge("dve", into="main"), *_REF, ("`dve`",)),
     "short id": Row(
         lambda repo: repo.readonly_session(snapshot_id="not an id!"),
         frazil.InvalidInputError,
         ErrorKind.INVALID_SNAPSHOT_ID,
-        ("must be 20 characters of Crockford base32, or the first 4 or more of them",),
+        ("characters",),
     ),
     "unknown snapshot": Row(
         lambda repo: repo.readonly_session(snapshot_id="ZZZZZZZZZZZZZZZZZZZ0"),
         frazil.SnapshotNotFoundError,
         ErrorKind.SNAPSHOT_NOT_FOUND,
-        ("no snapshot `ZZZZZZZZZZZZZZZZZZZ0` in this repository",),
+        ("`ZZZZZZZZZZZZZZZZZZZ0`",),
     ),
     "too early": Row(
         lambda repo: repo.readonly_session("main", as_of=EARLY),
         frazil.SnapshotNotFoundError,
         ErrorKind.NO_SNAPSHOT_AT_TIME,
-        (
-            "at or before 2020-01-01T00:00:00",
-            "the first snapshot of this history is of 20",
-            "Z. Pass this time",
-        ),
+        ("2020-01-01T00",),
     ),
     "time without zone": Row(
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
         TypeError,
         None,
-        ("as_of must be a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
+        ("tzinfo=datetime.UTC",),
     ),
     "two versions": Row(
-        lambda repo: repo.readonly_session("main", tag="v1"),
-        ValueError,
-        None,
-        ("expected exactly one of branch, tag and snapshot_id, got 2: 'main', 'v1'",),
+        lambda repo: repo.readonly_session("main", tag="v1"), ValueError, None, ("snapshot_id",)
     ),
-    "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
+    "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("`main`",)),
     "branch exists": Row(
         lambda repo: repo.create_branch("dev", repo.lookup_branch("main")),
         frazil.AlreadyExistsError,
         ErrorKind.BRANCH_ALREADY_EXISTS,
-        ("branch `dev` already exists", "reset_branch"),
+        ("`dev`",),
     ),
     # Nodes
     "misspelled path": Row(
         lambda repo: repo.readonly_session("main").get_node_id("/air/t2n"),
         frazil.NodeNotFoundError,
         ErrorKind.NODE_NOT_FOUND,
-        ("no group or array at `/air/t2n`", "Did you mean `/air/t2m`?"),
+        ("`/air/t2n`",),
     ),
     "group as array": Row(
         lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
         frazil.InvalidInputError,
         ErrorKind.NOT_AN_ARRAY,
-        ("the node at `/air` must be an array, got a group",),
+        ("`/air`",),
     ),
     # Creating
     "create twice": Row(
         lambda repo: frazil.Repository.create(repo.storage),
         frazil.InvalidInputError,
         ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        ("a repository already exists in the storage in-memory", "Open it with Repository.open"),
+        ("Repository.open",),
     ),
     "create twice, unclean": Row(
         lambda repo: frazil.Repository.create(repo.storage, check_clean_root=False),
         frazil.InvalidInputError,
         ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        ("a repository already exists in the storage in-memory", "Open it with Repository.open"),
+        ("Repository.open",),
     ),
     # Configuration
     "lifetime": Row(
         _config(session_lifetime=timedelta(days=9)),
         frazil.InvalidInputError,
         ErrorKind.INVALID_COMMIT_CONFIGURATION,
-        ("session_lifetime must be more than 0 and at most 7 days, got 9 days",),
+        ("session_lifetime",),
     ),
     "timeout": Row(
         _config(fast_forward_timeout=timedelta(minutes=-90)),
         frazil.InvalidInputError,
         ErrorKind.INVALID_COMMIT_CONFIGURATION,
-        ("must be between 0 and 7 days, got minus 1 hour 30 minutes",),
+        ("between",),
     ),
     "field": Row(
         lambda _: setattr(frazil.RepositoryConfig(), "inline_chunk_treshold_bytes", 3),
         AttributeError,
         None,
-        ("no field `inline_chunk_treshold_bytes`", "Did you mean `inline_chunk_threshold_bytes`?"),
+        ("`inline_chunk_treshold_bytes`",),
     ),
     "option of a storage": Row(
         lambda _: frazil.s3_storage(buckte="b", prefix="p"),  # type: ignore[call-arg]
         TypeError,
         None,
-        ("'buckte'", "Did you mean"),
+        ("'buckte'",),
     ),
     "feature flag": Row(
         lambda repo: repo.set_feature_flag("create_tga", setting=True),
         frazil.InvalidInputError,
         ErrorKind.INVALID_FEATURE_FLAG,
-        ("unknown feature flag `create_tga`", "Did you mean `create_tag`?"),
+        ("`create_tga`",),
     ),
     # Metadata
-    "set": Row(
-        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "got set")
-    ),
-    "name": Row(
-        lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of metadata must be str, got 1",)
-    ),  # type: ignore[dict-item]
-    "nan": Row(
-        lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
-    ),
+    "set": Row(lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("`a`",)),
+    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("metadata",)),  # type: ignore[dict-item]
+    "nan": Row(lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("`b`",)),
     "of a commit": Row(
         lambda repo: repo.writable_session("main").commit("m", {"c": {"d": EARLY}}, allow_empty=True),
         *_METADATA,
-        ("metadata `c`", "got datetime"),
+        ("`c`",),
     ),
     # One thing in place of another
     "path as storage": Row(
         lambda _: frazil.Repository.open("/data"),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("open(): storage must be Storage, got str", "local_filesystem_storage(path)"),
+        ("local_filesystem_storage",),
     ),
     "repository as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("session must be Session, got Repository", "repo.writable_session(branch)"),
+        ("repo.writable_session",),
     ),
     "store as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo.readonly_session("main").store),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("got IcechunkStore", "Pass store.session"),
+        ("IcechunkStore",),
     ),
     "session as target of dask": Row(
         lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
@@ -228,7 +195,7 @@ ROWS: Final = {
         lambda repo: repo.writable_session("main").commit("m"),
         frazil.SessionStateError,
         ErrorKind.NO_CHANGES_TO_COMMIT,
-        ("no changes to commit", "allow_empty=True"),
+        ("allow_empty=True",),
     ),
     "commit of a reader": Row(
         lambda repo: repo.readonly_session("main").commit("m"),
@@ -242,7 +209,7 @@ ROWS: Final = {
         ),
         frazil.NodeNotFoundError,
         ErrorKind.KEY_NOT_FOUND,
-        ("is a key of zarr version 2", "Use zarr_format=3"),
+        ("zarr_format=3",),
     ),
 }
 

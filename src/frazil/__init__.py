@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     )
     from frazil.importing import ImportReport, upgrade
     from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
+    from frazil.maintenance.ops_retention import OpsLogRetention
     from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
     from frazil.repository.catalog.backups import Backup
     from frazil.repository.catalog.checks import Check
@@ -115,10 +116,11 @@ if TYPE_CHECKING:
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
     from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+    from frazil.repository.handle.history import History
     from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
     from frazil.repository.handle.repository import Repository
     from frazil.repository.handle.upgrade import upgrade_icechunk_repository
-    from frazil.repository.handle.upkeep import OpsLogRetention
+    from frazil.repository.handle.upkeep import Upkeep
     from frazil.session import ForkSession, Session, SessionMode
     from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
     from frazil.storage import (
@@ -267,8 +269,10 @@ import_on_demand(
         "Retention": "frazil.repository.handle.history_upkeep",
         "RetentionReport": "frazil.repository.handle.history_upkeep",
         "Repository": "frazil.repository.handle.repository",
+        "History": "frazil.repository.handle.history",
+        "Upkeep": "frazil.repository.handle.upkeep",
         "upgrade_icechunk_repository": "frazil.repository.handle.upgrade",
-        "OpsLogRetention": "frazil.repository.handle.upkeep",
+        "OpsLogRetention": "frazil.maintenance.ops_retention",
         "ForkSession": "frazil.session",
         "Session": "frazil.session",
         "SessionMode": "frazil.session",
@@ -353,6 +357,7 @@ __all__ = [
     "GcsBearerCredential",
     "GcsCredentials",
     "GcsStaticCredentials",
+    "History",
     "IcechunkError",
     "IcechunkStore",
     "ImportReport",
@@ -411,6 +416,7 @@ __all__ = [
     "TaskFailedError",
     "Update",
     "UpdateType",
+    "Upkeep",
     "ValidationFailedError",
     "VerificationReport",
     "VerificationState",

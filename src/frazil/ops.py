@@ -1,11 +1,11 @@
 """The entries of the operations log, and the results of maintenance."""
 
+from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.maintenance.retention.report import RetentionReport, VersionReason
 from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles, GarbageReason
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
-from frazil.repository.handle.doctor import DoctorFinding, DoctorReport
-from frazil.repository.handle.history_upkeep import RetentionReport, VersionReason
-from frazil.repository.handle.undo import StateChange, UndoReport
+from frazil.repository.history.undo_report import StateChange, UndoReport
 
 __all__ = [
     "ChunkStorageStats",

@@ -54,7 +54,7 @@ class History:
         ancestry: The history of each branch at the end, newest first.
         labels: The metadata of the repository at the end.
         rows: The numbers of versions, read at the end.
-        damages: What `Repository.verify` finds, and versions that cannot be read.
+        damages: What `Repository.upkeep.verify` finds, and versions that cannot be read.
         has_faults: Whether the storage answers with errors.
     """
 
@@ -81,7 +81,7 @@ def collect_evidence(
     }
     versions = dict.fromkeys([*(id_ for ids in ancestry.values() for id_ in ids), *info["tags"].values()])
     rows, damages = _read_all(repo, versions)
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     damages += [str(finding) for finding in report.problems]
     return History(
         first=first,

@@ -112,14 +112,14 @@ def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
             layout.write(store, changes)
         if number % every == 0:
             seconds = time.perf_counter() - start
-            repo.apply_retention(frazil.Retention(last=20))
+            repo.upkeep.retain(frazil.Retention(last=20))
             keep = frazil.OpsLogRetention(last=100)
             with patch.object(log_unions, "_AGE", timedelta(0)):
                 repo.garbage_collect(datetime.now(UTC) - timedelta(milliseconds=1), keep_ops=keep)
             yield _sample(folder, number, 1000 * seconds / every)
             start = time.perf_counter()
-    if not repo.verify("checksum").ok:
-        raise AssertionError(f"the repository has damage:\n{repo.verify('checksum')}")
+    if not repo.upkeep.verify("checksum").ok:
+        raise AssertionError(f"the repository has damage:\n{repo.upkeep.verify('checksum')}")
 
 
 def _sample(folder: Path, commits: int, milliseconds: float) -> Sample:

@@ -68,11 +68,11 @@ def squash(client: Client) -> None:
         return
     since = version.parent_id
     if client.random.random() < 0.5:
-        client.run("squash", without_values(lambda: client.repo.squash(branch, since)), ref=branch)
+        client.run("squash", without_values(lambda: client.repo.upkeep.squash(branch, since)), ref=branch)
         return
 
     def call(mark: str) -> dict[str, Any]:
-        return {"snapshot": client.repo.squash(branch, since, message=mark)}
+        return {"snapshot": client.repo.upkeep.squash(branch, since, message=mark)}
 
     client.run("squash-commit", call, ref=branch, target=since)
 
@@ -100,7 +100,7 @@ def compact(client: Client) -> None:
     limits = frazil.CompactionLimits(live_fraction=0.9)
 
     def call(mark: str) -> dict[str, Any] | None:
-        report = client.repo.compact(mark, branch=branch, limits=limits, commit_method=method)
+        report = client.repo.upkeep.compact(mark, branch=branch, limits=limits, commit_method=method)
         return {"snapshot": report.snapshots[branch]} if report.snapshots else None
 
     client.run(kind, call, ref=branch)
@@ -113,7 +113,7 @@ def expire(client: Client) -> None:
 def retain(client: Client) -> None:
     """Remove old versions from the middle of histories."""
     policy = frazil.Retention(last=5, newer_than=timedelta(seconds=EXPIRY), tags="*")
-    client.run("retain", lambda _: {"count": len(client.repo.apply_retention(policy).removed)})
+    client.run("retain", lambda _: {"count": len(client.repo.upkeep.retain(policy).removed)})
 
 
 def collect(client: Client) -> None:

@@ -96,9 +96,9 @@ def _follow(repo: frazil.Repository, log: LogFile, plan: Plan) -> None:
         for snapshot in repo.inspect_repo_info()["snapshots"]:
             if snapshot["message"] in lost:
                 log.identify(snapshot["message"], snapshot["id"])
-        for lease in repo.list_leases():
+        for lease in repo.upkeep.leases():
             if lease.process == plan.process:
-                repo.break_lease(lease.id)
+                repo.upkeep.break_lease(lease.id)
     except IcechunkError:
         return  # the end of the campaign identifies the rest
 

@@ -114,11 +114,11 @@ def _history(repo: frazil.Repository) -> Iterator[Question]:
     yield "snapshot", lambda: repo.inspect_snapshot(repo.lookup_branch("main"))
     yield "transaction log", lambda: repo.inspect_transaction_log(repo.lookup_branch("main"))
     yield "chunks", lambda: repr(repo.chunk_storage_stats())
-    yield "leases", lambda: repr(repo.list_leases())
+    yield "leases", lambda: repr(repo.upkeep.leases())
 
 
 def _checks(repo: frazil.Repository) -> Iterator[Question]:
-    yield "verify", lambda: repr(repo.verify("checksum"))
+    yield "verify", lambda: repr(repo.upkeep.verify("checksum"))
     yield "garbage", lambda: repr(repo.garbage_collect(LATE, dry_run=True))
 
 

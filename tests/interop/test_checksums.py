@@ -80,7 +80,7 @@ def test_the_reference_reads_counts_and_extends(repo: frazil.Repository, tmp_pat
     repo = frazil.Repository.open(repo.storage)
     array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
     np.testing.assert_array_equal(array[:], [*values(7)[:CHUNK], *values(1)[CHUNK:]])
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert report.ok
     assert (report.native_chunks, report.compared_chunks) == (12, 10)  # in three manifests
 
@@ -97,7 +97,7 @@ def test_the_reference_collects_and_expires(repo: frazil.Repository, tmp_path: P
     repo = frazil.Repository.open(repo.storage)
     array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
     np.testing.assert_array_equal(array[:], values(101))
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert report.ok
     assert report.compared_chunks == report.native_chunks == 4
 
@@ -123,6 +123,6 @@ def test_switched_off_and_on(tmp_path: Path, name: str) -> None:
     assert {name for name, has_trailer in checked(tmp_path).items() if has_trailer} == (
         set(chunk_files(tmp_path)) - files
     )
-    report = frazil.Repository.open(storage).verify("checksum")
+    report = frazil.Repository.open(storage).upkeep.verify("checksum")
     assert report.ok
     assert (report.native_chunks, report.compared_chunks) == (12, 4)

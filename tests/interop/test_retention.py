@@ -31,15 +31,15 @@ def theirs(path: Path) -> Any:
 
 def remove_by_policy(repo: frazil.Repository, ids: list[str]) -> None:
     repo.create_tag("two", ids[3])
-    repo.apply_retention(Retention(last=2))
+    repo.upkeep.retain(Retention(last=2))
 
 
 def squash_in_place(repo: frazil.Repository, ids: list[str]) -> None:
-    repo.squash("main", ids[1], ids[6])
+    repo.upkeep.squash("main", ids[1], ids[6])
 
 
 def squash_with_message(repo: frazil.Repository, ids: list[str]) -> None:
-    repo.squash("main", ids[1], message="all of it")
+    repo.upkeep.squash("main", ids[1], message="all of it")
 
 
 @pytest.mark.sample(1)
@@ -63,5 +63,5 @@ def test_the_reference_reads_compares_and_continues(remove: Any, tmp_path: Path)
     same_by_reference(tmp_path)
     theirs(tmp_path).garbage_collect(limit)
     same_by_reference(tmp_path)
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert len([*theirs(tmp_path).ops_log()]) == len([*repo.ops_log()])

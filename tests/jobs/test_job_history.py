@@ -73,12 +73,12 @@ def first_of(repo: frazil.Repository) -> str:
 
 def squashed(repo: frazil.Repository) -> None:
     other_commit(repo)
-    repo.squash("main", since=first_of(repo))
+    repo.upkeep.squash("main", since=first_of(repo))
 
 
 def squashed_with_message(repo: frazil.Repository) -> None:
     other_commit(repo)
-    repo.squash("main", since=first_of(repo), message="all")
+    repo.upkeep.squash("main", since=first_of(repo), message="all")
 
 
 def squashed_twice(repo: frazil.Repository) -> None:
@@ -93,7 +93,7 @@ def expired(repo: frazil.Repository) -> None:
 
 def retained(repo: frazil.Repository) -> None:
     other_commit(repo)
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1))
 
 
 def amended(repo: frazil.Repository) -> None:
@@ -168,11 +168,11 @@ def test_a_reset_to_the_base_of_a_driver(repo: frazil.Repository) -> None:
 def test_a_derived_id_runs_again_after_a_change_that_a_squash_hides(repo: frazil.Repository) -> None:
     first = run_job(adding(repo, None), ENGINE)
     other_commit(repo, "y")
-    repo.squash("main", since=first_of(repo))
+    repo.upkeep.squash("main", since=first_of(repo))
     again = run_job(adding(repo, None), ENGINE)
     assert (again.done_before, again.id, total(repo)) == (True, first.id, 1)
     other_commit(repo, "x")
-    repo.squash("main", since=first_of(repo))
+    repo.upkeep.squash("main", since=first_of(repo))
     assert not run_job(adding(repo, None), ENGINE).done_before
     assert total(repo) == 3
 

@@ -100,7 +100,7 @@ def tip(storage: MemoryStorage, number: int = 0) -> str:
 
 
 def names(storage: MemoryStorage, level: Any = "metadata") -> set[str]:
-    return {each.check for each in frazil.Repository.open(storage).verify(level).findings}
+    return {each.check for each in frazil.Repository.open(storage).upkeep.verify(level).findings}
 
 
 def key_of(storage: MemoryStorage, file_type: FileType, number: int = 0) -> str:
@@ -285,7 +285,7 @@ def test_a_broken_rule_has_its_name(storage: MemoryStorage, case: Break) -> None
     key = key_of(storage, case.file_type, case.number)
     repo = frazil.Repository.open(storage)  # a file `repo` that cannot be read would not open
     storage.put(key, patched(storage.get(key), case.file_type, case.change))
-    findings = repo.verify().findings
+    findings = repo.upkeep.verify().findings
     assert case.check in {each.check for each in findings}
     keys = {each.key for each in findings if each.check == case.check}
     assert key in keys or case.check in OTHER_KEYS
@@ -544,7 +544,7 @@ def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: s
     assert check not in names(storage)
     repo = frazil.Repository.open(storage)
     STORED[check](storage)
-    assert check in {each.check for each in repo.verify().findings}
+    assert check in {each.check for each in repo.upkeep.verify().findings}
 
 
 @pytest.mark.deep
@@ -606,9 +606,9 @@ VERSION_1: dict[str, Callable[[MemoryStorage], None]] = {
 def test_a_broken_rule_of_spec_version_1(check: str) -> None:
     storage = copy_of(template(1))
     repo = frazil.Repository.open(storage)
-    assert check not in {each.check for each in repo.verify().findings}
+    assert check not in {each.check for each in repo.upkeep.verify().findings}
     VERSION_1[check](storage)
-    assert check in {each.check for each in repo.verify().findings}
+    assert check in {each.check for each in repo.upkeep.verify().findings}
 
 
 def test_records_of_collections_that_were_killed(

@@ -140,7 +140,7 @@ def attempt(finish: Finish) -> str | IcechunkError:
 
 def require_whole(storage: Clocked) -> None:
     repo = frazil.Repository.open(storage)
-    assert repo.verify("exists").problems == ()
+    assert repo.upkeep.verify("exists").problems == ()
 
 
 class Scene:

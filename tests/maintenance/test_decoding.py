@@ -42,7 +42,7 @@ def small(**options: Any) -> frazil.Repository:
 @pytest.mark.parametrize("name", CODECS)
 def test_a_changed_bit_is_seen_by_the_codec(name: str) -> None:
     repo = small(**CODECS[name])
-    assert repo.verify("decode").findings == ()
+    assert repo.upkeep.verify("decode").findings == ()
     table = repo.readonly_session("main").chunk_table("/t")
     for row in range(len(table)):
         ref = table.ref(row)
@@ -50,8 +50,8 @@ def test_a_changed_bit_is_seen_by_the_codec(name: str) -> None:
         data = bytes(repo.storage.get(key))
         middle = len(data) // 2 if name != "shards" else 1
         repo.storage.put(key, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
-        assert repo.verify("checksum").findings == ()
-        (finding,) = repo.verify("decode").findings
+        assert repo.upkeep.verify("checksum").findings == ()
+        (finding,) = repo.upkeep.verify("decode").findings
         assert (finding.check, finding.key, finding.severity.value) == ("undecodable", key, "loss")
         assert finding.coordinates.tolist() == [table.index[row].tolist()]
         repo.storage.put(key, data)
@@ -63,8 +63,8 @@ def test_inline_chunks_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", compressors=None)[:] = 1
         # The bytes of another dtype.
         store.set_sync("t/c/1", zarr.core.buffer.cpu.Buffer.from_bytes(b"123"))
-    assert repo.verify("checksum").ok
-    report = repo.verify("decode")
+    assert repo.upkeep.verify("checksum").ok
+    report = repo.upkeep.verify("decode")
     (finding,) = report.findings
     assert finding.coordinates.tolist() == [[1]]
     assert report.paths[finding.node] == "/t"
@@ -74,7 +74,7 @@ def test_earlier_versions_are_decoded_with_their_own_metadata() -> None:
     repo = small(compressors=None)
     with repo.transaction("main", message="another array") as store:
         zarr.create_array(store, name="t", shape=(3,), chunks=(3,), dtype="f8", overwrite=True)[:] = 1
-    assert repo.verify("decode").findings == ()
+    assert repo.upkeep.verify("decode").findings == ()
 
 
 def test_codecs_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_codecs_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     monkeypatch.setattr(decoding.zarr, "open_array", refuse)
-    report = repo.verify("decode")
+    report = repo.upkeep.verify("decode")
     assert {each.check for each in report.findings} == {"codec-missing"}
     assert {each.severity.value for each in report.findings} == {"warning"}
 
@@ -115,10 +115,10 @@ def virtual(tmp_path: Path, **checksum: Any) -> frazil.Repository:
 def test_virtual_objects(tmp_path: Path) -> None:
     repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
     data = tmp_path / "data.bin"
-    assert repo.verify("decode").findings == ()
+    assert repo.upkeep.verify("decode").findings == ()
 
     def seen(level: Any) -> set[tuple[str, int]]:
-        return {(each.check, len(each.coordinates)) for each in repo.verify(level).findings}
+        return {(each.check, len(each.coordinates)) for each in repo.upkeep.verify(level).findings}
 
     os.utime(data, (1_800_000_000, 1_800_000_000))
     assert seen("exists") == seen("checksum") == {("virtual-modified", 2)}
@@ -130,5 +130,5 @@ def test_virtual_objects(tmp_path: Path) -> None:
     data.symlink_to(data)
     assert seen("exists") == seen("decode") == {("virtual-unavailable", 2)}
     stranger = frazil.Repository.open(repo.storage)
-    assert {each.check for each in stranger.verify("exists").problems} == {"virtual-unauthorized"}
-    assert not stranger.verify("metadata").problems
+    assert {each.check for each in stranger.upkeep.verify("exists").problems} == {"virtual-unauthorized"}
+    assert not stranger.upkeep.verify("metadata").problems

@@ -26,7 +26,7 @@ def repo() -> frazil.Repository:
 
 
 def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
-    report = repo.doctor()
+    report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
     assert str(report) == "no findings in 8 checks\n"
@@ -36,7 +36,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "check", "detail", "command"),
     [
-        ("_MANY_FILES", 3, "small-chunk-files", "8 of 8 chunk files are smaller", "repo.compact("),
+        ("_MANY_FILES", 3, "small-chunk-files", "8 of 8 chunk files are smaller", "repo.upkeep.compact("),
         ("_BACKUP_BYTES", 1, "backups", "backups of `repo`", "repo.garbage_collect("),
         ("_MANY_REFERENCES", 3, "unsplit-manifest", "2 manifests with more than 3", "rewrite_manifests("),
     ],
@@ -52,7 +52,7 @@ def test_a_limit_that_is_exceeded(
 ) -> None:
     repo.create_branch("same", "main")  # branches on one snapshot are one finding
     monkeypatch.setattr(doctor, limit, value)
-    report = repo.doctor()
+    report = repo.upkeep.doctor()
     (finding,) = (each for each in report.findings if each.check == check)
     assert detail in finding.detail
     assert command in finding.command
@@ -62,19 +62,19 @@ def test_a_limit_that_is_exceeded(
 
 def test_many_tiny_manifests(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_MANY_FILES", 2)
-    (finding,) = (each for each in repo.doctor().findings if each.check == "over-split")
+    (finding,) = (each for each in repo.upkeep.doctor().findings if each.check == "over-split")
     assert finding.detail == "2 manifests with 4 references on average"
     eval(finding.command, {"repo": repo})  # the command runs
 
 
 def test_a_stale_lease_and_its_command(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     fork = repo.writable_session("main").fork()
-    assert repo.doctor().ok
+    assert repo.upkeep.doctor().ok
     monkeypatch.setattr(doctor, "_STALE_US", -10_000_000)
-    (finding,) = repo.doctor().findings
+    (finding,) = repo.upkeep.doctor().findings
     assert (finding.check, finding.detail.startswith("fork since")) == ("stale-lease", True)
     eval(finding.command, {"repo": repo})
-    assert repo.doctor().ok
+    assert repo.upkeep.doctor().ok
     assert fork.snapshot_id
 
 
@@ -82,9 +82,9 @@ def test_staged_files_of_a_job_without_a_lease(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repo.storage.put("staging/abc/1", b"x" * 100)
-    assert repo.doctor().ok
+    assert repo.upkeep.doctor().ok
     monkeypatch.setattr(doctor, "_STAGED_US", -10_000_000)
-    (finding,) = repo.doctor().findings
+    (finding,) = repo.upkeep.doctor().findings
     assert (finding.check, finding.subject) == ("staged-job", "`staging/abc`")
 
 
@@ -93,7 +93,7 @@ def test_virtual_chunks_without_a_container(repo: frazil.Repository) -> None:
     spec = frazil.VirtualChunkSpec([0], "s3://nowhere/data/x.nc", 0, 4)
     session.store.set_virtual_refs("t", [spec], validate_containers=False)
     session.commit("virtual")
-    (finding,) = repo.doctor().findings
+    (finding,) = repo.upkeep.doctor().findings
     assert (finding.check, finding.subject) == ("missing-container", "branch `main`")
     assert "`s3://nowhere/data/`" in finding.detail
 
@@ -115,25 +115,25 @@ def test_a_protection_that_another_writer_broke(
     with repo.transaction("main", message="forward") as store:
         zarr.create_group(store, path="g")
     repo.reset_branch("dev", "main")
-    assert repo.doctor().ok
+    assert repo.upkeep.doctor().ok
     other_writer(repo, monkeypatch, lambda: repo.reset_branch("main", first))
     other_writer(repo, monkeypatch, lambda: repo.delete_branch("dev"))
-    findings = {each.subject: each.detail for each in repo.doctor().findings}
+    findings = {each.subject: each.detail for each in repo.upkeep.doctor().findings}
     assert findings["branch `main`"].startswith("it lost commits")
     assert findings["branch `dev`"].startswith("it was deleted")
-    repo.undo(branch="dev")
-    other_writer(repo, monkeypatch, lambda: repo.undo(branch="main"))
-    assert repo.doctor().ok
+    repo.history.undo(branch="dev")
+    other_writer(repo, monkeypatch, lambda: repo.history.undo(branch="main"))
+    assert repo.upkeep.doctor().ok
 
 
 def test_a_tip_without_an_audit(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.protect_branch("main", rules=[{"rule": "Exists", "path": "/t"}])
-    assert repo.doctor().ok
+    assert repo.upkeep.doctor().ok
 
     def work() -> None:
         with repo.transaction("main", message="not audited") as store:
             zarr.create_group(store, path="g")
 
     other_writer(repo, monkeypatch, work)
-    (finding,) = repo.doctor().findings
+    (finding,) = repo.upkeep.doctor().findings
     assert "no audit" in finding.detail

@@ -298,7 +298,7 @@ def test_a_full_storage_can_be_collected() -> None:
     assert summary.backups_deleted > 20
     assert summary.backup_bytes_deleted > 0
     repo = frazil.Repository.open(storage)
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert [each.updated_at for each in repo.ops_log()][2:] == log
     assert zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[0] == 30
 
@@ -309,4 +309,4 @@ def test_a_full_storage_without_old_backups_loses_nothing() -> None:
     storage.limit = storage.used()
     with pytest.raises(StorageError, match="no space"):
         repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
-    assert frazil.Repository.open(storage).verify("checksum").ok
+    assert frazil.Repository.open(storage).upkeep.verify("checksum").ok

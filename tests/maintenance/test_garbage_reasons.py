@@ -24,7 +24,7 @@ def littered() -> MemoryStorage:
                 store, name="x", shape=(4,), chunks=(2,), dtype="i4", compressors=None, overwrite=True
             )
             array[:] = number + 1
-    repo.apply_retention(frazil.Retention(last=2))
+    repo.upkeep.retain(frazil.Retention(last=2))
     repo.create_branch("dev", repo.lookup_branch("main"))
     with repo.transaction("dev", message="dev") as store:
         zarr.open_array(store, path="x")[:2] = 7
@@ -113,7 +113,7 @@ def test_progress_and_interruption_at_every_step() -> None:
         with pytest.raises(KeyboardInterrupt):
             repo.garbage_collect(TOMORROW, progress=Counting(step))
         repo = frazil.Repository.open(storage, CONFIG)
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
         repo.garbage_collect(TOMORROW)
         assert {info.key.partition("/")[0] for info in storage.list("")} == left
         assert repo.garbage_collect(TOMORROW).chunks_deleted == 0

@@ -88,7 +88,7 @@ def test_a_second_collection_reads_only_what_is_new(version: int) -> None:
     assert (third["manifests"], third["walks"]) == (0, 1)
     if version == 2:
         assert third["snapshots"] == 0
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_a_dry_run_reads_and_stores_nothing() -> None:
@@ -109,11 +109,11 @@ def test_versions_that_are_gone_are_forgotten() -> None:
     repo = frazil.Repository.open(storage, CONFIG)
     collect(repo)
     (large,) = storage.list("walks")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1))
     assert collect(repo).chunks_deleted == 4
     (small,) = storage.list("walks")
     assert small.size < large.size
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(1)
@@ -135,7 +135,7 @@ def test_a_damaged_object_changes_nothing(damage: bytes | None) -> None:
     summaries = [collect(frazil.Repository.open(each, CONFIG)) for each in (storage, clean)]
     assert summaries[0] == summaries[1]
     assert summaries[0].chunks_deleted == 1
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert len(list(storage.list("walks"))) == 1
 
 

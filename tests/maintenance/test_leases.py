@@ -43,9 +43,9 @@ def test_leases_end() -> None:
     assert lease.since < now
     assert leases.in_force(repo.storage, now + 25 * HOUR) == []
     leases.delete_ended(repo.storage, now + 23 * HOUR)
-    assert len(repo.list_leases()) == 1
+    assert len(repo.upkeep.leases()) == 1
     leases.delete_ended(repo.storage, now + 25 * HOUR)
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
 
 
 def test_no_lease_lasts_longer_than_a_job() -> None:
@@ -63,7 +63,7 @@ def test_a_summary_names_the_leases_that_it_respected() -> None:
         summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
         assert summary.chunks_deleted == 0
         assert summary.leases_respected == 1
-        assert summary.spared_since == repo.list_leases()[0].protects_since
+        assert summary.spared_since == repo.upkeep.leases()[0].protects_since
         assert "leases_respected: 1" in repr(summary)
     long_ago = repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
     assert (long_ago.leases_respected, long_ago.spared_since) == (0, None)
@@ -79,18 +79,18 @@ def test_a_dry_run_deletes_no_lease_that_has_ended() -> None:
     objects = storage._contents.objects
     objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=3))
     assert repo.garbage_collect(TOMORROW, dry_run=True).leases_respected == 0
-    assert len(repo.list_leases()) == 1
+    assert len(repo.upkeep.leases()) == 1
     repo.garbage_collect(TOMORROW)
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
 
 
-async def test_a_lease_that_is_broken() -> None:
+def test_a_lease_that_is_broken() -> None:
     repo = repository(MemoryStorage())
     session = forked(repo)
-    (lease,) = await repo.list_leases_async()
+    (lease,) = repo.upkeep.leases()
     assert lease.purpose == "fork"
     assert lease.protects_since <= lease.taken_at < lease.ends_at
-    await repo.break_lease_async(lease.id)
+    repo.upkeep.break_lease(lease.id)
     assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
     with pytest.raises(SessionStateError) as error:
         session.commit("of chunks that are gone")
@@ -102,7 +102,7 @@ async def test_a_lease_that_is_broken() -> None:
 def test_only_leases_are_broken(name: str) -> None:
     repo = repository(MemoryStorage())
     with pytest.raises(InvalidInputError, match="lease_id must be the id of a lease") as error:
-        repo.break_lease(name)
+        repo.upkeep.break_lease(name)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert values(repo) == [1] * 8
 
@@ -113,11 +113,11 @@ def test_breaking_the_lease_of_a_job_gives_the_job_up() -> None:
     place = staged_work.place_of("main", "monday")
     staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday` on branch `main`")
     storage.put(f"staging/{place}/plan", b"{}")
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.purpose == "job `monday` on branch `main`"
-    repo.break_lease(lease.id)
+    repo.upkeep.break_lease(lease.id)
     assert list(storage.list("staging")) == []
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
 
 
 def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
@@ -140,7 +140,7 @@ def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
     storage = MemoryStorage()
     repo = repository(storage)
     storage.put("leases/damaged", content)
-    assert repo.list_leases()[0].purpose == ""
+    assert repo.upkeep.leases()[0].purpose == ""
     assert leases.in_force(storage, now_us() + HOUR) == []
 
 
@@ -165,7 +165,7 @@ def test_who_holds_garbage_back_is_said() -> None:
     session = repo.writable_session("main", name="nightly import")
     write(session, 4)
     session.fork()
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert (lease.name, lease.host, lease.process) == ("nightly import", socket.gethostname(), os.getpid())
     for dry_run in (True, False):
         summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
@@ -189,8 +189,8 @@ def test_a_dry_run_says_what_each_lease_holds_back(spec_version: int) -> None:
     repo.delete_branch("old")
     before = repo.garbage_collect(TOMORROW, dry_run=True)
     assert len(before.leases) == len(leased)
-    for lease in repo.list_leases():
-        repo.break_lease(lease.id)
+    for lease in repo.upkeep.leases():
+        repo.upkeep.break_lease(lease.id)
     files = [each for each in repo.garbage_collect(TOMORROW, dry_run=True).files if each.kind != "backups"]
     held = max(lease.held_objects or 0 for lease in before.leases)
     spared = {each.key for each in files} - {each.key for each in before.files}
@@ -211,24 +211,24 @@ def test_leases_are_broken_by_name() -> None:
     place = staged_work.place_of("main", "monday")
     staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday`", name="monday")
     storage.put(f"staging/{place}/plan", b"{}")
-    repo.break_lease(name="a")
-    assert sorted(lease.name for lease in repo.list_leases()) == ["", "b", "monday"]
-    repo.break_lease(name="monday")
+    repo.upkeep.break_lease(name="a")
+    assert sorted(lease.name for lease in repo.upkeep.leases()) == ["", "b", "monday"]
+    repo.upkeep.break_lease(name="monday")
     assert not list(storage.list("staging"))
     for name in ("a", ""):
         with pytest.raises(InvalidInputError, match="name must be the name of a lease") as error:
-            repo.break_lease(name=name)
+            repo.upkeep.break_lease(name=name)
         assert error.value.kind == ErrorKind.NOT_ALLOWED
-    assert len(repo.list_leases()) == 2
+    assert len(repo.upkeep.leases()) == 2
     for arguments in ({}, {"lease_id": "x", "name": "b"}):
         with pytest.raises(ValueError, match="exactly one of lease_id and name"):
-            repo.break_lease(**arguments)
+            repo.upkeep.break_lease(**arguments)
 
 
 def test_a_lease_of_an_earlier_version_has_no_holder() -> None:
     storage = MemoryStorage()
     storage.put("leases/earlier", b'{"age": 5, "left": 1000000000, "purpose": "fork"}')
-    (lease,) = repository(storage).list_leases()
+    (lease,) = repository(storage).upkeep.leases()
     assert (lease.name, lease.host, lease.user, lease.process) == ("", "", "", 0)
     assert lease.holder() == "fork"
 

@@ -50,7 +50,7 @@ def test_few_logs_are_left(tmp_path: Path) -> None:
     repo.create_branch("old", first)
     session = repo.writable_session("old")
     zarr.create_group(session.store, path="g5")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1))
     assert removed_logs(repo) == COMMITS
     repo.garbage_collect(LATER)  # the logs are too young
     assert removed_logs(repo) == COMMITS
@@ -58,7 +58,7 @@ def test_few_logs_are_left(tmp_path: Path) -> None:
     preview = repo.garbage_collect(LATER, dry_run=True)
     summary = repo.garbage_collect(LATER)
     assert preview.transaction_logs_deleted == summary.transaction_logs_deleted == COMMITS
-    assert (removed_logs(repo), summary.leases_respected, repo.list_leases()) == (1, 0, [])
+    assert (removed_logs(repo), summary.leases_respected, repo.upkeep.leases()) == (1, 0, [])
     assert len(list((tmp_path / "transactions").iterdir())) == 3
     repo = frazil.Repository.open(repo.storage)
     after = repo.diff(from_snapshot_id=first, to_branch="main")
@@ -67,7 +67,7 @@ def test_few_logs_are_left(tmp_path: Path) -> None:
     repo.reset_branch("old", repo.lookup_branch("main"))
     with pytest.raises(frazil.RebaseFailedError):
         session.rebase(ConflictDetector())
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     theirs = reference().Repository.open(reference_storage(tmp_path))  # skips without the reference
     assert theirs.diff(from_snapshot_id=first, to_branch="main").new_groups == after.new_groups
 
@@ -76,7 +76,7 @@ def test_a_log_that_a_record_names_stays_alone(tmp_path: Path) -> None:
     repo = grown(tmp_path)
     commit = list(repo.ancestry(branch="main"))[10].id
     repo.update_metadata({JOBS: [{"id": "monday", "snapshot": commit, "branch": "main"}]})
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1))
     age(tmp_path)
     repo.garbage_collect(LATER)
     assert removed_logs(repo) == 3

@@ -61,7 +61,7 @@ def test_the_newest_entries_stay(last: int, keep: int) -> None:
             repo.create_branch(f"b{round_}.{number}", repo.lookup_branch("main"))
             assert entries(storage)[number + 1 :] == before
         before = entries(storage)
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_the_marker_has_the_time_of_the_newest_removed_entry() -> None:
@@ -144,10 +144,10 @@ def test_a_collection_that_dies_leaves_a_log(deadly: int) -> None:
         opened_by(storage, killed_at(storage, deadly), config(4)).garbage_collect(TOMORROW, keep_ops=policy)
     left = entries(storage)
     assert left in (before, [left[0], *before], [left[0], *before[:5]])
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     repo.garbage_collect(TOMORROW, keep_ops=policy)
     assert len(entries(storage)) == 6
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_a_lost_answer_behind_a_removed_part_is_unknown() -> None:
@@ -180,7 +180,7 @@ def test_a_session_from_before_the_log_commits() -> None:
         repo.create_branch(f"b{number}", repo.lookup_branch("main"))
     repo.garbage_collect(TOMORROW, keep_ops=OpsLogRetention(last=3))
     session.commit("late", allow_empty=True)
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.parametrize("options", [{}, {"last": 0}, {"last": -1}])
@@ -221,4 +221,4 @@ def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) ->
             assert times(theirs().ops_log()) == times(repo.ops_log())
         before = times(repo.ops_log())
     assert decode_repo_info((tmp_path / "repo").read_bytes(), "repo").metadata == {}
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok

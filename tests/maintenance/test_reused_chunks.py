@@ -79,7 +79,7 @@ def play(schedule: Schedule, hours: float, limit: datetime, ahead: float = 0) ->
     repo = frazil.Repository.open(storage)
     array = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
     assert array[:].tolist() == ([7, 7, 1, 1] if isinstance(committed, str) else [0, 0, 1, 1])
-    assert not repo.verify("checksum").problems
+    assert not repo.upkeep.verify("checksum").problems
     return committed
 
 

@@ -274,10 +274,10 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     for damaged in damages(repo.storage, keys, way):
         for level in levels:
             expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)  # type: ignore[arg-type]
-            problems = {each.key for each in repo.verify(level).problems}
+            problems = {each.key for each in repo.upkeep.verify(level).problems}
             assert bool(problems & damaged) == expected, (level, problems)
             assert problems <= damaged or way == "exchanged" or kind in ("snapshot v1", "ref v1")
-    assert repo.verify("decode").ok
+    assert repo.upkeep.verify("decode").ok
 
 
 @pytest.mark.sample(1, 8)

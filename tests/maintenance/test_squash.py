@@ -34,18 +34,18 @@ def groups(repo: frazil.Repository) -> list[str]:
 def test_the_middle_of_a_history() -> None:
     repo, ids = commits()
     whole = repo.diff(from_snapshot_id=ids[1], to_snapshot_id=ids[4])
-    assert repo.squash(MAIN, ids[1], ids[4]) == ids[4]
+    assert repo.upkeep.squash(MAIN, ids[1], ids[4]) == ids[4]
     assert messages(repo) == ["4", "3", "0"]
     assert repo.diff(from_snapshot_id=ids[1], to_snapshot_id=ids[4]).new_groups == whole.new_groups
     assert groups(repo) == [f"g{number}" for number in range(5)]
     with pytest.raises(frazil.SnapshotNotFoundError):
         repo.readonly_session(snapshot_id=ids[2])
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_a_new_message() -> None:
     repo, ids = commits()
-    tip = repo.squash(MAIN, ids[1][:8], message="one to four", metadata={"by": "me"})
+    tip = repo.upkeep.squash(MAIN, ids[1][:8], message="one to four", metadata={"by": "me"})
     assert tip == repo.lookup_branch(MAIN) != ids[-1]
     assert messages(repo) == ["one to four", "0"]
     assert next(iter(repo.ancestry(branch=MAIN))).metadata == {"n": 4, "by": "me"}
@@ -54,24 +54,24 @@ def test_a_new_message() -> None:
     repo.garbage_collect(frazil.repository.clock.to_datetime(2**52))
     assert repo.diff(from_snapshot_id=ids[1], to_branch=MAIN).new_groups == created
     assert groups(repo) == [f"g{number}" for number in range(5)]
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_refs_into_the_range_stay() -> None:
     repo, ids = commits()
     repo.create_tag("two", ids[2])
     repo.create_branch("dev", ids[3])
-    repo.squash(MAIN, ids[0])
+    repo.upkeep.squash(MAIN, ids[0])
     assert messages(repo) == ["4"]
     assert messages(repo, "dev") == ["2", "1", "0"]
     assert repo.lookup_tag("two") == ids[2]
-    assert repo.verify().ok
+    assert repo.upkeep.verify().ok
 
 
 def test_a_tag_at_the_tip_stays_with_its_history() -> None:
     repo, ids = commits()
     repo.create_tag("tip", ids[-1])
-    repo.squash(MAIN, ids[0], message="new")
+    repo.upkeep.squash(MAIN, ids[0], message="new")
     assert messages(repo) == ["new"]
     assert [commit.message for commit in repo.ancestry(tag="tip")][:-1] == ["4", "3", "2", "1", "0"]
 
@@ -82,7 +82,7 @@ def test_a_session_rebases_over_a_squash() -> None:
     zarr.create_group(session.store, path="late")
     with repo.transaction(MAIN, message="other") as store:
         zarr.create_group(store, path="other")
-    repo.squash(MAIN, ids[-1], message="renamed")
+    repo.upkeep.squash(MAIN, ids[-1], message="renamed")
     session.commit("late", rebase_with=frazil.ConflictDetector())
     assert {"late", "other"} < set(groups(repo))
 
@@ -104,7 +104,7 @@ def test_ranges_that_are_refused(since: Any, until: Any, options: Any, text: str
         zarr.create_group(store, path="dev")
     names = dict(enumerate(ids)) | {"dev": repo.lookup_branch("dev"), None: None}
     with pytest.raises(InvalidInputError, match=text) as error:
-        repo.squash(MAIN, names[since], names[until], **options)
+        repo.upkeep.squash(MAIN, names[since], names[until], **options)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert messages(repo) == ["4", "3", "2", "1", "0"]
 
@@ -112,13 +112,13 @@ def test_ranges_that_are_refused(since: Any, until: Any, options: Any, text: str
 def test_metadata_need_a_message() -> None:
     repo, ids = commits(1)
     with pytest.raises(ValueError, match="metadata needs a message"):
-        repo.squash(MAIN, ids[0], metadata={"a": 1})
+        repo.upkeep.squash(MAIN, ids[0], metadata={"a": 1})
 
 
 def test_spec_version_1_is_refused() -> None:
     repo, ids = commits(1, spec_version=1)
     with pytest.raises(frazil.FormatError) as error:
-        repo.squash(MAIN, ids[0])
+        repo.upkeep.squash(MAIN, ids[0])
     assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
 
 
@@ -137,7 +137,7 @@ def test_a_collection_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr(type(storage), "put", put_and_collect)
-    repo.squash(MAIN, ids[0], message="new")
+    repo.upkeep.squash(MAIN, ids[0], message="new")
     assert collected
     assert messages(frazil.Repository.open(storage)) == ["new"]
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok

@@ -123,7 +123,7 @@ def exchanged(storage: Any, one: str, other: str) -> Iterator[None]:
 
 
 def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
-    return {each.key for each in repo.verify(level).problems}
+    return {each.key for each in repo.upkeep.verify(level).problems}
 
 
 @pytest.mark.sample(2, 2)
@@ -137,7 +137,7 @@ def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str
         for key in keys(storage, folder):
             for _ in damaged(storage, key, how):
                 assert key in keys_of_findings(repo, "metadata"), key
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(1)
@@ -158,13 +158,13 @@ def test_damage_of_repo_is_a_finding_that_names_a_backup(how: str) -> None:
     repo = small()
     newest = keys(repo.storage, "overwritten")[0]
     for _ in damaged(repo.storage, "repo", how):
-        report = repo.verify()
+        report = repo.upkeep.verify()
         assert [each.key for each in report.findings] == ["repo"]
         assert newest in report.findings[0].detail
     for key in keys(repo.storage, "overwritten"):
         repo.storage.put(key, b"")
     for _ in damaged(repo.storage, "repo", how):
-        assert "no backup can be read" in repo.verify().findings[0].detail
+        assert "no backup can be read" in repo.upkeep.verify().findings[0].detail
 
 
 def chain_of(repo: frazil.Repository) -> list[str]:
@@ -205,7 +205,7 @@ def test_exchanged_backups_are_detected() -> None:
 def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
     repo = small()
     repo.storage.delete([key for key in keys(repo.storage, "overwritten") if key not in chain_of(repo)])
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(7, 7)
@@ -232,7 +232,7 @@ def test_damage_of_chunks_is_detected(spec_version: int, level: Any, how: str, c
 @pytest.mark.parametrize("checksums", [False, True])
 def test_exchanged_chunks_are_detected(deduplicate: bool, checksums: bool) -> None:
     repo = small(chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums))
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     one, other, *_ = keys(repo.storage, "chunks")
     for _ in exchanged(repo.storage, one, other):
         assert keys_of_findings(repo, "checksum") == ({one, other} if deduplicate or checksums else set())
@@ -244,7 +244,7 @@ def test_chunks_stored_before_names_were_hashes_are_no_findings() -> None:
     repo = repo.reopen(config(chunks=frazil.ChunksConfig(deduplicate=True)))
     with repo.transaction("main", message="named by content") as store:
         zarr.open_array(store, path="a")[:] = 7
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.deep
@@ -259,7 +259,7 @@ def test_any_two_damages_are_findings() -> None:
                 if one == other:
                     continue
                 for _ in damaged(repo.storage, other, "cut"):
-                    assert not repo.verify("checksum").ok
+                    assert not repo.upkeep.verify("checksum").ok
 
 
 def test_all_files_damaged_at_once_are_findings() -> None:
@@ -269,7 +269,7 @@ def test_all_files_damaged_at_once_are_findings() -> None:
             for key in keys(repo.storage, folder) if folder != "repo" else ["repo"]:
                 after = DAMAGE[how](bytes(repo.storage.get(key)))
                 repo.storage.delete([key]) if after is None else repo.storage.put(key, after)
-        assert not repo.verify("checksum").ok
+        assert not repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.deep
@@ -306,7 +306,7 @@ def test_logs_that_say_more_than_the_snapshots(name: str) -> None:
     repo = small()
     extra = np.arange(8, dtype=np.uint8).reshape(1, 8)
     key = changed_log(repo, lambda log: replace(log, **{name: extra}))
-    (finding,) = repo.verify().problems
+    (finding,) = repo.upkeep.verify().problems
     assert (finding.check, finding.key) == ("log-nodes", key)
     assert name.replace("_", " ") in finding.detail
 
@@ -321,16 +321,16 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
             zarr.create_group(store, path="group")
             del zarr.open_group(store)["b"]
             zarr.open_array(store, path="a").attrs["units"] = "m"
-        assert repo.verify().ok
+        assert repo.upkeep.verify().ok
         key = changed_log(repo, lambda log, name=name: replace(log, **{name: none}))
-        assert [(each.check, each.key) for each in repo.verify().problems] == [("log-nodes", key)]
+        assert [(each.check, each.key) for each in repo.upkeep.verify().problems] == [("log-nodes", key)]
 
 
 def test_all_that_a_log_says_wrong_is_one_finding() -> None:
     repo = small()
     new, gone = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
     changed_log(repo, lambda log: replace(log, new_groups=new, deleted_arrays=gone))
-    (finding,) = repo.verify().problems
+    (finding,) = repo.upkeep.verify().problems
     assert "new groups" in finding.detail
     assert "deleted arrays" in finding.detail
 
@@ -340,14 +340,14 @@ def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
     with repo.transaction("main", message="one more") as store:
         zarr.create_array(store, name="c", shape=(1,), dtype="i8")
     key = changed_log(repo, lambda log: replace(log, deleted_arrays=log.new_arrays))
-    assert [(each.check, each.key) for each in repo.verify().problems] == [("log-nodes", key)]
+    assert [(each.check, each.key) for each in repo.upkeep.verify().problems] == [("log-nodes", key)]
 
 
 def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     repo = small()
     strange = {bytes(range(8)): np.zeros((1, 1), np.uint32)}
     changed_log(repo, lambda log: replace(log, updated_chunks=strange))
-    findings = {each.check: each for each in repo.verify().problems}
+    findings = {each.check: each for each in repo.upkeep.verify().problems}
     assert set(findings) == {"log-nodes", "log-chunks"}  # the log has lost the true chunks, too
     assert "updated chunks" in findings["log-nodes"].detail
 
@@ -365,7 +365,7 @@ def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = count()
     monkeypatch.setattr(plan, "state_of", moved)
     with pytest.raises(ConflictError, match=r"^the ops log changed its backups") as caught:
-        repo.verify()
+        repo.upkeep.verify()
     assert caught.value.kind == "repo-info-updated"
 
 
@@ -383,7 +383,7 @@ def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(MemoryStorage, "get", counted)
     monkeypatch.setattr(versions, "_CACHED", CacheLimits(snapshot_nodes=1, chunk_refs=0))
-    assert repo.verify().ok
+    assert repo.upkeep.verify().ok
     read = [key for key in requested if key.startswith("snapshots/")]
     assert sorted(read) == keys(repo.storage, "snapshots")
 
@@ -394,11 +394,11 @@ def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -
         with repo.transaction("main", message=f"more {value}") as store:
             zarr.open_group(store).attrs["value"] = value
     repo.storage.delete([keys(repo.storage, "chunks")[0]])
-    whole = repo.verify("exists")
+    whole = repo.upkeep.verify("exists")
     united = Counted(plan.Uses.union)
     monkeypatch.setattr(plan, "_GATHERED", 1)
     monkeypatch.setattr(plan.Uses, "union", united)
-    assert str(repo.verify("exists")) == str(whole)
+    assert str(repo.upkeep.verify("exists")) == str(whole)
     assert united.most < whole.snapshots
 
 
@@ -474,11 +474,11 @@ def test_what_is_whole_has_no_findings(spec_version: int, story: Callable[[Any],
         pytest.skip("not in spec version 1")
     for step in (story, rewritten, expired):
         step(repo)
-        report = repo.verify("checksum")
+        report = repo.upkeep.verify("checksum")
         assert report.ok, report
     if spec_version == 1:
         repo = frazil.upgrade_icechunk_repository(repo, dry_run=False)
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.parametrize("changes", [{"chunks": frazil.ChunksConfig(deduplicate=True)}, {}])
@@ -490,7 +490,7 @@ def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
                 store, name=f"x{value}", shape=(40_000,), chunks=(4_000,), dtype="i4", compressors=None
             )
             array[:] = np.arange(40_000) // 4_000
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert report.ok, report
     assert report.bytes_read > 100_000
 
@@ -501,7 +501,7 @@ def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
 )
 def test_repositories_of_other_writers_are_whole(folder: Path) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(folder / "repo")))
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert [each for each in report.problems if not each.key.startswith(("file:", "vcc:", "s3:"))] == []
 
 
@@ -510,7 +510,7 @@ def test_imported_repositories_are_whole() -> None:
     for folder in fixture_folders("s3-msgpack/*"):
         storage = MemoryStorage()
         upgrade(frazil.local_filesystem_storage(str(folder / "repo")), storage)
-        report = frazil.Repository.open(storage).verify("metadata")
+        report = frazil.Repository.open(storage).upkeep.verify("metadata")
         assert report.ok, (folder, report)
 
 
@@ -519,12 +519,12 @@ def test_imported_repositories_are_whole() -> None:
 
 def test_the_report_prints_what_is_wrong() -> None:
     repo = small()
-    report = repo.verify("exists")
+    report = repo.upkeep.verify("exists")
     assert report.ok
     assert "findings: 0" in str(report)
     (lost, *_) = keys(repo.storage, "chunks")
     repo.storage.delete([lost])
-    report = repo.verify("exists")
+    report = repo.upkeep.verify("exists")
     assert not report.ok
     assert isinstance(report, VerificationReport)
     assert all(isinstance(each, Finding) for each in report.findings)
@@ -536,7 +536,7 @@ def test_the_report_prints_what_is_wrong() -> None:
 
 def test_other_levels_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="metadata, exists, checksum or decode"):
-        small().verify("all")  # type: ignore[arg-type]
+        small().upkeep.verify("all")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
@@ -553,7 +553,7 @@ def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None
     session = repo.readonly_session(tag="v1")
     table = session.chunk_table("/b")
     repo.storage.delete([f"chunks/{each}" for each in ids_to_text(table.chunk_ids)])
-    findings = repo.verify("exists").problems
+    findings = repo.upkeep.verify("exists").problems
     assert {(each.affected.branches, each.affected.tags, each.affected.snapshots) for each in findings} == {
         (("dev",), ("v1",), 2)
     }
@@ -561,7 +561,7 @@ def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None
     array = session.workspace.nodes.require_array("/a").array
     assert array is not None
     repo.storage.delete([f"manifests/{id_to_text(each.id)}" for each in array.manifests])
-    (lost,) = [each for each in repo.verify().problems if each.key.startswith("manifests/")]
+    (lost,) = [each for each in repo.upkeep.verify().problems if each.key.startswith("manifests/")]
     assert lost.affected.snapshots == 4
     assert "/a" in lost.affected.arrays
-    assert {row["snapshots"] for row in repo.verify().rows() if row["severity"] == "loss"} == {4}
+    assert {row["snapshots"] for row in repo.upkeep.verify().rows() if row["severity"] == "loss"} == {4}

@@ -35,8 +35,8 @@ def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pyte
     assert "compact 100%" in capsys.readouterr().out
     repo = frazil.Repository.open(repo.storage, CONFIG)
     assert read(repo) == values
-    assert repo.verify("checksum").ok
-    assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
+    assert repo.upkeep.verify("checksum").ok
+    assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).is_empty
 
 
 @pytest.mark.deep
@@ -50,4 +50,4 @@ def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSess
     export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)
     assert read(repo) == read(frazil.Repository.open(clone)) == values
     assert zarr.open_array(str(tmp_path / "plain" / "t"), mode="r")[:, 0].tolist() == values
-    assert frazil.Repository.open(clone).verify("checksum").ok
+    assert frazil.Repository.open(clone).upkeep.verify("checksum").ok

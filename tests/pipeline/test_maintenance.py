@@ -280,7 +280,7 @@ def test_the_steps_of_an_expiration(version: int) -> None:
     steps = Steps()
     repo.expire_snapshots(LATER, progress=steps)
     if version > 1:
-        repo.apply_retention(frazil.Retention(last=1), progress=steps)
+        repo.upkeep.retain(frazil.Retention(last=1), progress=steps)
     assert steps.expected == steps.done == 2
     with pytest.raises(TypeError, match="progress"):
         repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]

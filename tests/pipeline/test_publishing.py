@@ -297,9 +297,9 @@ def first_commit(repo: frazil.Repository) -> str:
 
 REMOVALS = {
     "amend": amend,
-    "squash": lambda repo: (observe(repo, 30), repo.squash("main", first_commit(repo))),
-    "squash of the tip": lambda repo: repo.squash("main", first_commit(repo), message="all"),
-    "retention": lambda repo: (observe(repo, 30), repo.apply_retention(frazil.Retention(last=1))),
+    "squash": lambda repo: (observe(repo, 30), repo.upkeep.squash("main", first_commit(repo))),
+    "squash of the tip": lambda repo: repo.upkeep.squash("main", first_commit(repo), message="all"),
+    "retention": lambda repo: (observe(repo, 30), repo.upkeep.retain(frazil.Retention(last=1))),
     "expiration": lambda repo: (observe(repo, 30), repo.expire_snapshots(datetime.now(UTC))),
 }
 

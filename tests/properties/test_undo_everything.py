@@ -288,12 +288,16 @@ class Undoing(RuleBasedStateMachine):
     @rule(by_plan=st.booleans())
     def undo(self, by_plan: bool) -> None:
         done = [each for each in self.current if each.left][-1]
-        call: Any = self.repo.undo
+        call: Any = self.repo.history.undo
         if done is not self.current[-1]:
             self.refused(call)
 
             def call() -> Any:
-                return self.repo.undo(dry_run=True).apply() if by_plan else self.repo.undo(update=done.time)
+                return (
+                    self.repo.history.undo(dry_run=True).apply()
+                    if by_plan
+                    else self.repo.history.undo(update=done.time)
+                )
 
             if not by_plan and not self.is_possible(inverse(done.changes)):
                 self.refused(call)
@@ -312,9 +316,9 @@ class Undoing(RuleBasedStateMachine):
             return
         done = every[-1]
         if not self.is_possible(inverse(done.left)):
-            self.refused(lambda: self.repo.undo(branch=name))
+            self.refused(lambda: self.repo.history.undo(branch=name))
             return
-        self.take_back(done, done.left, self.repo.undo(branch=name))
+        self.take_back(done, done.left, self.repo.history.undo(branch=name))
         self.check()
 
     @precondition(lambda self: self.every)
@@ -322,19 +326,19 @@ class Undoing(RuleBasedStateMachine):
     def undo_of_any_update(self, data: st.DataObject) -> None:
         done = data.draw(st.sampled_from(self.every))
         if done.is_undo or not done.changes or not self.is_possible(inverse(done.changes)):
-            self.refused(lambda: self.repo.undo(update=done.time))
+            self.refused(lambda: self.repo.history.undo(update=done.time))
             return
-        self.take_back(done, done.changes, self.repo.undo(update=done.time))
+        self.take_back(done, done.changes, self.repo.history.undo(update=done.time))
         self.check()
 
     @rule()
     def redo(self) -> None:
         if not self.undone or not self.is_possible(inverse(self.undone[-1].changes)):
-            self.refused(self.repo.redo)
+            self.refused(self.repo.history.redo)
             return
         before = self.states[-1][1]
         undone = self.undone.pop()
-        report = self.repo.redo()
+        report = self.repo.history.redo()
         expected = dict(self.fields(before))
         for name, (_, value) in inverse(undone.changes).items():
             expected.pop(name, None)
@@ -353,9 +357,9 @@ class Undoing(RuleBasedStateMachine):
         before = self.states[-1][1]
         changes = self.changed(before, state)
         if not self.is_possible(changes):
-            self.refused(lambda: self.repo.restore_to(time))
+            self.refused(lambda: self.repo.history.restore_to(time))
             return
-        self.repo.restore_to(time)
+        self.repo.history.restore_to(time)
         self.after(before)
         assert dict(self.fields(self.state())) == dict(self.fields(state))
         self.check()
@@ -368,7 +372,7 @@ class Undoing(RuleBasedStateMachine):
             self.undo(by_plan=True)
             if len(self.current) == before:
                 break  # refused
-        assert self.repo.verify().ok
+        assert self.repo.upkeep.verify().ok
 
 
 class TestUndoing(Undoing.TestCase):  # type: ignore[name-defined,misc]

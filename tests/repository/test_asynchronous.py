@@ -30,7 +30,7 @@ def _repository() -> frazil.Repository:
 
 
 #: These return an iterator for ``async for``, and are not awaited.
-ITERATORS = {"ops_log_async", "watch_async"}
+ITERATORS = {"ops_log_async"}
 
 
 def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:

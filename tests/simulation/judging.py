@@ -56,7 +56,7 @@ class Judge:
         storage = SimulatedStorage(self.run.network, self.run.judge)
         with _as_violations("verify"):
             if self.run.network.objects.damaged:
-                frazil.Repository.repair(
+                frazil.Repository.upkeep.repair(
                     storage, copies=[without_steps(self.run.network.objects)], dry_run=False
                 )
             judge = _upgraded(frazil.Repository.open(storage))
@@ -78,7 +78,7 @@ class Judge:
         before = frazil.Repository.open(storage)
         tips = {name: before.lookup_branch(name) for name in before.list_branches()}
         storage.delete([REPO])
-        plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
+        plan = frazil.Repository.upkeep.repair(storage, level="metadata", dry_run=False)
         after = frazil.Repository.open(storage)
         if is_whole and {each.severity for each in plan.findings} & {Severity.LOSS, Severity.DAMAGE}:
             raise Violation("restore", f"a lost `repo` left damage: {plan}")

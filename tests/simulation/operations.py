@@ -368,7 +368,7 @@ def compact(client: ClientRun) -> None:
     """Merge small chunk files into packs, where that is worth a commit."""
     branch, mark = client.branch(), client.mark()
     client.run.model.intents[mark] = Intent(client.repo.lookup_branch(branch), {})
-    client.repo.compact(mark, branch=branch, limits=frazil.CompactionLimits(live_fraction=0.9))
+    client.repo.upkeep.compact(mark, branch=branch, limits=frazil.CompactionLimits(live_fraction=0.9))
 
 
 def expire(client: ClientRun) -> None:
@@ -394,7 +394,7 @@ def read(client: ClientRun) -> None:
 
 def verify(client: ClientRun) -> None:
     """Verify the repository. Nothing is damaged, also while others write."""
-    report = client.repo.verify("exists")
+    report = client.repo.upkeep.verify("exists")
     checks = {each.check for each in report.problems} - {"unavailable"}
     if checks and not client.has_short_reads() and not client.has_accidents():
         raise Violation("verify", str(report))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def retain(client: ClientRun) -> None:
     """Remove the versions that no rule of a policy selects."""
     policy = frazil.Retention(last=client.numbers.randint(1, 4))
-    client.repo.apply_retention(policy if client.numbers.random() < 0.7 else {"main": policy})
+    client.repo.upkeep.retain(policy if client.numbers.random() < 0.7 else {"main": policy})
 
 
 def squash(client: ClientRun) -> None:
@@ -26,17 +26,17 @@ def squash(client: ClientRun) -> None:
     line = [version.id for version in client.repo.ancestry(branch=branch)]
     since = line[min(client.numbers.randint(1, 4), len(line) - 1)]
     if client.numbers.random() < 0.5:
-        client.repo.squash(branch, since)
+        client.repo.upkeep.squash(branch, since)
         return
     mark = client.mark()
     client.run.model.intents[mark] = Intent(line[0], {}, amends=True)
     client.run.history.squashes.add(mark)
-    client.attempt(mark, lambda: client.repo.squash(branch, since, message=mark))
+    client.attempt(mark, lambda: client.repo.upkeep.squash(branch, since, message=mark))
 
 
 def repair(client: ClientRun) -> None:
     """Repair a repository without damage, while others write and requests fail. Nothing is to do."""
-    plan = frazil.Repository.repair(client.storage, level="exists", dry_run=False)
+    plan = frazil.Repository.upkeep.repair(client.storage, level="exists", dry_run=False)
     if plan.steps and not client.has_accidents():
         raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
 
@@ -54,11 +54,11 @@ def lose_file(client: ClientRun) -> None:
         run.network.note(run.clients[client.name], f"accident {key}")
         is_needed = key in _damage(client)
     copy = run.undamaged()
-    frazil.Repository.repair(client.storage, copies=[copy], dry_run=False)
+    frazil.Repository.upkeep.repair(client.storage, copies=[copy], dry_run=False)
     with run.scheduler.standing_still():
         # A version that others publish during a verification is not verified. The next repair sees it.
         if is_needed and key in objects.damaged:
-            frazil.Repository.repair(client.storage, copies=[copy], dry_run=False)
+            frazil.Repository.upkeep.repair(client.storage, copies=[copy], dry_run=False)
         if is_needed and key in objects.damaged and key in _damage(client):
             raise Violation("repair", f"`{key}` was damaged and needed, and is not repaired")
 
@@ -67,4 +67,4 @@ def _damage(client: ClientRun) -> set[str]:
     """Return the files with problems, which a storage with the same bytes has at this moment."""
     storage = MemoryStorage()
     storage.put_many((key, each.data) for key, each in client.run.network.objects.objects.items())
-    return {each.key for each in frazil.Repository.open(storage).verify("exists").problems}
+    return {each.key for each in frazil.Repository.open(storage).upkeep.verify("exists").problems}

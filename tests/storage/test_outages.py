@@ -18,7 +18,7 @@ from frazil.storage.memory import MemoryStorage
 from frazil.storage.outages import is_outage, require_whole, skip_damage
 from frazil.testing.faults import FaultyStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 
 class Outage(FaultyStorage):
@@ -106,7 +106,7 @@ def test_repo_is_not_restored(short: bool) -> None:
     storage = Outage(inner, "repo", short=short)
     for call in (
         lambda: repair(storage, dry_run=False),
-        lambda: frazil.Repository.restore(storage, dry_run=False),
+        lambda: frazil.Repository.upkeep.restore(storage, dry_run=False),
         lambda: read_present(storage, "repo"),
         lambda: frazil.Repository.open(storage),
     ):
@@ -122,7 +122,7 @@ def test_the_newest_backup_is_not_passed_over(short: bool) -> None:
     inner.delete(["repo"])
     newest = min(each.key for each in inner.list("overwritten"))
     before = objects(inner)
-    for call in (frazil.Repository.restore, repair):
+    for call in (frazil.Repository.upkeep.restore, repair):
         with pytest.raises(StorageError, match=r"slow down|has .* bytes"):
             call(Outage(inner, newest, short=short), dry_run=False)
     assert objects(inner) == before
@@ -138,10 +138,10 @@ def test_a_lost_commit_waits_for_an_answer() -> None:
 
 def test_a_verification_says_what_the_storage_did_not_return() -> None:
     inner = copy_of(original())
-    report = frazil.Repository.open(inner).verify("checksum")
+    report = frazil.Repository.open(inner).upkeep.verify("checksum")
     assert report.ok
     storage = Outage(inner, "chunks")
-    report = frazil.Repository.open(storage).verify("checksum")
+    report = frazil.Repository.open(storage).upkeep.verify("checksum")
     assert {(each.check, each.severity.value) for each in report.findings} == {("unavailable", "warning")}
     assert not report.ok
 
@@ -149,5 +149,5 @@ def test_a_verification_says_what_the_storage_did_not_return() -> None:
 def test_a_lease_that_is_not_read_is_unavailable() -> None:
     inner = copy_of(original())
     inner.put("leases/L", b'{"age": 1, "left": 1, "purpose": "fork"}')
-    report = frazil.Repository.open(Outage(inner, "leases")).verify("metadata")
+    report = frazil.Repository.open(Outage(inner, "leases")).upkeep.verify("metadata")
     assert [each.check for each in report.problems] == ["unavailable"]

@@ -178,7 +178,7 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
         if trailer is None and is_marked(id_) and not any(tails[number][-SINGLE_TRAILER_BYTES:]):
             raise FormatError(
                 f"{chunk_key(id_)}: the file must end with the checksums of its chunks, got zeros. Run "
-                "Repository.verify, and restore the file from a copy"
+                "Repository.upkeep.verify, and restore the file from a copy"
             )
         if trailer is not None:
             _require_same(id_, trailer, offset[wanted], length[wanted], crcs[wanted])

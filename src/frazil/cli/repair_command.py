@@ -81,7 +81,7 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
 
         sources.append(IngestedFiles())
     storage = storage_of(location)
-    plan = Repository.repair(
+    plan = Repository.upkeep.repair(
         storage,
         copies=[storage_of(each) for each in options["copies"]],
         level=options["level"],
@@ -101,7 +101,7 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
 def _recover(storage: Storage, plan: RepairPlan, snapshot: str, branch: str) -> str:
     """Put a snapshot on a branch. ``snapshot`` is an id, or the beginning of an id of the plan."""
     whole = [each.id for each in plan.detached if each.id.startswith(snapshot.upper())]
-    return Repository.open(storage).recover_snapshot(whole[0] if len(whole) == 1 else snapshot, branch)
+    return Repository.open(storage).upkeep.recover(whole[0] if len(whole) == 1 else snapshot, branch)
 
 
 def _next_commands(plan: RepairPlan, left: Sequence[DetachedSnapshot], location: Target) -> Iterator[str]:

@@ -103,7 +103,7 @@ def _report(
 ) -> VerificationReport:
     if engine == "auto":
         with output.progress("verify") as bar:
-            return repo.verify(level, state=state, progress=bar)
+            return repo.upkeep.verify(level, state=state, progress=bar)
     with needs("verify --engine", extra="pipeline"):
         from frazil.pipeline import Progress, verify
 

@@ -1,4 +1,4 @@
-"""The checks of ``Repository.doctor``: the state of a repository that works, but could be better.
+"""The checks of ``Repository.upkeep.doctor``: the state of a repository that works, but could be better.
 
 A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
 as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
@@ -77,7 +77,7 @@ class _Patient:
 
 
 def examine(context: Context) -> DoctorReport:
-    """Make all checks. See ``Repository.doctor``."""
+    """Make all checks. See ``Repository.upkeep.doctor``."""
     patient = _Patient(context, context.catalog.repo_info())
     findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(patient)]
     return DoctorReport(findings, tuple(CHECKS))
@@ -160,7 +160,7 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
             )
             id_ = lease.key.removeprefix(f"{LEASES}/")
             remedy = Remedy(
-                "{}", (f"repo.break_lease({id_!r})",), "It ends by itself at the end of this time"
+                "{}", (f"repo.upkeep.break_lease({id_!r})",), "It ends by itself at the end of this time"
             )
             yield f"lease {id_}", detail, remedy
 

@@ -1,4 +1,4 @@
-"""The public values of ``Repository.doctor``."""
+"""The public values of ``Repository.upkeep.doctor``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DoctorFinding(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DoctorReport(Record):
-    """The result of ``Repository.doctor``.
+    """The result of ``Repository.upkeep.doctor``.
 
     Attributes:
         findings: The findings, in the order of the checks.

@@ -1,4 +1,4 @@
-"""Compaction of large repositories by tasks: the function does the work of ``Repository.compact``.
+"""Compaction of large repositories by tasks: the function does the work of ``Repository.upkeep.compact``.
 
 Tasks read the manifests, copy live chunks to new packs, and write the new manifests. The driver lists the
 chunk files, chooses those to write again, and commits. It holds about 60 bytes for each chunk file.
@@ -34,7 +34,7 @@ def compact(
 ) -> CompactionReport:
     """Merge small chunk files into packs, and copy live chunks out of mostly unused packs, by tasks.
 
-    The result is that of ``Repository.compact``, which can also amend the last commit.
+    The result is that of ``Repository.upkeep.compact``, which can also amend the last commit.
 
     Args:
         repo: The repository.

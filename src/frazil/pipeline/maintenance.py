@@ -208,11 +208,11 @@ def verify(
 ) -> VerificationReport:
     """Check that all files of the repository exist and are intact, by tasks.
 
-    The tasks read the same files as ``Repository.verify``, and the report is the same.
+    The tasks read the same files as ``Repository.upkeep.verify``, and the report is the same.
 
     Args:
         repo: The repository.
-        level: How much is read: see ``Repository.verify``. The default is ``"metadata"``.
+        level: How much is read: see ``Repository.upkeep.verify``. The default is ``"metadata"``.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
             is Spark where Spark is in use, else processes of this machine (`default_engine`).
         state: A file of the driver, or a value, for the tasks that are done. A second call with the same

@@ -37,7 +37,7 @@ def test_gc(repo: frazil.Repository, run: Any) -> None:
         array = zarr.create_array(store, name="large", shape=(4000,), dtype="f8", compressors=None)
         array[:] = range(4000)
     repo.delete_branch("dev")
-    repo.apply_retention(frazil.Retention(last=1))
+    repo.upkeep.retain(frazil.Retention(last=1))
     plan = json.loads(run("gc ice --older-than 0s --dry-run --json"))
     chunks = [row["key"] for row in plan["files"] if row["key"].startswith("chunks/")]
     assert len(chunks) == 1
@@ -56,13 +56,13 @@ def test_lease(repo: frazil.Repository, run: Any, tmp_path: Path) -> None:
     assert "fork `import`" in (line := run("lease ice"))
     assert f"process {os.getpid()} runs" in line
     assert run("lease ice --stale") == "no stale leases\n"
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.running
     assert "A collection may then delete" in run(f"lease ice --end {lease.id}", status=3)
-    assert repo.list_leases() == [lease]
+    assert repo.upkeep.leases() == [lease]
     assert "not-allowed" in run("lease ice --end nobody", status=1)
     assert json.loads(run(f"lease ice --end {lease.id} --yes --json")) == {"ended": [lease.id]}
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
     assert fork.fork is not None
 
 
@@ -77,17 +77,20 @@ os._exit(0)
 @pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="the system does not name its processes")
 def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) -> None:
     subprocess.run([sys.executable, "-c", _KILLED], check=True)
-    (lease,) = repo.list_leases()
+    (lease,) = repo.upkeep.leases()
     assert lease.is_stale
     assert json.loads(run("lease ice --json"))[0]["stale"]
     assert "stale" in run("status ice")
-    assert [each.check for each in repo.doctor().findings] == ["stale-lease"]
+    assert [each.check for each in repo.upkeep.doctor().findings] == ["stale-lease"]
     # The same content from another machine, and the lease of a job that can be continued, are not stale.
     content = json.loads(bytes(repo.storage.get(f"leases/{lease.id}")))
     repo.storage.put("leases/elsewhere", json.dumps({**content, "machine": "another"}).encode())
     repo.storage.put("leases/job.monday", json.dumps(content).encode())
     assert run("lease ice --stale") == "ended 1 lease\n"
-    assert {each.id: each.running for each in repo.list_leases()} == {"elsewhere": None, "job.monday": False}
+    assert {each.id: each.running for each in repo.upkeep.leases()} == {
+        "elsewhere": None,
+        "job.monday": False,
+    }
 
 
 def test_compact(repo: frazil.Repository, run: Any) -> None:

@@ -71,31 +71,33 @@ def test_small_files_become_a_pack(spec_version: int) -> None:
     storage = MemoryStorage()
     repo = small_files(storage, spec_version=spec_version)
     values, before = read(repo), files(storage)
-    plan = repo.compact("merge", branch="main", dry_run=True, limits=LIMITS)
+    plan = repo.upkeep.compact("merge", branch="main", dry_run=True, limits=LIMITS)
     assert (len(plan.files), plan.new_files, plan.bytes_moved, plan.snapshots) == (8, 1, 2048, {})
     assert files(storage) == before
-    report = repo.compact("merge", branch="main", limits=LIMITS)
+    report = repo.upkeep.compact("merge", branch="main", limits=LIMITS)
     assert (len(report.files), report.new_files, report.bytes_moved) == (8, 1, 2048)
     assert {f"chunks/{row['file']}" for row in report.rows()} == before
     assert len(files(storage) - before) == 1
     assert report.snapshots == {"main": repo.lookup_branch("main")}
     assert read(repo) == read(frazil.Repository.open(storage)) == values
-    assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
-    assert repo.list_leases() == []
+    assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).is_empty
+    assert repo.upkeep.leases() == []
     repo.expire_snapshots(LATER)
     repo.garbage_collect(LATER)
     assert len(files(storage)) == 1
     assert read(frazil.Repository.open(storage)) == values
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 def test_live_chunks_leave_a_pack_that_is_mostly_dead() -> None:
     storage = MemoryStorage()
     repo = dead_pack(storage)
-    [row] = repo.compact("move", branch="main", dry_run=True).rows()
+    [row] = repo.upkeep.compact("move", branch="main", dry_run=True).rows()
     assert (row["live_bytes"], row["live_fraction"]) == (256, row["live_bytes"] / row["size"])
-    assert repo.compact("move", branch="main", limits=frazil.CompactionLimits(live_fraction=0.1)).is_empty
-    assert repo.compact("move", branch="main").bytes_moved == 256
+    assert repo.upkeep.compact(
+        "move", branch="main", limits=frazil.CompactionLimits(live_fraction=0.1)
+    ).is_empty
+    assert repo.upkeep.compact("move", branch="main").bytes_moved == 256
     assert read(repo) == [2] * 14 + [1] * 2
     repo.expire_snapshots(LATER)
     repo.garbage_collect(LATER)
@@ -106,7 +108,7 @@ def test_live_chunks_leave_a_pack_that_is_mostly_dead() -> None:
 def test_nothing_is_changed_for_readers_of_the_history(tmp_path: Path) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
     before = repo.lookup_branch("main")
-    id_ = repo.compact("merge", branch="main", limits=LIMITS).snapshots["main"]
+    id_ = repo.upkeep.compact("merge", branch="main", limits=LIMITS).snapshots["main"]
     assert repo.diff(from_snapshot_id=before, to_snapshot_id=id_).is_empty()
     assert read(repo, snapshot_id=before) == read(repo, snapshot_id=id_)
     same_by_reference(tmp_path)
@@ -115,7 +117,7 @@ def test_nothing_is_changed_for_readers_of_the_history(tmp_path: Path) -> None:
 def test_an_amend_replaces_the_last_commit() -> None:
     repo = small_files(MemoryStorage())
     first, *others = (info.id for info in repo.ancestry(branch="main"))
-    report = repo.compact("merge", branch="main", limits=LIMITS, commit_method="amend")
+    report = repo.upkeep.compact("merge", branch="main", limits=LIMITS, commit_method="amend")
     ids = [info.id for info in repo.ancestry(branch="main")]
     assert ids == [report.snapshots["main"], *others]
     diff = repo.diff(from_snapshot_id=others[0], to_snapshot_id=ids[0])
@@ -132,8 +134,8 @@ def test_a_file_that_another_array_needs_stays() -> None:
     for name in "tu":
         write(repo, slice(0, 14), 6, name)
     only_t = frazil.CompactionLimits(arrays=("/t",))
-    assert repo.compact("move", branch="main", limits=only_t).is_empty
-    report = repo.compact("move", branch="main")
+    assert repo.upkeep.compact("move", branch="main", limits=only_t).is_empty
+    report = repo.upkeep.compact("move", branch="main")
     assert (len(report.files), report.new_files) == (1, 1)  # the chunks of both arrays share the new pack
     assert read(repo, "u") == [6] * 14 + [5] * 2
 
@@ -143,7 +145,7 @@ def test_branches_share_new_files() -> None:
     repo = small_files(storage)
     repo.create_branch("dev", repo.lookup_branch("main"))
     before = files(storage)
-    report = repo.compact("merge", branch=["main", "dev"], limits=LIMITS)
+    report = repo.upkeep.compact("merge", branch=["main", "dev"], limits=LIMITS)
     assert report.snapshots == {name: repo.lookup_branch(name) for name in ("main", "dev")}
     assert len(files(storage) - before) == 1
     assert read(repo) == read(repo, branch="dev")
@@ -164,15 +166,15 @@ def test_manifests_are_merged_with_the_splitting_of_the_configuration() -> None:
         data = np.arange(16).reshape(16, 1)
         zarr.create_array(store, name="t", data=data, chunks=(2, 1), compressors=None)
     assert len(repo.list_manifest_files(repo.lookup_branch("main"))) == 8
-    assert repo.compact("as configured", branch="main", limits=LIMITS).is_empty
+    assert repo.upkeep.compact("as configured", branch="main", limits=LIMITS).is_empty
     repo = frazil.Repository.open(storage, CONFIG)
-    report = repo.compact("fewer manifests", branch="main")
+    report = repo.upkeep.compact("fewer manifests", branch="main")
     assert (report.manifests, len(report.files)) == (8, 0)
     assert len(repo.list_manifest_files(report.snapshots["main"])) == 1
     assert read(repo) == list(range(16))
     again = frazil.Repository.open(storage, config)
     forced = frazil.CompactionLimits(manifests=True)
-    id_ = again.compact("more manifests", branch="main", limits=forced).snapshots["main"]
+    id_ = again.upkeep.compact("more manifests", branch="main", limits=forced).snapshots["main"]
     assert len(repo.list_manifest_files(id_)) == 8
     assert read(again) == list(range(16))
 
@@ -189,12 +191,12 @@ def test_deduplicated_chunks_stay_shared() -> None:
         data = np.repeat(np.arange(1, 9), 8).reshape(64, 1)
         zarr.create_array(store, name="t", data=data, chunks=(4, 1), compressors=None)
     assert len(files(storage)) == 8
-    report = repo.compact("merge", branch="main", limits=LIMITS)
+    report = repo.upkeep.compact("merge", branch="main", limits=LIMITS)
     assert (len(report.files), report.new_files, report.bytes_moved) == (8, 1, 8 * 32)
     new = set(files(storage)) - {f"chunks/{row['file']}" for row in report.rows()}
     assert [len(bytes(storage.get(key))) >= 8 * 32 for key in new] == [True]
     assert read(repo) == data[:, 0].tolist()
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(1, 1)
@@ -217,12 +219,12 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
         seen = Seen(storage, lambda what: nullcontext())
         repo = opened_by(storage, seen, CONFIG)
         seen.meet = meet
-        report = repo.compact("merge", branch="main", limits=LIMITS)
+        report = repo.upkeep.compact("merge", branch="main", limits=LIMITS)
         acted = requests >= step
         repo = frazil.Repository.open(storage)
         expected = changed(read_base(make), others) if acted else read_base(make)
         assert (read(repo) if expected else None) == expected
-        assert repo.verify("checksum").ok
+        assert repo.upkeep.verify("checksum").ok
         assert report.snapshots or acted
         if not acted:
             break
@@ -260,7 +262,7 @@ def test_a_session_that_began_before_commits_without_conflict() -> None:
     repo = small_files(MemoryStorage())
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="t")[2:4] = 55
-    repo.compact("merge", branch="main", limits=LIMITS)
+    repo.upkeep.compact("merge", branch="main", limits=LIMITS)
     session.commit("mine", rebase_with=frazil.ConflictDetector())
     assert read(repo)[:6] == [1, 1, 55, 55, 3, 3]
 
@@ -290,15 +292,15 @@ def test_stopped_at_every_request_and_called_again(make: Any, error: type[BaseEx
         seen.meet = meet
         done = False
         try:
-            repo.compact("merge", branch="main", limits=LIMITS)
+            repo.upkeep.compact("merge", branch="main", limits=LIMITS)
             done = True
         except (Stopped, frazil.IcechunkError):
             pass
         repo = frazil.Repository.open(storage, CONFIG)
         assert read(repo) == read_base(make)
-        assert repo.verify("checksum").ok
-        repo.compact("merge", branch="main", limits=LIMITS)
-        assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
+        assert repo.upkeep.verify("checksum").ok
+        repo.upkeep.compact("merge", branch="main", limits=LIMITS)
+        assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).is_empty
         assert read(repo) == read_base(make)
         if done:
             break
@@ -308,11 +310,11 @@ def test_stopped_at_every_request_and_called_again(make: Any, error: type[BaseEx
 def test_limits_and_branches_must_be_right() -> None:
     repo = frazil.Repository.create(MemoryStorage())
     with pytest.raises(RefNotFoundError):
-        repo.compact("x", branch="nowhere")
+        repo.upkeep.compact("x", branch="nowhere")
     with pytest.raises(InvalidInputError, match="branch must name a branch"):
-        repo.compact("x", branch=[])
+        repo.upkeep.compact("x", branch=[])
     with pytest.raises(ValueError, match="commit_method must be one of"):
-        repo.compact("x", branch="main", commit_method="other")  # type: ignore[arg-type]
+        repo.upkeep.compact("x", branch="main", commit_method="other")  # type: ignore[arg-type]
 
 
 def test_a_late_compaction_keeps_its_work() -> None:
@@ -330,7 +332,7 @@ def test_a_late_compaction_keeps_its_work() -> None:
         return nullcontext()
 
     repo = opened_by(storage, Seen(storage, meet), CONFIG)
-    report = repo.compact("merge", branch="main", limits=LIMITS)
+    report = repo.upkeep.compact("merge", branch="main", limits=LIMITS)
     assert (report.new_files, report.bytes_moved) == (1, 2048)
     assert len(files(storage) - before) == 2
     repo = frazil.Repository.open(storage)
@@ -355,15 +357,15 @@ def test_an_amend_does_not_replace_the_commit_of_others() -> None:
 
     repo = opened_by(storage, Seen(storage, meet), CONFIG)
     with pytest.raises(ConflictError):
-        repo.compact("merge", branch="main", limits=LIMITS, commit_method="amend")
+        repo.upkeep.compact("merge", branch="main", limits=LIMITS, commit_method="amend")
     assert read(frazil.Repository.open(storage))[2:4] == [77, 77]
 
 
 def test_the_lease_of_a_killed_compaction_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     repo = small_files(MemoryStorage())
     monkeypatch.setattr(Lease, "give_back", lambda self, storage: None)
-    repo.compact("merge", branch="main", limits=LIMITS)
-    (lease,) = repo.list_leases()
+    repo.upkeep.compact("merge", branch="main", limits=LIMITS)
+    (lease,) = repo.upkeep.leases()
     assert (lease.purpose, lease.name) == ("compaction", "compact main")
-    repo.break_lease(name="compact main")
-    assert repo.list_leases() == []
+    repo.upkeep.break_lease(name="compact main")
+    assert repo.upkeep.leases() == []

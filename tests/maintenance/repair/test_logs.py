@@ -82,7 +82,7 @@ def test_a_rebase_sees_a_conflict_with_the_rebuilt_log(repo: frazil.Repository) 
         zarr.open_array(session.store, path="a")[0, 0] = 5
     id_ = first.commit("first")
     storage.delete([f"transactions/{id_}"])
-    frazil.Repository.repair(storage, dry_run=False)
+    frazil.Repository.upkeep.repair(storage, dry_run=False)
     with pytest.raises(frazil.ConflictError):
         second.commit("second", rebase_with=frazil.ConflictDetector())
 
@@ -94,7 +94,7 @@ def test_version_1() -> None:
     for key in keys(storage, "transactions"):
         data = bytes(storage.get(key))
         storage.delete([key])
-        plan = frazil.Repository.repair(storage)
+        plan = frazil.Repository.upkeep.repair(storage)
         assert [each.action for each in plan.steps] == ["rebuild"]
         plan.apply()
         assert bytes(storage.get(key)) == data

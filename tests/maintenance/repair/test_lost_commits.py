@@ -15,7 +15,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import NativeRef
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 
 def chunk_of(repo: frazil.Repository, path: str, coords: tuple[int, ...]) -> str:
@@ -69,7 +69,7 @@ def test_a_commit_without_the_lost_chunk(choice: Any, expected: list[int]) -> No
     assert commit.metadata["__frazil"] == {"repair": {"lost": [key]}}
     assert not repair(repo.storage, lost=choice).steps
     # The older version still has the damage.
-    assert [each.key for each in repo.verify("exists").findings] == [key]
+    assert [each.key for each in repo.upkeep.verify("exists").findings] == [key]
 
 
 def test_a_branch_that_moves_meanwhile() -> None:

@@ -10,7 +10,7 @@ from tests.maintenance.test_verification import keys, small
 import frazil
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 
 def test_orphans_are_moved() -> None:
@@ -30,7 +30,7 @@ def test_orphans_are_moved() -> None:
     for key in step.keys:
         assert storage.head(key) is None
         assert bytes(storage.get(f"{applied.quarantine}/{key}")) == before[key]
-    assert frazil.Repository.open(storage).verify("checksum").ok
+    assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
     assert repair(storage, orphans_older_than=LATER).ok
 
 

@@ -24,7 +24,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.repo_info import decode_repo_info
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo")
 WAYS = ["deleted", "cut", *deep("emptied", "a bit at 0.6", "a bit at 1.0")]
@@ -101,7 +101,7 @@ def test_from_a_copy(folder: str, how: str) -> None:
         assert [row["key"] for row in plan.rows()] == [key]
         assert {each.key: bytes(storage.get(each.key)) for each in storage.list("")} == unchanged
         plan.apply()
-        assert frazil.Repository.open(storage).verify("checksum").ok
+        assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
         assert contents(storage) == contents(before)
         assert values(storage) == values(before)
         assert aside(storage) == ({} if damaged is None else {key: damaged})
@@ -149,7 +149,7 @@ def test_several_damages_at_once() -> None:
     plan = repair(storage, copies=[before], dry_run=False)
     assert plan.complete, str(plan)
     assert contents(storage) == contents(before)
-    assert frazil.Repository.open(storage).verify("checksum").ok
+    assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
 
 
 @pytest.mark.deep
@@ -224,7 +224,7 @@ def test_a_crash_at_each_write(folder: str) -> None:
     for storage in crashes(broken, lambda storage: repair(storage, copies=[before], dry_run=False)):
         count += 1
         repair(storage, copies=[before], dry_run=False)
-        assert frazil.Repository.open(storage).verify("checksum").ok
+        assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
         assert contents(storage) == contents(before)
         assert repair(storage, copies=[before]).ok
         assert {b""} <= set(aside(storage).values())
@@ -284,7 +284,7 @@ def test_a_commit_between_the_plan_and_its_application() -> None:
     with repo.transaction("main", message="meanwhile") as store:
         zarr.create_array(store, name="c", shape=(1,), dtype="i1")
     plan.apply()
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     assert next(iter(repo.ancestry(branch="main"))).message == "meanwhile"
 
 

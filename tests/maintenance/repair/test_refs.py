@@ -12,7 +12,7 @@ import frazil
 from frazil.errors import FormatError, RepositoryNotFoundError
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 MAIN = "refs/branch.main/ref.json"
 
 

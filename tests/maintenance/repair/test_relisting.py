@@ -12,7 +12,7 @@ from tests.repository.version_1 import copy_of
 import frazil
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 
 def repository(commits: int = 3) -> frazil.Repository:
@@ -37,7 +37,7 @@ def messages(storage: Any, branch: str = "main") -> list[str]:
 
 def lose_updates(storage: Any, updates: int) -> None:
     """Delete `repo` and the newest backups, so that only the state before ``updates`` updates is left."""
-    names = [each.name for each in frazil.Repository.list_backups(storage)]
+    names = [each.name for each in frazil.Repository.upkeep.backups(storage)]
     storage.delete(["repo", *(f"overwritten/{name}" for name in names[: updates - 1])])
 
 
@@ -50,7 +50,7 @@ def test_a_chain_of_lost_commits_comes_back() -> None:
     assert [each.action for each in plan.steps] == ["restore", "relist", "relist", "relist"]
     plan.apply()
     assert messages(repo.storage) == before
-    assert frazil.Repository.open(repo.storage).verify("checksum").ok
+    assert frazil.Repository.open(repo.storage).upkeep.verify("checksum").ok
     assert repair(repo.storage).ok
 
 
@@ -76,7 +76,7 @@ def test_two_branches_on_the_same_tip_need_a_guess() -> None:
     assert id_ in str(plan)
     plan.apply()
     restored = frazil.Repository.open(repo.storage)
-    assert restored.recover_snapshot(id_, "dev", parent=restored.lookup_branch("dev")) == id_
+    assert restored.upkeep.recover(id_, "dev", parent=restored.lookup_branch("dev")) == id_
 
 
 def test_two_snapshots_on_the_same_tip_need_a_guess() -> None:
@@ -124,5 +124,5 @@ def test_a_child_of_a_detached_snapshot_may_belong_to_the_same_branches() -> Non
     assert [(each.id, each.branches) for each in plan.detached] == [(id_, ("dev", "main")) for id_ in ids]
     restored = frazil.Repository.open(repo.storage)
     for id_ in ids:
-        restored.recover_snapshot(id_, "dev")
+        restored.upkeep.recover(id_, "dev")
     assert messages(repo.storage, "dev")[:2] == ["5", "4"]

@@ -157,15 +157,15 @@ def require_equal_values(folder: Path, rng: Random, is_damaged: bool) -> None:
     keys = list(damage(root, rng)) if is_damaged else []
     before = blocks(storage, ids)
     level = rng.choice(["checksum", "decode"])
-    problems = {each.key for each in repo.verify(level).problems}
-    assert is_damaged or not problems, repo.verify(level).rows()
+    problems = {each.key for each in repo.upkeep.verify(level).problems}
+    assert is_damaged or not problems, repo.upkeep.verify(level).rows()
     needed = used_files(repo, ids)
     assert problems >= {key for key in keys if key in needed}, (problems, keys)
     choice = rng.choice(["keep", "fill", "previous"])
     repaired = folder / "repaired"
     shutil.copytree(root, repaired)
     target = frazil.local_filesystem_storage(str(repaired))
-    plan = frazil.Repository.repair(target, level=rng.choice(LEVELS[1:]), lost=choice, dry_run=False)
+    plan = frazil.Repository.upkeep.repair(target, level=rng.choice(LEVELS[1:]), lost=choice, dry_run=False)
     assert is_damaged or plan.ok
     tip = frazil.Repository.open(target).lookup_branch("main")
     after = blocks(target, [*ids, tip])

@@ -167,13 +167,13 @@ def messages(repo: frazil.Repository) -> list[str]:
 def test_a_policy_is_one_update_and_is_repeated_without_effect() -> None:
     repo = commits(MemoryStorage(), 6)
     before = len(list(repo.ops_log()))
-    preview = repo.apply_retention(Retention(last=2), dry_run=True)
+    preview = repo.upkeep.retain(Retention(last=2), dry_run=True)
     assert (messages(repo), preview.dry_run) == (["5", "4", "3", "2", "1", "0"], True)
-    report = repo.apply_retention(Retention(last=2))
+    report = repo.upkeep.retain(Retention(last=2))
     assert (report.removed.ids(), report.dry_run) == (preview.removed.ids(), False)
     assert messages(repo) == ["5", "4"]
     assert len(list(repo.ops_log())) == before + 1
-    assert len(repo.apply_retention(Retention(last=2)).removed) == 0
+    assert len(repo.upkeep.retain(Retention(last=2)).removed) == 0
 
 
 def test_differences_and_rebases_over_a_gap() -> None:
@@ -184,7 +184,7 @@ def test_differences_and_rebases_over_a_gap() -> None:
     zarr.create_group(late.store, path="late")
     repo.reset_branch("dev", repo.lookup_branch("main"))
     whole = repo.diff(from_tag="first", to_branch="main")
-    repo.apply_retention(Retention(last=1))
+    repo.upkeep.retain(Retention(last=1))
     assert messages(repo) == ["5", "0"]
     assert repo.diff(from_tag="first", to_branch="main").new_groups == whole.new_groups
     late.commit("over the gap", rebase_with=frazil.ConflictDetector())
@@ -196,7 +196,7 @@ def test_spec_version_1_is_refused() -> None:
     repo = frazil.Repository.create(MemoryStorage(), spec_version=1)
     for dry_run in (False, True):
         with pytest.raises(frazil.FormatError) as error:
-            repo.apply_retention(Retention(last=1), dry_run=dry_run)
+            repo.upkeep.retain(Retention(last=1), dry_run=dry_run)
         assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
 
 
@@ -205,7 +205,7 @@ def test_a_read_only_repository_is_refused() -> None:
     repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only))
     for dry_run in (False, True):
         with pytest.raises(frazil.ReadOnlyError):
-            repo.apply_retention(Retention(last=1), dry_run=dry_run)
+            repo.upkeep.retain(Retention(last=1), dry_run=dry_run)
 
 
 def long_history(count: int) -> RepoInfo:

@@ -52,13 +52,13 @@ def test_wrong_types(options: Any) -> None:
 def test_wrong_policies(policy: Any) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with pytest.raises(TypeError, match="policy"):
-        repo.apply_retention(policy)
+        repo.upkeep.retain(policy)
 
 
 def test_no_policy() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with pytest.raises(InvalidInputError, match="at least one branch"):
-        repo.apply_retention({})
+        repo.upkeep.retain({})
 
 
 def test_policies_are_values() -> None:

@@ -55,18 +55,18 @@ def chunks_of(report: VerificationReport, finding: Finding) -> set[tuple[str, in
 @pytest.mark.deep
 def test_the_chunk_with_a_changed_bit_is_named() -> None:
     repo = packed()
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     (pack,) = keys(repo, "chunks")
     seen = set()
     for number in range(8):
         changed(repo, pack, number * SIZE + 77)
-        report = repo.verify("checksum")
+        report = repo.upkeep.verify("checksum")
         (finding,) = report.findings
         assert (finding.check, finding.key) == ("checksum", pack)
         (chunk,) = chunks_of(report, finding)
         seen.add(chunk)
         changed(repo, pack, number * SIZE + 77)
-        assert repo.verify("exists").ok
+        assert repo.upkeep.verify("exists").ok
     assert seen == {(path, row) for path in ("/a", "/b") for row in range(4)}
 
 
@@ -76,7 +76,7 @@ def test_two_exchanged_packs_are_findings() -> None:
     first, second = bytes(repo.storage.get(one)), bytes(repo.storage.get(other))
     repo.storage.put(one, second)
     repo.storage.put(other, first)
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert {(each.check, each.key, each.detail) for each in report.findings} == {
         ("exchanged", one, f"it has the bytes of {other}"),
         ("exchanged", other, f"it has the bytes of {one}"),
@@ -90,7 +90,7 @@ def test_a_damaged_trailer_is_a_finding_without_lost_chunks(place: int) -> None:
     repo = packed()
     (pack,) = keys(repo, "chunks")
     changed(repo, pack, place)
-    report = repo.verify("checksum")
+    report = repo.upkeep.verify("checksum")
     assert [(each.check, each.key, len(each.coordinates)) for each in report.findings] == [
         ("checksum", pack, 0)
     ]
@@ -113,7 +113,7 @@ def test_references_to_the_middle_of_a_chunk_are_findings(shift: int, length: in
             arrays[node] = replace(table, offset=offset, length=lengths)
             wrong += 1
         repo.storage.put(key, encoded(replace(manifest, arrays=arrays)))
-    report = frazil.Repository.open(repo.storage).verify("checksum")
+    report = frazil.Repository.open(repo.storage).upkeep.verify("checksum")
     findings = [each for each in report.findings if each.key.startswith("chunks/")]
     assert len(findings) == wrong == 2
     assert {each.check for each in findings} == {"checksum"}
@@ -126,7 +126,7 @@ def encoded(manifest: Manifest) -> bytes:
 
 
 def test_all_chunks_of_a_pack_count_once_for_each_reference() -> None:
-    report = packed(3).verify("checksum")
+    report = packed(3).upkeep.verify("checksum")
     assert (report.native_chunks, report.compared_chunks) == (24, 24)
     assert "compared_chunks: 24" in str(report)
 
@@ -195,7 +195,7 @@ def test_a_file_of_zeros_is_a_lost_chunk(deduplicate: bool) -> None:
     repo = single(deduplicate)
     key = keys(repo, "chunks")[0]
     blank(repo, key, 0)
-    findings = repo.verify("checksum").problems
+    findings = repo.upkeep.verify("checksum").problems
     assert {(each.check, each.key) for each in findings} == {("checksum", key)}
     assert sum(len(each.coordinates) for each in findings) == 1
 
@@ -205,16 +205,16 @@ def test_a_chunk_before_a_blank_trailer_is_not_lost(deduplicate: bool) -> None:
     repo = single(deduplicate)
     key = keys(repo, "chunks")[0]
     blank(repo, key, 64)
-    findings = repo.verify("checksum").problems
+    findings = repo.upkeep.verify("checksum").problems
     assert {(each.check, each.key, len(each.coordinates)) for each in findings} == {("checksum", key, 0)}
-    assert not frazil.Repository.repair(repo.storage, level="checksum", lost="fill").lost
+    assert not frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill").lost
 
 
 def test_the_blank_chunks_of_a_half_written_pack_are_lost() -> None:
     repo = packed()
     (pack,) = keys(repo, "chunks")
     blank(repo, pack, 3 * SIZE)
-    lost = [each for each in repo.verify("checksum").problems if len(each.coordinates)]
+    lost = [each for each in repo.upkeep.verify("checksum").problems if len(each.coordinates)]
     assert sum(len(each.coordinates) for each in lost) == 5
 
 
@@ -227,8 +227,8 @@ def test_equal_chunks_under_other_names_are_no_finding(checksums: bool) -> None:
     repo.save_config()
     fill(repo, "b")
     assert len(keys(repo, "chunks")) == 8
-    assert repo.verify("decode").ok
-    assert frazil.Repository.repair(repo.storage, level="decode", lost="fill").ok
+    assert repo.upkeep.verify("decode").ok
+    assert frazil.Repository.upkeep.repair(repo.storage, level="decode", lost="fill").ok
 
 
 def test_a_name_that_is_the_hash_of_another_file_proves_damage() -> None:
@@ -240,10 +240,12 @@ def test_a_name_that_is_the_hash_of_another_file_proves_damage() -> None:
     fill(repo, "b")
     (named, *_) = [key for key in keys(repo, "chunks") if key not in plain]
     changed(repo, named, 5)
-    assert [(each.check, each.key) for each in repo.verify("checksum").problems] == [("exchanged", named)]
-    plan = frazil.Repository.repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    assert [(each.check, each.key) for each in repo.upkeep.verify("checksum").problems] == [
+        ("exchanged", named)
+    ]
+    plan = frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill", dry_run=False)
     assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [("copy", (named,), "proved")]
-    assert repo.verify("checksum").ok
+    assert repo.upkeep.verify("checksum").ok
     group = zarr.open_group(repo.readonly_session("main").store, mode="r")
     assert (group["a"][:] == group["b"][:]).all()  # type: ignore[index]
 
@@ -253,4 +255,4 @@ def test_a_compaction_refuses_a_pack_of_zeros() -> None:
     for key in keys(repo, "chunks"):
         blank(repo, key, 0)
     with pytest.raises(FormatError, match="zeros"):
-        repo.compact("packs", branch="main")
+        repo.upkeep.compact("packs", branch="main")

@@ -61,7 +61,7 @@ def test_each_log_of_an_expired_version_is_read_once(
         return get(storage, key, *args)
 
     monkeypatch.setattr(MemoryStorage, "get", counted)
-    assert repo.verify().ok
+    assert repo.upkeep.verify().ok
     stays = repo.lookup_branch("d")  # expired in the other branches: read as the log of a version, too
     logs = [f"transactions/{id_to_text(id_)}" for id_ in expired_ids(repo)]
     assert [requests[key] for key in logs] == [1 + key.endswith(stays) for key in logs]
@@ -82,5 +82,5 @@ def test_damage_of_the_log_of_an_expired_version_is_a_finding(repo: frazil.Repos
         key = f"transactions/{id_to_text(id_)}"
         content = bytes(repo.storage.get(key))
         repo.storage.put(key, b"damage")
-        assert {finding.key for finding in repo.verify().problems} == {key}
+        assert {finding.key for finding in repo.upkeep.verify().problems} == {key}
         repo.storage.put(key, content)

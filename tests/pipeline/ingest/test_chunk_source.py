@@ -18,7 +18,7 @@ from frazil.pipeline import IngestedFiles, ingest
 from frazil.pipeline.ingest import chunk_source
 from frazil.storage.memory import MemoryStorage
 
-repair = frazil.Repository.repair
+repair = frazil.Repository.upkeep.repair
 
 
 def write(folder: Path, day: int, offset: float = 0.0) -> str:

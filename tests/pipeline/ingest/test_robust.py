@@ -95,11 +95,11 @@ def test_an_append_of_known_files_leaves_no_lease(tmp_path: Path, repo: frazil.R
     paths = daily_files(tmp_path / "days", 3)
     ingest(paths, repo, engine=Inline())
     assert ingest(paths, repo, mode="append", engine=Inline()).done_before
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
     Path(paths[2]).write_bytes(b"damaged")
     with pytest.raises(InvalidInputError):
         ingest(paths, repo, mode="append", engine=Inline())
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
 
 
 @pytest.mark.parametrize("folder", ["days", "copy"])

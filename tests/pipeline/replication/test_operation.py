@@ -95,7 +95,7 @@ def test_a_part_with_its_history_has_the_same_ids(repo: frazil.Repository, tmp_p
     ids = [[info.id for info in each.ancestry(branch="main")] for each in (repo, copy)]
     assert ids[0] == ids[1]
     assert values(copy) == values(repo)
-    assert copy.verify("checksum").ok
+    assert copy.upkeep.verify("checksum").ok
     dev = repo.lookup_branch("dev")
     assert not any(dev in each.key for each in place.list(""))
     assert done.objects < len(list(repo.storage.list(""))) - 10
@@ -134,7 +134,7 @@ def test_the_newest_state_has_no_history(repo: frazil.Repository, tmp_path: Path
     assert tip.metadata["__frazil"] == {"source_snapshot": repo.lookup_branch("main")}
     diff = copy.diff(from_snapshot_id=tip.parent_id, to_branch="main")
     assert diff.new_arrays == {"/b", "/group/a"}
-    assert copy.verify("checksum").ok
+    assert copy.upkeep.verify("checksum").ok
     same_by_reference(tmp_path)
 
     write(repo, "b", 7)
@@ -145,7 +145,7 @@ def test_the_newest_state_has_no_history(repo: frazil.Repository, tmp_path: Path
     copy.expire_snapshots(LATER)
     copy.garbage_collect(LATER)
     assert values(copy) == {"group/a": 4, "b": 7}
-    assert copy.verify("checksum").ok
+    assert copy.upkeep.verify("checksum").ok
     same_by_reference(tmp_path)
 
 
@@ -155,7 +155,7 @@ def test_some_arrays(repo: frazil.Repository) -> None:
     copy_repository(repo, place, part=part, engine=INLINE)
     copy = frazil.Repository.open(place)
     assert values(copy) == {"group/a": 4}
-    assert copy.verify("checksum").ok
+    assert copy.upkeep.verify("checksum").ok
     assert len(list(place.list("chunks"))) == 1
     with pytest.raises(ConflictError, match="commits on its branch 'main'"):
         copy_repository(repo, place, part=NEWEST, engine=INLINE)
@@ -190,7 +190,7 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
         type(each.kind).__name__ for each in icechunk.Repository.open(reference_storage(tmp_path)).ops_log()
     ]
     assert len(kinds) == len(list(clone.ops_log())) == 6
-    assert clone.verify("checksum").ok
+    assert clone.upkeep.verify("checksum").ok
     same_by_reference(tmp_path)
     with pytest.raises(InvalidInputError, match="already exists"):
         clone_repository(repo, place, engine=INLINE)
@@ -250,7 +250,7 @@ def test_the_bytes_of_objects_that_are_older_than_the_mark_are_not_read(repo: fr
     [key] = [each.key for each in place.list("chunks")][:1]
     place.put(key, bytes(len(bytes(place.get(key)))))
     assert copy_repository(repo, target, engine=INLINE).objects == 1
-    assert frazil.Repository.open(place).verify("checksum").ok
+    assert frazil.Repository.open(place).upkeep.verify("checksum").ok
     objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
     place.put(key, bytes(len(bytes(place.get(key)))))
     objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
@@ -271,7 +271,7 @@ def test_damaged_chunks_of_the_source_are_not_copied(repo: frazil.Repository) ->
     data[1] ^= 1
     repo.storage.put(key, data)
     copy_repository(repo, place, engine=INLINE)
-    assert frazil.Repository.open(place).verify("checksum").ok
+    assert frazil.Repository.open(place).upkeep.verify("checksum").ok
 
 
 def test_chunks_with_checksums_are_compared_without_the_source(repo: frazil.Repository) -> None:
@@ -309,7 +309,7 @@ def test_a_backup_that_vanishes_during_the_copy_is_left_out(repo: frazil.Reposit
     seen.list = vanishing  # type: ignore[method-assign]
     copy_repository(source, place, engine=INLINE)
     assert place.head(key) is None
-    assert frazil.Repository.open(place).verify("checksum").ok
+    assert frazil.Repository.open(place).upkeep.verify("checksum").ok
 
 
 def test_a_mark_of_another_part_tells_nothing(repo: frazil.Repository) -> None:
@@ -366,12 +366,12 @@ def test_stopped_at_every_request_and_called_again(what: str, side: str) -> None
             done = False
         repo = frazil.Repository.open(source)
         if frazil.Repository.exists(place):
-            assert frazil.Repository.open(place).verify("checksum").ok
+            assert frazil.Repository.open(place).upkeep.verify("checksum").ok
         if what != "clone" or not frazil.Repository.exists(place):
             COPIES[what](repo, place)
         copy = frazil.Repository.open(place)
         assert values(copy) == {"group/a": 4, "b": 2}
-        assert copy.verify("checksum").ok
+        assert copy.upkeep.verify("checksum").ok
         if done:
             break
     assert step > 15
@@ -406,7 +406,7 @@ def test_beside_a_writer_an_expiration_and_a_collection(what: str) -> None:
             COPIES[what](frazil.Repository.open(source), place)
         copy = frazil.Repository.open(place)
         assert values(copy) in ({"group/a": 4, "b": 2}, {"group/a": 4, "b": 99})
-        assert copy.verify("checksum").ok
+        assert copy.upkeep.verify("checksum").ok
         if requests < step:
             break
     assert step > 15

@@ -143,7 +143,7 @@ def in_memory() -> frazil.Repository:
 
 
 def is_whole(place: frazil.Storage) -> bool:
-    return frazil.Repository.open(place).verify("checksum").ok
+    return frazil.Repository.open(place).upkeep.verify("checksum").ok
 
 
 @pytest.mark.sample(1)

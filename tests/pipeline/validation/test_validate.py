@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import frazil
 from frazil.errors import InvalidInputError, ValidationFailedError
 from frazil.pipeline.reductions import Limits
-from frazil.pipeline.validation.rules import KINDS, as_json
+from frazil.pipeline.validation.rules import KINDS
 from frazil.spark import (
     Attributes,
     Dims,
@@ -172,7 +172,7 @@ def test_statistics_are_compared_with_a_version(repo: frazil.Repository) -> None
 
 
 def test_rules_can_be_stored_as_json(tmp_path: Path) -> None:
-    listed = [as_json(rule) for rule in GOOD]
+    listed = [rule.as_dict() for rule in GOOD]
     assert rules_from(listed) == GOOD
     (tmp_path / "rules.json").write_text(json.dumps(listed))
     assert rules_from(tmp_path / "rules.json") == GOOD

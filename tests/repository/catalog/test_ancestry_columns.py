@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC
 
 import numpy as np
@@ -27,28 +26,25 @@ def test_as_objects(spec_version: int) -> None:
     repo.create_tag("middle", middle)
     for version in ({"branch": "main"}, {"tag": "middle"}, {"snapshot_id": middle}):
         infos = list(repo.ancestry(**version))
-        table = repo.ancestry_table(**version)
+        table = repo.history.log(**version)
         assert list(table) == ["id", "parent_id", "written_at", "message"]
         assert table["id"].tolist() == [info.id for info in infos]
         assert [each or None for each in table["parent_id"].tolist()] == [info.parent_id for info in infos]
         times = [time.replace(tzinfo=UTC) for time in table["written_at"].tolist()]
         assert times == [info.written_at for info in infos]
         assert table["message"].tolist() == [info.message for info in infos]
-    assert len(asyncio.run(repo.ancestry_table_async(branch="main"))["id"]) == len(
-        list(repo.ancestry(branch="main"))
-    )
 
 
 def test_wrong_arguments() -> None:
     repo = repository(1, 2)
     with pytest.raises(RefNotFoundError):
-        repo.ancestry_table(branch="absent")
+        repo.history.log(branch="absent")
     with pytest.raises(ValueError, match="branch"):
-        repo.ancestry_table()
+        repo.history.log()
 
 
 def test_no_step_for_a_commit() -> None:
     few, many = (repository(commits, 2) for commits in (20, 200))
-    steps = [python_steps(lambda repo=repo: repo.ancestry_table(branch="main")) for repo in (few, many)]
+    steps = [python_steps(lambda repo=repo: repo.history.log(branch="main")) for repo in (few, many)]
     assert steps[1] < 1.5 * steps[0] + 50
-    assert np.unique(many.ancestry_table(branch="main")["id"]).size == 201
+    assert np.unique(many.history.log(branch="main")["id"]).size == 201

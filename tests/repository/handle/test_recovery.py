@@ -68,27 +68,27 @@ def test_restore_and_undo(how: str) -> None:
     handle = repository(storage)
     tip = handle.lookup_branch("main")
     damage(storage, how)
-    newest = REPO.list_backups(storage)[0].name
+    newest = REPO.upkeep.backups(storage)[0].name
     for use in (lambda: REPO.open(storage), handle.list_branches, lambda: commit(handle, 5)):
         with pytest.raises((FormatError, RepositoryNotFoundError)) as error:
             use()
         assert newest in str(error.value)
-        assert "frazil.Repository.restore(storage)" in str(error.value)
+        assert "frazil.Repository.upkeep.restore(storage)" in str(error.value)
     before = copy_of(storage)
-    planned = REPO.restore(storage, dry_run=True)
+    planned = REPO.upkeep.restore(storage, dry_run=True)
     assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
         info.key: bytes(before.get(info.key)) for info in before.list("")
     }
-    done = REPO.restore(storage)
+    done = REPO.upkeep.restore(storage)
     assert (planned.backup, planned.restored, done.restored) == (done.backup, False, True)
     assert [entry.id for entry in done.unlisted] == [tip]
     assert (done.missing, done.backup) == ((), newest)
     assert messages(storage) == ["1", "0", "Repository initialized"]
     if how != "lost":  # what was there is kept
-        assert any(not _can_be_read(storage, each.name) for each in REPO.list_backups(storage))
+        assert any(not _can_be_read(storage, each.name) for each in REPO.upkeep.backups(storage))
     # The lost commit, on the branch where it was.
     repo = REPO.open(storage)
-    assert repo.recover_snapshot(tip, "main") == tip
+    assert repo.upkeep.recover(tip, "main") == tip
     assert messages(storage) == ["2", "1", "0", "Repository initialized"]
     commit(repo, 4)
     assert zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:5].tolist() == [
@@ -105,7 +105,7 @@ def test_restore_and_undo(how: str) -> None:
 
 def _can_be_read(storage: MemoryStorage, name: str) -> bool:
     try:
-        REPO.restore(storage, name, dry_run=True)
+        REPO.upkeep.restore(storage, name, dry_run=True)
     except FormatError:
         return False
     return True
@@ -114,24 +114,24 @@ def _can_be_read(storage: MemoryStorage, name: str) -> bool:
 def test_as_a_new_branch() -> None:
     storage = MemoryStorage()
     repository(storage)
-    report = REPO.restore(storage, REPO.list_backups(storage)[1].name, overwrite=True)
+    report = REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[1].name, overwrite=True)
     assert messages(storage) == ["0", "Repository initialized"]
     repo = REPO.open(storage)
     assert [entry.message for entry in report.unlisted] == ["1", "2"]
     for entry in report.unlisted:
-        repo.recover_snapshot(entry.id, "found")
+        repo.upkeep.recover(entry.id, "found")
     assert messages(storage, "found") == ["2", "1", "0", "Repository initialized"]
     with pytest.raises(AlreadyExistsError):
-        repo.recover_snapshot(report.unlisted[0].id, "again")
+        repo.upkeep.recover(report.unlisted[0].id, "again")
     with pytest.raises(SnapshotNotFoundError):
-        repo.recover_snapshot("0" * 20, "again")
+        repo.upkeep.recover("0" * 20, "again")
 
 
 def test_a_whole_repository_is_not_replaced() -> None:
     storage = MemoryStorage()
     repository(storage)
     with pytest.raises(AlreadyExistsError, match="overwrite=True"):
-        REPO.restore(storage)
+        REPO.upkeep.restore(storage)
     assert len(messages(storage)) == 4
 
 
@@ -141,7 +141,7 @@ def test_a_later_format_is_no_damage() -> None:
     data = bytearray(storage.get("repo"))
     data[36] = 9
     storage.put("repo", bytes(data))
-    for act in (REPO.open, REPO.restore):
+    for act in (REPO.open, REPO.upkeep.restore):
         with pytest.raises(FormatError) as error:
             act(storage)
         assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
@@ -151,27 +151,27 @@ def test_a_later_format_is_no_damage() -> None:
 def test_nothing_to_restore_from() -> None:
     storage = MemoryStorage()
     with pytest.raises(RepositoryNotFoundError):
-        REPO.restore(storage)
+        REPO.upkeep.restore(storage)
     REPO.create(storage)
     damage(storage, "cut")
     with pytest.raises(FormatError) as error:
         REPO.open(storage)
     assert "restore" not in str(error.value)
     with pytest.raises(RepositoryNotFoundError):
-        REPO.restore(storage)
+        REPO.upkeep.restore(storage)
     with pytest.raises(StorageError) as missing:
-        REPO.restore(storage, "repo.1.A")
+        REPO.upkeep.restore(storage, "repo.1.A")
     assert missing.value.kind == ErrorKind.OBJECT_NOT_FOUND
 
 
 def test_the_newest_backups_are_damaged_too() -> None:
     storage = MemoryStorage()
     repository(storage, 12)
-    names = [each.name for each in REPO.list_backups(storage)]
+    names = [each.name for each in REPO.upkeep.backups(storage)]
     for name in names[:9]:
         storage.put(f"overwritten/{name}", b"damaged")
     damage(storage, "lost")
-    assert REPO.restore(storage).backup == names[9]
+    assert REPO.upkeep.restore(storage).backup == names[9]
     assert messages(storage)[0] == "1"
 
 
@@ -186,7 +186,7 @@ def test_backups_of_a_writer_whose_clock_is_ahead(monkeypatch: pytest.MonkeyPatc
             storage.delete([info.key])
             break
     damage(storage, "lost")
-    REPO.restore(storage)
+    REPO.upkeep.restore(storage)
     assert messages(storage)[0] == "0"
 
 
@@ -201,12 +201,12 @@ def test_another_writer_is_first() -> None:
             nonlocal count
             count += 1
             if count == step:  # noqa: B023  # used in here
-                REPO.restore(storage)  # noqa: B023
+                REPO.upkeep.restore(storage)  # noqa: B023
                 commit(REPO.open(storage), 5)  # noqa: B023
             return nullcontext()
 
         try:
-            REPO.restore(Seen(storage, meet))
+            REPO.upkeep.restore(Seen(storage, meet))
         except (ConflictError, AlreadyExistsError):
             assert messages(storage)[0] == "5"
         else:
@@ -224,12 +224,12 @@ def test_a_parent_that_is_not_clear() -> None:
     other = commit(repo, 3, "dev")
     main = repo.lookup_branch("main")
     lost = commit(repo, 3)
-    report = REPO.restore(storage, overwrite=True)
+    report = REPO.upkeep.restore(storage, overwrite=True)
     assert [entry.id for entry in report.unlisted] == [lost]
     repo = REPO.open(storage)
     with pytest.raises(InvalidInputError, match="several tips"):
-        repo.recover_snapshot(lost, "found")
-    repo.recover_snapshot(lost, "found", parent=main)
+        repo.upkeep.recover(lost, "found")
+    repo.upkeep.recover(lost, "found", parent=main)
     assert messages(storage, "found")[1] == "2"
     assert other == repo.lookup_branch("dev")
 
@@ -239,10 +239,10 @@ def test_files_of_a_lost_version_are_gone() -> None:
     repo = repository(storage)
     lost = commit(repo, 3)
     manifest = repo.list_manifest_files(lost)[0].id
-    REPO.restore(storage, overwrite=True)
+    REPO.upkeep.restore(storage, overwrite=True)
     storage.delete([f"manifests/{manifest}"])
     with pytest.raises(StorageError, match="files are gone"):
-        REPO.open(storage).recover_snapshot(lost, "main")
+        REPO.open(storage).upkeep.recover(lost, "main")
 
 
 def test_refs_whose_snapshots_are_gone_are_reported() -> None:
@@ -252,7 +252,7 @@ def test_refs_whose_snapshots_are_gone_are_reported() -> None:
     tagged = repo.lookup_tag("v1")
     damage(storage, "lost")
     storage.delete([f"snapshots/{tagged}"])
-    assert REPO.restore(storage).missing == ("main",)
+    assert REPO.upkeep.restore(storage).missing == ("main",)
 
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -266,7 +266,7 @@ def restored_after_a_collection(number: int) -> tuple[MemoryStorage, frazil.Repo
     for n in range(12):
         commit(repo, n)
     repo.garbage_collect(TOMORROW)
-    REPO.restore(storage, REPO.list_backups(storage)[number].name, overwrite=True)
+    REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[number].name, overwrite=True)
     return storage, REPO.open(storage)
 
 
@@ -312,13 +312,13 @@ def test_versions_without_files_are_reported() -> None:
     storage = MemoryStorage()
     repo = repository(storage, 5)
     ids = [each.id for each in repo.ancestry(branch="main")]
-    before = REPO.list_backups(storage)[0].name
+    before = REPO.upkeep.backups(storage)[0].name
     repo.create_tag("now", ids[0])
     repo.expire_snapshots(TOMORROW)
     repo.garbage_collect(TOMORROW)
-    backup = REPO.list_backups(storage)[1]
+    backup = REPO.upkeep.backups(storage)[1]
     assert backup.name != before
-    report = REPO.restore(storage, backup.name, overwrite=True)
+    report = REPO.upkeep.restore(storage, backup.name, overwrite=True)
     assert report.missing == ()
     assert set(report.missing_snapshots) == set(ids[1:-1])
     back = REPO.open(storage)
@@ -340,8 +340,8 @@ def test_the_reference_goes_on(writer: str, tmp_path: Path) -> None:
     tip = first.lookup_branch("main")
     (tmp_path / "repo" / "repo").unlink()
     storage = frazil.local_filesystem_storage(path)
-    report = REPO.restore(storage)
-    REPO.open(storage).recover_snapshot(tip, "main")
+    report = REPO.upkeep.restore(storage)
+    REPO.open(storage).upkeep.recover(tip, "main")
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(path))
     assert [entry.message for entry in theirs.ancestry(branch="main")][:3] == ["2", "1", "0"]
     commit(theirs, 5)
@@ -359,14 +359,14 @@ def recovered(order: list[int]) -> tuple[Schedule, Any]:
         commit(repo, n)
     lost = repo.lookup_branch("main")
     damage(storage, "lost")
-    REPO.restore(storage)
+    REPO.upkeep.restore(storage)
     schedule = Schedule(order)
     one, other = (
         opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)), config)
         for actor in (0, 1)
     )
     done, collected = schedule.run(
-        lambda: one.recover_snapshot(lost, "main"), lambda: other.garbage_collect(TOMORROW)
+        lambda: one.upkeep.recover(lost, "main"), lambda: other.garbage_collect(TOMORROW)
     )
     assert isinstance(collected, frazil.GCSummary), collected
     store = REPO.open(storage, config).readonly_session("main").store

@@ -39,7 +39,7 @@ def below(limit: int, path: str = "a") -> Any:
 
 @pytest.mark.parametrize("limit", range(9))
 def test_the_first_bad_version(repo: frazil.Repository, limit: int) -> None:
-    report = repo.bisect(below(limit), good="good")
+    report = repo.history.bisect(below(limit), good="good")
     assert report.first_bad.message == str(limit + limit % 2)
     assert report.last_good.id == report.first_bad.parent_id
     assert (report.versions, report.skipped) == (11, 0)
@@ -47,7 +47,7 @@ def test_the_first_bad_version(repo: frazil.Repository, limit: int) -> None:
 
 
 def test_versions_that_cannot_differ_are_left_out(repo: frazil.Repository) -> None:
-    report = repo.bisect(below(6), good="good", path="a")
+    report = repo.history.bisect(below(6), good="good", path="a")
     assert report.first_bad.message == "6"
     assert report.last_good.message == "5"
     assert report.skipped == 5  # all that write only `b`; a move can bring another array to the path
@@ -55,8 +55,8 @@ def test_versions_that_cannot_differ_are_left_out(repo: frazil.Repository) -> No
 
 
 def test_a_path_of_a_group_and_several_paths(repo: frazil.Repository) -> None:
-    assert repo.bisect(below(6), good="good", path="/").skipped == 0
-    report = repo.bisect(below(7, "b"), good="good", path=["b", "c"])
+    assert repo.history.bisect(below(6), good="good", path="/").skipped == 0
+    report = repo.history.bisect(below(7, "b"), good="good", path=["b", "c"])
     assert (report.first_bad.message, report.skipped) == ("7", 5)
 
 
@@ -66,7 +66,7 @@ def test_a_report_counts_by_its_verdict(repo: frazil.Repository) -> None:
             self.ok = ok
 
     check = below(4)
-    report = repo.bisect(lambda session: Verdict(check(session)), good="good")
+    report = repo.history.bisect(lambda session: Verdict(check(session)), good="good")
     assert report.first_bad.message == "4"
     assert all(isinstance(passed, bool) for _, passed in report.checks)
     assert "first_bad" in repr(report)
@@ -75,7 +75,9 @@ def test_a_report_counts_by_its_verdict(repo: frazil.Repository) -> None:
 def test_rules_of_the_pipeline(repo: frazil.Repository) -> None:
     pytest.importorskip("pyarrow")  # of the extra `pipeline`
     pipeline = pytest.importorskip("frazil.pipeline")
-    report: BisectReport = repo.bisect([pipeline.Range("/a", -1, 5)], good="good")
+    report: BisectReport = repo.history.bisect(
+        pipeline.RuleCheck(repo, [pipeline.Range("/a", -1, 5)]), good="good"
+    )
     assert (report.first_bad.message, report.skipped) == ("6", 5)
 
 
@@ -86,7 +88,7 @@ def test_expired_versions_and_lost_logs_are_not_left_out(repo: frazil.Repository
     data = repo.storage.get(log)
     repo.storage.delete([log])
     try:
-        assert copy.bisect(below(6), good="good", path="a").skipped == 4
+        assert copy.history.bisect(below(6), good="good", path="a").skipped == 4
     finally:
         repo.storage.put(log, data)
 
@@ -94,10 +96,10 @@ def test_expired_versions_and_lost_logs_are_not_left_out(repo: frazil.Repository
 def test_wrong_arguments(repo: frazil.Repository) -> None:
     for good, bad in (("main", "good"), ("main", "main")):
         with pytest.raises(frazil.InvalidInputError, match="before the bad version"):
-            repo.bisect(below(1), good=good, bad=bad)
+            repo.history.bisect(below(1), good=good, bad=bad)
     with pytest.raises(frazil.NotFoundError):
-        repo.bisect(below(1), good="nothing")
+        repo.history.bisect(below(1), good="nothing")
     with pytest.raises(frazil.InvalidInputError, match="no commit between"):
-        repo.bisect(below(1), good="good", bad=list(repo.ancestry(branch="main"))[-4].id, path="c")
-    with pytest.raises(frazil.InvalidInputError, match="check must be a function"):
-        repo.bisect(["a"], good="good")
+        repo.history.bisect(below(1), good="good", bad=list(repo.ancestry(branch="main"))[-4].id, path="c")
+    with pytest.raises(TypeError, match="check"):
+        repo.history.bisect(["a"], good="good")

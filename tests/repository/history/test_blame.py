@@ -56,9 +56,9 @@ def test_the_last_commit_of_each_chunk(repo: frazil.Repository) -> None:
         write(repo, chunk, str(number), path=path)
         expected[chunk] = str(number)
         histories[chunk].insert(0, str(number))
-        assert messages(repo.blame(path)) == expected
+        assert messages(repo.history.blame(path)) == expected
     for chunk, history in enumerate(histories):
-        assert [each.message for each in repo.history_of(path, (2 * chunk + 1,))] == history
+        assert [each.message for each in repo.history.history_of(path, (2 * chunk + 1,))] == history
 
 
 def test_the_columns(repo: frazil.Repository) -> None:
@@ -67,7 +67,7 @@ def test_the_columns(repo: frazil.Repository) -> None:
     array[0] = 9
     metadata = {"frazil_job": {"name": "mean", "id": "nightly"}}
     id_ = session.commit("job", metadata)
-    blame = repo.blame("a")
+    blame = repo.history.blame("a")
     newest, oldest = blame.commits
     assert (newest.snapshot_id, newest.author, newest.job) == (id_, None, "mean nightly")
     assert (oldest.message, oldest.author, oldest.job) == ("create", "Ada", None)
@@ -82,7 +82,7 @@ def test_the_columns(repo: frazil.Repository) -> None:
 def test_a_table_of_arrow(repo: frazil.Repository) -> None:
     pytest.importorskip("pyarrow")
     write(repo, 1, "one")
-    table = repo.blame("a").to_arrow()
+    table = repo.history.blame("a").to_arrow()
     assert table.column("message").to_pylist() == ["create", "one", "create", "create"]
     assert table.column("chunk").to_pylist() == [[0], [1], [2], [3]]
     assert table.column("is_before").to_pylist() == [False] * CHUNKS
@@ -92,9 +92,9 @@ def test_missing_chunks_have_no_commit(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[2:4] = 0  # the fill value: zarr deletes the chunk
     session.commit("delete")
-    blame = repo.blame("a")
+    blame = repo.history.blame("a")
     assert messages(blame) == ["create", None, "create", "create"]
-    assert [each.message for each in repo.history_of("a", (2,))] == ["delete", "create"]
+    assert [each.message for each in repo.history.history_of("a", (2,))] == ["delete", "create"]
 
 
 def test_a_merge_has_the_commits_of_its_branch(repo: frazil.Repository) -> None:
@@ -103,10 +103,13 @@ def test_a_merge_has_the_commits_of_its_branch(repo: frazil.Repository) -> None:
     write(repo, 1, "dev 1", branch="dev")
     write(repo, 2, "main 2")
     repo.merge("dev")
-    assert messages(repo.blame("a")) == ["dev 0", "dev 1", "main 2", "create"]
+    assert messages(repo.history.blame("a")) == ["dev 0", "dev 1", "main 2", "create"]
     write(repo, 1, "later")
-    assert messages(repo.blame("a")) == ["dev 0", "later", "main 2", "create"]
-    assert [each.message for each in repo.history_of("a", (2,))][:2] == ["later", "Merge dev into main"]
+    assert messages(repo.history.blame("a")) == ["dev 0", "later", "main 2", "create"]
+    assert [each.message for each in repo.history.history_of("a", (2,))][:2] == [
+        "later",
+        "Merge dev into main",
+    ]
 
 
 def test_a_conflict_of_a_merge_that_is_decided_for_the_target(repo: frazil.Repository) -> None:
@@ -118,7 +121,7 @@ def test_a_conflict_of_a_merge_that_is_decided_for_the_target(repo: frazil.Repos
     repo.merge("dev", solver=frazil.BasicConflictSolver(on_chunk_conflict=selection))
     value = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:2].tolist()
     assert value == [2, 1]
-    assert messages(repo.blame("a")) == ["main 0", "dev 1", "create", "create"]
+    assert messages(repo.history.blame("a")) == ["main 0", "dev 1", "create", "create"]
 
 
 def test_expired_versions_are_before_a_commit(repo: frazil.Repository) -> None:
@@ -127,20 +130,20 @@ def test_expired_versions_are_before_a_commit(repo: frazil.Repository) -> None:
     write(repo, 2, "newest")
     info = list(repo.ancestry(branch="main"))
     repo.expire_snapshots(info[1].written_at)
-    assert messages(repo.blame("a")) == ["before oldest", "oldest", "newest", "before oldest"]
-    assert [(each.message, each.is_before) for each in repo.history_of("a", (2,))] == [
+    assert messages(repo.history.blame("a")) == ["before oldest", "oldest", "newest", "before oldest"]
+    assert [(each.message, each.is_before) for each in repo.history.history_of("a", (2,))] == [
         ("oldest", False),
         ("oldest", True),
     ]
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
-    assert messages(repo.blame("a")) == ["before oldest", "oldest", "newest", "before oldest"]
+    assert messages(repo.history.blame("a")) == ["before oldest", "oldest", "newest", "before oldest"]
 
 
 def test_commits_before_a_lost_log_are_uncertain(repo: frazil.Repository) -> None:
     lost = write(repo, 0, "lost")
     write(repo, 1, "kept")
     repo.storage.delete([f"transactions/{lost}"])
-    assert messages(repo.blame("a")) == ["before kept", "kept", "before kept", "before kept"]
+    assert messages(repo.history.blame("a")) == ["before kept", "kept", "before kept", "before kept"]
 
 
 def test_a_compaction_writes_no_data(repo: frazil.Repository) -> None:
@@ -152,22 +155,24 @@ def test_a_compaction_writes_no_data(repo: frazil.Repository) -> None:
     array[:] = array[:]
     session.commit("compaction", {"__frazil": {"compaction": True}})
     assert id_from_text(repo.lookup_branch("main")) != tip
-    assert messages(repo.blame("a")) == ["data", "create", "create", "create"]
+    assert messages(repo.history.blame("a")) == ["data", "create", "create", "create"]
 
 
 def test_versions_and_wrong_arguments(repo: frazil.Repository) -> None:
     first = repo.lookup_branch("main")
     repo.create_tag("v1", "main")
     write(repo, 0, "later")
-    assert messages(repo.blame("a", tag="v1")) == messages(repo.blame("a", snapshot_id=first[:8]))
-    assert messages(repo.blame("a", tag="v1")) == ["create"] * CHUNKS
+    assert messages(repo.history.blame("a", tag="v1")) == messages(
+        repo.history.blame("a", snapshot_id=first[:8])
+    )
+    assert messages(repo.history.blame("a", tag="v1")) == ["create"] * CHUNKS
     with pytest.raises(frazil.NodeNotFoundError):
-        repo.blame("b")
+        repo.history.blame("b")
     with pytest.raises(ValueError, match="exactly one"):
-        repo.blame("a", branch="main", tag="v1")
+        repo.history.blame("a", branch="main", tag="v1")
     for index in ((8,), (-9,), (0, 0), ()):
         with pytest.raises(frazil.InvalidInputError, match="must name a cell") as error:
-            repo.history_of("a", index)
+            repo.history.history_of("a", index)
         assert error.value.kind == "invalid-chunk-index"
 
 
@@ -175,13 +180,13 @@ def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> Non
     with repo.transaction("main", message="more") as store:
         zarr.create_array(store, name="s", shape=(), dtype="i4")[()] = 3
         zarr.create_array(store, name="m", shape=(3, 4), chunks=(2, 3), dtype="i4")[:] = 1
-    blame = repo.blame("s")
+    blame = repo.history.blame("s")
     assert (blame.grid().tolist(), blame.commits[0].message) == (0, "more")
-    assert [each.message for each in repo.history_of("s", ())] == ["more"]
+    assert [each.message for each in repo.history.history_of("s", ())] == ["more"]
     with repo.transaction("main", message="corner") as store:
         zarr.open_array(store, path="m")[-1, -1] = 7
-    assert repo.blame("m").grid().tolist() == [[1, 1], [1, 0]]
-    assert np.array_equal(repo.blame("m").index[-1], [1, 1])
+    assert repo.history.blame("m").grid().tolist() == [[1, 1], [1, 0]]
+    assert np.array_equal(repo.history.blame("m").index[-1], [1, 1])
 
 
 def test_labels_need_the_extra_pipeline() -> None:
@@ -189,12 +194,13 @@ def test_labels_need_the_extra_pipeline() -> None:
         pytest.skip("the extra is installed")
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with pytest.raises(frazil.errors.MissingExtraError, match=r"frazil\[pipeline\]"):
-        repo.history_of("t", {"time": "2026"})
+        repo.history.history_of("t", {"time": "2026"})
 
 
 def test_the_history_of_a_cell_by_labels() -> None:
     xr = pytest.importorskip("xarray")
     pytest.importorskip("pyarrow")  # of the extra `pipeline`
+    pipeline = pytest.importorskip("frazil.pipeline")
     repo = frazil.Repository.create(frazil.in_memory_storage())
     times = np.arange("2026-01-01", "2026-01-05", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset({"t": (("time", "x"), np.ones((4, 2)))}, {"time": times, "x": [10, 20]})
@@ -206,7 +212,8 @@ def test_the_history_of_a_cell_by_labels() -> None:
         zarr.open_array(store, path="t")[3, 0] = 7
 
     def history(**labels: Any) -> list[str]:
-        return [each.message for each in repo.history_of("t", labels)]
+        index = pipeline.cell(repo.readonly_session("main"), "t", labels)
+        return [each.message for each in repo.history.history_of("t", index)]
 
     assert history(time="2026-01-03", x=10) == ["correct", "create"]
     assert history(time="2026-01-02", x=10) == history(time="2026-01-03", x=20) == ["create"]
@@ -221,4 +228,4 @@ def test_spec_version_1() -> None:
     with repo.transaction("main", message="create") as store:
         zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
     write(repo, 1, "one")
-    assert messages(repo.blame("a")) == ["create", "one"]
+    assert messages(repo.history.blame("a")) == ["create", "one"]

@@ -42,7 +42,7 @@ def story(repo: frazil.Repository) -> list[tuple[str, str | None]]:
     repo.reset_branch("dev", "main")
     out.append(("reset", repo.lookup_branch("main")))
     out.append(("commit", commit(repo, "d", "dev")))
-    repo.undo()
+    repo.history.undo()
     out.append(("reset", repo.lookup_branch("main")))
     repo.delete_branch("dev")
     out.append(("deleted", None))
@@ -56,20 +56,20 @@ def shown(versions: list[BranchVersion]) -> list[tuple[str, str | None]]:
 
 
 def test_every_version_comes_once_from_any_cursor(repo: frazil.Repository) -> None:
-    start = repo.watch("main").cursor
+    start = repo.history.watch("main").cursor
     expected = story(repo)
-    versions = list(repo.watch("dev", cursor=start, timeout=AT_ONCE))
+    versions = list(repo.history.watch("dev", cursor=start, timeout=AT_ONCE))
     assert shown(versions) == expected
     assert len({version.cursor for version in versions}) == len(versions)
     for number, version in enumerate(versions, 1):
-        rest = repo.watch("dev", cursor=version.cursor)
+        rest = repo.history.watch("dev", cursor=version.cursor)
         assert shown(rest.poll()) == expected[number:]
         assert rest.poll() == []
         assert rest.cursor == versions[-1].cursor
 
 
 def test_a_poll_after_each_update(repo: frazil.Repository) -> None:
-    watch = repo.watch("main")
+    watch = repo.history.watch("main")
     ids = []
     for path in "abc":
         id_ = commit(repo, path)
@@ -77,7 +77,7 @@ def test_a_poll_after_each_update(repo: frazil.Repository) -> None:
         ids.append(id_)
         repo.create_tag(path, "main")
         assert watch.poll() == []
-    assert shown(repo.watch("main", cursor=watch.cursor).poll()) == []
+    assert shown(repo.history.watch("main", cursor=watch.cursor).poll()) == []
 
 
 @pytest.mark.parametrize("has_etags", [True, False])
@@ -92,7 +92,7 @@ def test_a_poll_makes_one_request_while_nothing_changes(
             return dataclasses.replace(head(self, key), etag=get(self, key)[1].etag)
 
         monkeypatch.setattr(storage, "head", head_with_etag)
-    watch = repo.watch("main")
+    watch = repo.history.watch("main")
     watch.poll()
     requests: list[str] = []
     for name in ("get", "get_versioned", "head", "list"):
@@ -113,37 +113,37 @@ def test_a_poll_makes_one_request_while_nothing_changes(
 
 
 def test_a_lost_cursor_is_an_error(repo: frazil.Repository) -> None:
-    first = repo.watch("main").cursor
+    first = repo.history.watch("main").cursor
     commit(repo, "a")
-    later = repo.watch("main").cursor
+    later = repo.history.watch("main").cursor
     for _ in range(3):
         commit(repo, "b" * (1 + len(list(repo.ops_log()))))
     between = str(int(later) - 1)
     with pytest.raises(frazil.SessionStateError, match="may be missing") as error:
-        repo.watch("main", cursor=between).poll()
+        repo.history.watch("main", cursor=between).poll()
     assert error.value.kind == "cursor-lost"
-    assert len(repo.watch("main", cursor=first).poll()) == 4
+    assert len(repo.history.watch("main", cursor=first).poll()) == 4
     oldest = list(repo.ops_log())[-1]
-    for backup in repo.list_backups(repo.storage):
+    for backup in repo.upkeep.backups(repo.storage):
         repo.storage.delete([f"overwritten/{backup.name}"])
     with pytest.raises(frazil.SessionStateError, match="may be missing"):
-        repo.watch("main", cursor=str(int(oldest.updated_at.timestamp() * 1e6) + 1)).poll()
+        repo.history.watch("main", cursor=str(int(oldest.updated_at.timestamp() * 1e6) + 1)).poll()
 
 
 def test_snapshots_that_expired_since(repo: frazil.Repository) -> None:
-    start = repo.watch("main").cursor
+    start = repo.history.watch("main").cursor
     ids = [commit(repo, path) for path in "abc"]
     repo.expire_snapshots(datetime.now(UTC))
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
-    assert [version.snapshot_id for version in repo.watch("main", cursor=start).poll()] == ids
+    assert [version.snapshot_id for version in repo.history.watch("main", cursor=start).poll()] == ids
 
 
 def test_wrong_arguments(repo: frazil.Repository) -> None:
     with pytest.raises(frazil.RefNotFoundError):
-        repo.watch("nothing")
+        repo.history.watch("nothing")
     with pytest.raises(frazil.InvalidInputError, match="cursor must be"):
-        repo.watch("main", cursor="abc")
+        repo.history.watch("main", cursor="abc")
     with pytest.raises(frazil.InvalidInputError, match="must not be negative"):
-        repo.watch("main", interval=timedelta(seconds=-1))
+        repo.history.watch("main", interval=timedelta(seconds=-1))
     with pytest.raises(frazil.FormatError, match="version 2"):
-        frazil.Repository.create(frazil.in_memory_storage(), spec_version=1).watch()
+        frazil.Repository.create(frazil.in_memory_storage(), spec_version=1).history.watch()

@@ -35,7 +35,7 @@ def two_versions(
 
 
 def difference(repo: frazil.Repository, path: str = "a") -> ValueDifference:
-    return repo.diff_values(path, from_tag="v1", to_branch="main")
+    return repo.history.diff_values(path, from_tag="v1", to_branch="main")
 
 
 def test_the_statistics_are_those_of_numpy() -> None:
@@ -82,7 +82,7 @@ def test_a_scalar() -> None:
 
 def test_equal_versions_are_not_read() -> None:
     repo = two_versions(np.ones((4, 4)), np.ones((4, 4)))
-    report = repo.diff_values("a", from_branch="main", to_branch="main")
+    report = repo.history.diff_values("a", from_branch="main", to_branch="main")
     assert (report.changed, report.chunks_read, report.cells) == (0, 0, 16)
     assert np.isnan(report.mean)
 
@@ -118,7 +118,7 @@ def test_wrong_arguments() -> None:
         difference(repo)
     assert error.value.kind == "unsupported-array"
     with pytest.raises(ValueError, match="exactly one"):
-        repo.diff_values("a", from_branch="main")
+        repo.history.diff_values("a", from_branch="main")
 
 
 # ---- values that are decoded
@@ -151,7 +151,7 @@ def test_differences_are_those_of_decoded_values() -> None:
     report = difference(repo)
     assert (report.changed, report.units) == (2, "K")
     assert (report.mean, report.max, report.rmse) == tuple(map(pytest.approx, (2.5, 2.5, 2.5)))
-    raw = repo.diff_values("a", from_tag="v1", to_branch="main", decode=False)
+    raw = repo.history.diff_values("a", from_tag="v1", to_branch="main", decode=False)
     assert (raw.changed, raw.max, raw.units) == (2, 32775.0, None)
 
 
@@ -165,7 +165,7 @@ def test_a_change_of_attributes_alone_is_a_change_of_values() -> None:
     session.commit("rescaled")
     report = difference(repo)
     assert (report.changed, report.mean) == (1, pytest.approx(1.0))
-    assert repo.diff_values("a", from_tag="v1", to_branch="main", decode=False).changed == 0
+    assert repo.history.diff_values("a", from_tag="v1", to_branch="main", decode=False).changed == 0
     with repo.transaction("main", message="no value is missing") as store:
         array = zarr.open_array(store, path="a")
         array.attrs.put({**PACKING, "_FillValue": -1})

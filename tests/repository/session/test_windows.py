@@ -86,7 +86,7 @@ def test_an_old_repository_asks_for_windows() -> None:
     assert counts(repo) == [4, 64]
     repo.rewrite_manifests("windows", branch="main")
     assert counts(repo) == [4, 16, 16, 16, 16]
-    assert frazil.Repository.open(storage, config).compact("nothing", branch="main").new_manifests == 0
+    assert frazil.Repository.open(storage, config).upkeep.compact("nothing", branch="main").new_manifests == 0
 
 
 @pytest.mark.parametrize("rows", [4, 200])
@@ -134,7 +134,7 @@ def test_compaction_agrees_with_the_windows() -> None:
         append(repo, step + 1)
     before, values = counts(repo), content(repo)
     limits = frazil.CompactionLimits(manifests=True)
-    repo.compact("compact", branch="main", limits=limits)
+    repo.upkeep.compact("compact", branch="main", limits=limits)
     assert counts(repo) == before == [4, 16, 16, 16, 16]
     assert (content(repo) == values).all()
 

@@ -205,7 +205,7 @@ def test_the_writer_of_the_data_source(repo: frazil.Repository) -> None:
     parts = list(changed.items())
     tasks = [as_rows(dict(parts[:16])), as_rows(dict(parts[16:])), as_rows({})]
     through_the_source(repo, tasks, write="upsert", message="three days")
-    assert repo.list_leases() == []
+    assert repo.upkeep.leases() == []
     assert cells(repo) == {key: (changed.get(key, value),) * 2 for key, value in before.items()}
     commits = list(repo.ancestry(branch="main"))
     assert [commits[0].message, len(commits)] == ["three days", 3]

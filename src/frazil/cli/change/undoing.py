@@ -47,7 +47,7 @@ def undo(output: Output, target: Target, branch: str | None, dry_run: bool, yes:
         raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
     if None not in (branch, target.version) and branch != target.version:
         raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
-    plan = repository_of(target).undo(branch=branch or target.version, dry_run=True)
+    plan = repository_of(target).history.undo(branch=branch or target.version, dry_run=True)
     _apply(output, "Undo", plan, dry_run, yes)
 
 
@@ -63,7 +63,7 @@ frazil redo ice --dry-run   show what would change""",
 @yes_option
 def redo(output: Output, target: Target, dry_run: bool, yes: bool) -> None:
     """Make the operation again, after a question if something is deleted."""
-    _apply(output, "Redo", repository_of(target).redo(dry_run=True), dry_run, yes)
+    _apply(output, "Redo", repository_of(target).history.redo(dry_run=True), dry_run, yes)
 
 
 @verb(
@@ -85,7 +85,7 @@ def restore(output: Output, target: Target, when: datetime | int, dry_run: bool,
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
         raise click.UsageError(f"the operations log has fewer than {when} operations before this state")
-    _apply(output, "Restore", repo.restore_to(at, dry_run=True), dry_run, yes)
+    _apply(output, "Restore", repo.history.restore_to(at, dry_run=True), dry_run, yes)
 
 
 def _apply(output: Output, action: str, plan: UndoReport, dry_run: bool, yes: bool) -> None:

@@ -36,7 +36,6 @@ frazil bisect ice:era5/t v1 -- python check.py {}
 
 #: From this status on, a program was ended by a signal, or could not start.
 _BROKEN: Final = 128
-_RULES: Final = "frazil.pipeline.validation.rules:rules_from"
 
 
 @verb("bisect", description=_DESCRIPTION, examples=_EXAMPLES)
@@ -54,9 +53,10 @@ def command(output: Output, target: Target, good: str, program: tuple[str, ...],
     check: Any = _program_check(output, target, program)
     if rules is not None:
         with needs("--rules", extra="pipeline"):
-            check = value_of(_RULES)(rules)
+            from frazil.pipeline import RuleCheck, rules_from
+        check = RuleCheck(repo, rules_from(rules))
     ends = [source_text(repo, text) for text in (good, target.version or MAIN)]
-    report = repo.bisect(check, good=ends[0], bad=ends[1], path=target.path)
+    report = repo.history.bisect(check, good=ends[0], bad=ends[1], path=target.path)
     document = {
         "first_bad": report.first_bad.id,
         "last_good": report.last_good.id,

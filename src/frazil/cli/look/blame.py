@@ -30,7 +30,7 @@ def command(output: Output, target: Target, chunks: bool) -> None:
     if target.path is None:
         raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     version = open_version(target)
-    blame = version.repo.blame(version.path, snapshot_id=version.id)
+    blame = version.repo.history.blame(version.path, snapshot_id=version.id)
     counts = np.bincount(blame.number, minlength=len(blame.commits)).tolist()
     indices: list[Any] = [[]] * len(counts)
     if chunks or output.as_json:

@@ -91,7 +91,7 @@ def _value_differences(
     return [
         {name: getattr(each, name) for name in _NUMBERS}
         for path in sorted(paths)
-        for each in [version.repo.diff_values(path, **ends, decode=not raw)]
+        for each in [version.repo.history.diff_values(path, **ends, decode=not raw)]
     ]
 
 

@@ -47,7 +47,6 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
     if isinstance(cell, tuple) and not all(isinstance(each, int) for each in cell):
         raise click.UsageError("name one cell: an index for each dimension, such as 0,1, or labels")
     version = open_version(target)
-    commits = version.repo.history_of(version.path, cell, snapshot_id=version.id)
     session = readonly_session_of(version.context, version.info, snapshot_id=version.id)
     node = session.workspace.nodes.require_array(version.path)
     assert node.array is not None
@@ -57,6 +56,7 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
         int(np.arange(length)[at].reshape(-1)[0])
         for at, length in zip(indices_of(session, version.path, cell), lengths, strict=True)
     )
+    commits = version.repo.history.history_of(version.path, index, snapshot_id=version.id)
     values = _Values(version, node, index, raw)
     ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
     values.read({version.id, *(id_ for pair in ends for id_ in pair if id_ is not None)})

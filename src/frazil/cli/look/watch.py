@@ -44,7 +44,7 @@ def command(output: Output, target: Target, cursor: str | None, since: datetime 
     branch = (target.version or MAIN) if cursor else branch_of(repo, target)
     if since is not None and cursor is None:
         cursor = _cursor_before(repo, since)
-    for version in repo.watch(branch, cursor=cursor, **times):
+    for version in repo.history.watch(branch, cursor=cursor, **times):
         message = "" if version.snapshot_id is None else repo.lookup_snapshot(version.snapshot_id).message
         document: dict[str, Any] = {
             "branch": branch,

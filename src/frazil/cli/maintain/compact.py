@@ -35,7 +35,7 @@ def command(
     """Compact the branch."""
     repo = repository_of(target)
     branch = branch_of(repo, target)
-    report = repo.compact(
+    report = repo.upkeep.compact(
         message or "Compact chunk files", branch=branch, dry_run=dry_run, metadata=metadata or None
     )
     document = {each.name: getattr(report, each.name) for each in fields(report)}

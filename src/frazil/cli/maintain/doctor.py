@@ -26,7 +26,7 @@ frazil doctor ice --json   for programs"""
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 def command(output: Output, target: Target) -> int:
     """Print the findings."""
-    report = repository_of(target).doctor()
+    report = repository_of(target).upkeep.doctor()
     documents = [
         {
             "check": each.check,

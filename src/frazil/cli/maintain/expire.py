@@ -69,10 +69,10 @@ def command(
         raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
     repo = repository_of(target)
     policy = frazil.Retention(newer_than=newer_than, **counts)
-    report = repo.apply_retention(policy, dry_run=True)
+    report = repo.upkeep.retain(policy, dry_run=True)
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
-        report = repo.apply_retention(policy)
+        report = repo.upkeep.retain(policy)
     most = (None if verbose else _LISTED) if dry_run else 0
     output.emit(_document(report) if output.as_json else None, _lines(output, report, most), pages=dry_run)
 

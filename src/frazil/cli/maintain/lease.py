@@ -40,17 +40,17 @@ _RUNS: Final = {True: "runs", False: "has ended", None: "is not on this machine"
 def command(output: Output, target: Target, end: tuple[str, ...], stale: bool, yes: bool) -> None:
     """List the leases, or ask and end some."""
     repo = repository_of(target)
-    leases = repo.list_leases()
+    leases = repo.upkeep.leases()
     if not (end or stale):
         output.emit(list(map(_document, leases)), [*map(_line, leases)] or ["no leases"])
         return
     chosen = [each for each in leases if each.id in end or (stale and each.is_stale)]
     unknown = sorted({*end} - {each.id for each in chosen})
     if unknown:
-        repo.break_lease(unknown[0])  # raises the error for an unknown id
+        repo.upkeep.break_lease(unknown[0])  # raises the error for an unknown id
     _ask(output, [each for each in chosen if not each.is_stale], yes=yes)
     for each in chosen:
-        repo.break_lease(each.id)
+        repo.upkeep.break_lease(each.id)
     text = f"ended {counted(len(chosen), 'lease')}" if chosen else "no stale leases"
     output.emit({"ended": [each.id for each in chosen]}, [text])
 

@@ -96,7 +96,7 @@ def compaction_commits(
 
 
 def lease_name(branches: Sequence[str]) -> str:
-    """Return the name of the lease of a compaction, by which ``Repository.break_lease`` deletes it."""
+    """Return the name of the lease of a compaction, by which ``Repository.upkeep.break_lease`` deletes it."""
     return f"compact {', '.join(branches)}"
 
 

@@ -1,4 +1,4 @@
-"""The files of an ingest as a source of lost chunks, for ``frazil.Repository.repair``.
+"""The files of an ingest as a source of lost chunks, for ``frazil.Repository.upkeep.repair``.
 
 The source ingests the files again into a scratch storage, and takes the chunks from there. Three conditions
 make this more than a guess. Only ingests have written the chunk. The files have the fingerprints of
@@ -63,7 +63,7 @@ class IngestedFiles:
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> result = ingest("t.nc", repo, engine="inline")
         >>> repo.storage.delete([each.key for each in repo.storage.list("chunks")])
-        >>> plan = frazil.Repository.repair(repo.storage, sources=[IngestedFiles()], dry_run=False)
+        >>> plan = frazil.Repository.upkeep.repair(repo.storage, sources=[IngestedFiles()], dry_run=False)
         >>> xarray.open_zarr(repo.readonly_session("main").store, consolidated=False).equals(data)
         True
     """

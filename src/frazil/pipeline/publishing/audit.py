@@ -21,7 +21,7 @@ from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import Input, Target, Version
 from frazil.pipeline.publishing.branches import commits_ahead
 from frazil.pipeline.validation.report import Report
-from frazil.pipeline.validation.rules import Rule, as_json
+from frazil.pipeline.validation.rules import Rule
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.job_entry import JOB, JobEntry, publication_id
 from frazil.repository.catalog.job_records import (
@@ -85,7 +85,7 @@ def earlier_report(audit: Audit) -> Report | None:
         return None
     tip = next(iter(commits_ahead(audit.repo, audit.audit_branch, audit.branch)), None)
     record = {} if tip is None else _audit_of(tip)
-    if not record.get("ok") or record.get("rules") != list(map(as_json, audit.rules)):
+    if not record.get("ok") or record.get("rules") != [rule.as_dict() for rule in audit.rules]:
         return None
     return Report.from_json(record) if record.get("id") == audit.job_id else None
 
@@ -174,7 +174,7 @@ def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
     repo, name = audit.repo, audit.audit_branch
     version = Version.of(repo, branch=name)
     report = check(version, against=Version.of(repo, branch=audit.branch))
-    rules = list(map(as_json, audit.rules))
+    rules = [rule.as_dict() for rule in audit.rules]
     record = {**report.as_json(), "id": audit.job_id, "branch": audit.branch, "rules": rules}
     verdict = "all rules hold" if report.ok else report.verdict()
     session = repo.writable_session(name)

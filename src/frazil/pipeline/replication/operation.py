@@ -112,7 +112,7 @@ def copy_repository(
 
     Raises:
         FormatError: The source has spec version 1 (``unsupported-operation-for-version``; upgrade it), or has
-            missing or damaged files, which ``Repository.verify`` lists.
+            missing or damaged files, which ``Repository.upkeep.verify`` lists.
         ConflictError: The target has commits or tags that the source does not have, is another repository, or
             changes during the call (``repo-info-updated``). The repo info of the target stays unchanged then.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import xarray as xr
 
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.transform.array_info import ArrayInfo, Values, open_array
+from frazil.pipeline.transform.array_info import ArrayInfo, Values, array_info, open_array
 from frazil.pipeline.transform.cf_metadata import coordinate_of
+from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
 #: Along one axis: a position, a range of them, or any positions.
@@ -75,6 +77,55 @@ def positions_by_label(
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return _simplified(selected.values)
+
+
+def cell(session: Session, path: str, labels: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the index of the cell of an array that labels name.
+
+    Args:
+        session: A session that reads the version.
+        path: The path of the array.
+        labels: A label for each dimension name, such as ``{"time": "2026-11-01", "lat": 10}``, as in ``sel``
+            of xarray.
+
+    Returns:
+        The index along each dimension, for example for `Repository.history.history_of`.
+
+    Raises:
+        InvalidInputError: ``invalid-chunk-index`` if the labels do not name one cell.
+            ``invalid-array-metadata`` if a dimension has no coordinate.
+        NodeNotFoundError: ``node-not-found`` if there is no such array.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import cell
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array and its coordinate") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(3,), dtype="i4", dimension_names=["x"])
+        ...     x = zarr.create_array(store, name="x", shape=(3,), dtype="i4", dimension_names=["x"])
+        ...     x[:] = [10, 20, 30]
+        >>> cell(repo.readonly_session("main"), "t", {"x": 20})
+        (1,)
+    """
+    array = array_info(session, absolute(path))
+    dims = [dim for dim in array.dims if dim is not None]
+    if set(labels) != set(array.dims):
+        raise InvalidInputError(
+            f"labels must have a label for each dimension of `{array.path}`, {tuple(array.dims)}, got "
+            f"{tuple(labels)}",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    index = []
+    for dim in dims:
+        at = positions_by_label(session, array, dim, labels[dim], None)
+        if not isinstance(at, int) and len(at) != 1:
+            raise InvalidInputError(
+                f"labels must name one cell, got {labels[dim]!r} for {dim!r}, which selects another number "
+                "of cells",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        index.append(at if isinstance(at, int) else at[0])
+    return tuple(index)
 
 
 def _nearest(labels: Values, given: Any, coding: cf.Coding) -> str:

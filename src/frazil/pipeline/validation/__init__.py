@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
-    from frazil.pipeline.validation.operation import validate
+    from frazil.pipeline.validation.operation import RuleCheck, validate
     from frazil.pipeline.validation.report import Report, Row
     from frazil.pipeline.validation.rules import (
         Attributes,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 import_on_demand(
     __name__,
     {
+        "RuleCheck": "frazil.pipeline.validation.operation",
         "validate": "frazil.pipeline.validation.operation",
         "Report": "frazil.pipeline.validation.report",
         "Row": "frazil.pipeline.validation.report",
@@ -74,6 +75,7 @@ __all__ = [
     "Report",
     "Row",
     "Rule",
+    "RuleCheck",
     "Shape",
     "StatisticsAgainst",
     "Units",

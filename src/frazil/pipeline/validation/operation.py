@@ -26,6 +26,7 @@ from frazil.pipeline.validation.rules import (
     rules_from,
 )
 from frazil.pipeline.validation.scan import ArrayScan, Limit, scan_arrays
+from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 
 
@@ -87,6 +88,41 @@ def validate(
         for number, rule in enumerate(all_rules)
     )
     return Report(version.snapshot_id, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCheck:
+    """Rules as the check of a version, for `Repository.history.bisect`. Each check runs in this process.
+
+    Attributes:
+        repo: The `Repository`.
+        rules: The rules.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil.pipeline import Range, RuleCheck
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> for name, value in (("good", 280.0), ("bad", 999.0)):
+        ...     with repo.transaction("main", message=name) as store:
+        ...         array = zarr.create_array(store, name="t", data=np.array([value]), overwrite=True)
+        >>> check = RuleCheck(repo, [Range("/t", 180, 340)])
+        >>> good = list(repo.ancestry(branch="main"))[1].id
+        >>> repo.history.bisect(check, good=good).first_bad.message
+        'bad'
+    """
+
+    repo: Repository
+    rules: Sequence[Rule]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The nodes that decide. Empty if a rule compares versions: its answer can always change."""
+        compares = any(isinstance(rule, StatisticsAgainst) for rule in self.rules)
+        return () if compares else tuple(rule.path for rule in self.rules)
+
+    def __call__(self, session: Session) -> Report:
+        """Return the report of one version."""
+        return validate(Version.of(self.repo, snapshot_id=session.snapshot_id), self.rules, engine="inline")
 
 
 def _other_sessions(version: Version, against: Source | None) -> Callable[[str | None], Session | None]:
@@ -177,7 +213,7 @@ def _row(rule: CheckedRule) -> Row:
     """Return the row of a rule. A rule fails if its array does not exist or does not fit the rule."""
     name, path = type(rule.rule).__name__, "/" + rule.rule.path.strip("/")
     try:
-        ok, expected, actual, where = CHECKS[type(rule.rule)](rule)
+        ok, expected, actual, where = CHECKS[name](rule)
     except InternalError:
         raise
     except NodeNotFoundError:

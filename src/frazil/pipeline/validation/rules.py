@@ -20,8 +20,35 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from frazil.errors import ErrorKind, InvalidInputError
 
 
+class Rule:
+    """The base class of rules. A rule is a frozen value with the ``path`` of a node.
+
+    Attributes:
+        path: The path of the array or group.
+    """
+
+    __slots__ = ()
+
+    path: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the rule as a mapping that `rules_from` accepts.
+
+        Returns:
+            The name of the rule, and its fields.
+
+        Examples:
+            >>> from frazil.pipeline import NanShare
+            >>> NanShare("/t2m", max=0.1).as_dict()
+            {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
+        """
+        fields = dataclasses.asdict(self)  # type: ignore[call-overload]  # each rule is a dataclass
+        members: dict[str, Any] = json.loads(json.dumps(fields, default=str))
+        return {"rule": type(self).__name__, **members}
+
+
 @dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(Rule):
     """The path must have an array or a group.
 
     Attributes:
@@ -34,7 +61,7 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Rule):
     """The array must have this shape.
 
     Attributes:
@@ -47,7 +74,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class DType:
+class DType(Rule):
     """The stored values must have this data type.
 
     Attributes:
@@ -60,7 +87,7 @@ class DType:
 
 
 @dataclass(frozen=True, slots=True)
-class Dims:
+class Dims(Rule):
     """The dimensions must have these names, in this order.
 
     Attributes:
@@ -73,7 +100,7 @@ class Dims:
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class Units(Rule):
     """The attribute ``units`` must be exactly this text.
 
     Attributes:
@@ -86,7 +113,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Rule):
     """The array must have these attributes.
 
     Attributes:
@@ -99,7 +126,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Rule):
     """At least this share of the chunks must be stored.
 
     Attributes:
@@ -112,7 +139,7 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
-class Monotonic:
+class Monotonic(Rule):
     """The values of a coordinate must rise, or fall.
 
     Attributes:
@@ -127,7 +154,7 @@ class Monotonic:
 
 
 @dataclass(frozen=True, slots=True)
-class Regular:
+class Regular(Rule):
     """The values of a coordinate must have equal steps.
 
     Attributes:
@@ -142,7 +169,7 @@ class Regular:
 
 
 @dataclass(frozen=True, slots=True)
-class NoDuplicates:
+class NoDuplicates(Rule):
     """No value of a coordinate may occur twice.
 
     Attributes:
@@ -153,7 +180,7 @@ class NoDuplicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Rule):
     """The decoded values must be within limits. NaN is ignored.
 
     Attributes:
@@ -168,7 +195,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class NanShare:
+class NanShare(Rule):
     """The share of NaN among the decoded values must be within limits.
 
     Attributes:
@@ -183,7 +210,7 @@ class NanShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Finite:
+class Finite(Rule):
     """No decoded value may be infinite or NaN.
 
     Attributes:
@@ -196,7 +223,7 @@ class Finite:
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticsAgainst:
+class StatisticsAgainst(Rule):
     """The mean and the standard deviation must be near those of another version.
 
     An array that the other version does not have is not compared.
@@ -225,41 +252,8 @@ _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
-type Rule = (
-    Exists
-    | Shape
-    | DType
-    | Dims
-    | Units
-    | Attributes
-    | Filled
-    | Monotonic
-    | Regular
-    | NoDuplicates
-    | Range
-    | NanShare
-    | Finite
-    | StatisticsAgainst
-)
-
 KINDS: Final[Mapping[str, Any]] = {
-    kind.__name__: kind
-    for kind in (
-        Exists,
-        Shape,
-        DType,
-        Dims,
-        Units,
-        Attributes,
-        Filled,
-        Monotonic,
-        Regular,
-        NoDuplicates,
-        Range,
-        NanShare,
-        Finite,
-        StatisticsAgainst,
-    )
+    name: kind for name, kind in globals().items() if isinstance(kind, type) and kind in Rule.__subclasses__()
 }
 
 
@@ -337,16 +331,6 @@ def require_sound(rule: Any) -> Rule:
             raise _refused("dtype must be a data type of numpy", rule) from error
     checked: Rule = rule
     return checked
-
-
-def as_json(rule: Rule) -> dict[str, Any]:
-    """Return a rule as a mapping that `rules_from` accepts.
-
-    >>> as_json(NanShare("/t2m", max=0.1))
-    {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
-    """
-    members: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(rule), default=str))
-    return {"rule": type(rule).__name__, **members}
 
 
 def _refused(requirement: str, actual: Any) -> InvalidInputError:

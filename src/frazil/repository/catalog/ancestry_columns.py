@@ -15,7 +15,7 @@ _LAST_US: Final = np.uint64(2**63 - 1)
 
 
 def ancestry_columns(info: RepoInfo, id_: bytes) -> dict[str, NDArray[Any]]:
-    """Return the snapshot and all its ancestors, newest first, as columns. See ``ancestry_table``."""
+    """Return the snapshot and all its ancestors, newest first, as columns. See ``history.log``."""
     snapshots = info.snapshots
     rows = snapshots.chain(require_snapshot(info, id_))
     ids = id_texts(snapshots.ids()[rows])

@@ -34,7 +34,7 @@ class Backup:
     """An earlier version of the file ``repo``.
 
     Attributes:
-        name: The name, for ``Repository.restore``.
+        name: The name, for ``Repository.upkeep.restore``.
         written_at: When the backup was stored, before the update that replaced this version.
         size_bytes: The size of the file in bytes.
     """

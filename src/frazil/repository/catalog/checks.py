@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from frazil.repository.catalog.check_table import TABLE
 
-#: The level of a verification, which says how much it reads. See ``Repository.verify``.
+#: The level of a verification, which says how much it reads. See ``Repository.upkeep.verify``.
 type VerifyLevel = Literal["metadata", "exists", "checksum", "decode"]
 
 #: The levels of a verification. Each level includes the levels before it.

@@ -7,7 +7,7 @@ The rules are in the metadata of the repository under ``frazil.protection``:
 A key is a pattern of branch names. ``CatalogV2`` checks them in each update of ``repo``, between the change
 and the conditional write: so commit, amend, merge, reset, deletion, squash and undo obey them, and so does
 every later method. Other implementations ignore the rules, as they do with all metadata.
-``Repository.doctor`` shows what they did.
+``Repository.upkeep.doctor`` shows what they did.
 
 The rules prevent mistakes. They are no access control: whoever can write to the storage can change them, and
 a principal is a name that the program gives to itself.

@@ -17,7 +17,7 @@ from frazil.format.columns import U32, U64
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
-#: What a repair does at the tips of branches with chunks that are lost for good. See ``Repository.repair``.
+#: What a repair does at the tips of branches with lost chunks. See ``Repository.upkeep.repair``.
 type LostChoice = Literal["keep", "fill", "previous"]
 #: How certain a step is. ``proved``: an id, a hash or a checksum in the content proves the step.
 #: ``consistent``: all files of the repository agree with the step, but they do not prove it.
@@ -157,7 +157,7 @@ class DetachedSnapshot:
 
 
 def _nothing(metadata: Mapping[str, Any]) -> None:
-    raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.repair")
+    raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.upkeep.repair")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -169,7 +169,7 @@ class RepairPlan(Record):
         steps: The steps, in their order.
         lost: The chunks that are lost for good.
         detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain,
-            the oldest first. ``Repository.recover_snapshot`` puts one on a branch.
+            the oldest first. ``Repository.upkeep.recover`` puts one on a branch.
         findings: The damage that remains after all steps, lost chunks included.
         quarantine: The prefix of the files that the repair puts aside. None before ``apply``.
 
@@ -177,7 +177,7 @@ class RepairPlan(Record):
         >>> import frazil
         >>> storage = frazil.in_memory_storage()
         >>> repo = frazil.Repository.create(storage)
-        >>> plan = frazil.Repository.repair(storage)
+        >>> plan = frazil.Repository.upkeep.repair(storage)
         >>> plan.ok, plan.rows()
         (True, [])
     """
@@ -226,11 +226,11 @@ class RepairPlan(Record):
             >>> repo = frazil.Repository.create(storage)
             >>> repo.create_branch("dev", repo.lookup_branch("main"))
             >>> storage.delete(["repo"])
-            >>> plan = frazil.Repository.repair(storage)
+            >>> plan = frazil.Repository.upkeep.repair(storage)
             >>> [step.action for step in plan.steps]
             ['restore']
             >>> applied = plan.apply()
-            >>> frazil.Repository.open(storage).verify().ok
+            >>> frazil.Repository.open(storage).upkeep.verify().ok
             True
         """
         return replace(self, quarantine=self.perform(metadata or {}) if self.steps else None)

@@ -44,7 +44,7 @@ _CLOCKS: Final = 24 * 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What ``Repository.restore`` did, or would do.
+    """What ``Repository.upkeep.restore`` did, or would do.
 
     Attributes:
         backup: The name of the backup.
@@ -55,7 +55,7 @@ class RestoreReport:
             has deleted their files. A later collection raises an error as long as a branch or tag leads to
             one of them. ``Repository.expire_snapshots`` removes them from the history again.
         unlisted: The snapshots that were written after the backup, oldest first. Their ``parent_id`` is None,
-            because a backup does not know their parents. ``Repository.recover_snapshot`` lists one again.
+            because a backup does not know their parents. ``Repository.upkeep.recover`` lists one again.
         restored: False after a dry run.
     """
 
@@ -71,7 +71,7 @@ class RestoreReport:
 def restore_repository(
     storage: Storage, backup: str | None, *, dry_run: bool, overwrite: bool
 ) -> RestoreReport:
-    """Restore the file ``repo`` and return the report. See ``Repository.restore``."""
+    """Restore the file ``repo`` and return the report. See ``Repository.upkeep.restore``."""
     condition, damaged = _current_repo_file(storage, overwrite=overwrite or dry_run)
     state = _state_to_restore(storage, backup)
     report = _report(storage, state, restored=not dry_run)

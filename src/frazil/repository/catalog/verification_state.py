@@ -39,7 +39,7 @@ class VerificationState:
         >>> import frazil
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> state = frazil.VerificationState()
-        >>> repo.verify("exists", state=state).ok, len(state)
+        >>> repo.upkeep.verify("exists", state=state).ok, len(state)
         (True, 0)
     """
 

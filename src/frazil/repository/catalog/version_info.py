@@ -187,7 +187,7 @@ class LeaseInfo(Record):
     """A lease, which protects files from garbage collections. All times are by the storage's clock.
 
     Attributes:
-        id: The id, for ``Repository.break_lease``.
+        id: The id, for ``Repository.upkeep.break_lease``.
         purpose: The holder: ``fork`` for a session with forks, or a job with its id and branch.
         taken_at: When the lease was stored.
         protects_since: Garbage collections spare all files that are not older than this time.
@@ -275,7 +275,7 @@ class GCSummary(Record):
         backups_deleted: The number of deleted backups of the file ``repo`` in ``overwritten/``.
         backup_bytes_deleted: The total size of the deleted backups in bytes.
         leases_respected: The number of leases, of sessions with forks and of jobs, that protected files older
-            than the cut-off. ``Repository.list_leases`` shows leases.
+            than the cut-off. ``Repository.upkeep.leases`` shows leases.
         spared_since: Because of these leases, files that are not older than this time of the storage's clock
             were spared. None without such leases.
         leases: These leases. In a dry run, each with the number and size of the files that it holds back.

@@ -21,7 +21,6 @@ from frazil.errors import (
 )
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.expired_versions import is_outdated, snapshots_wanted
@@ -258,7 +257,3 @@ class Integration(RepositoryBase):
         if plan.batches:
             state.note = partial(plan.recorded_metadata, branch)
         return Session(state)
-
-    merge_async = awaitable(merge)
-    cherry_pick_async = awaitable(cherry_pick)
-    revert_async = awaitable(revert)

@@ -6,18 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.extras import needs
-from frazil.lazy_names import value_of
 from frazil.remedies import call
-from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.clock import now_us
 from frazil.repository.handle.base import RepositoryBase
-
-#: A function of the extra `pipeline`.
-_AS_JSON = "frazil.pipeline.validation.rules:as_json"
 
 #: A pattern with one of these also protects branches that are created later.
 _WILDCARDS: Final = frozenset("*?[")
@@ -81,13 +75,11 @@ class Protection(RepositoryBase):
             )
         if _WILDCARDS.isdisjoint(pattern):
             branch_tip(self._context.catalog.repo_info(), pattern)  # a mistake in a name protects nothing
-        with needs("frazil.Repository.protect_branch with rules", extra="pipeline"):
-            as_json = value_of(_AS_JSON) if rules else dict
         protection = BranchProtection(
             pattern=pattern,
             principals=tuple(principals),
             fast_forward_only=fast_forward_only,
-            rules=tuple(rule if isinstance(rule, Mapping) else as_json(rule) for rule in rules),
+            rules=tuple(rule if isinstance(rule, Mapping) else rule.as_dict() for rule in rules),
             since=now_us(),
         )
 
@@ -149,7 +141,3 @@ class Protection(RepositoryBase):
             [('ada',)]
         """
         return read_protections(self._info_v2().metadata)
-
-    protect_branch_async = awaitable(protect_branch)
-    unprotect_branch_async = awaitable(unprotect_branch)
-    branch_protections_async = awaitable(branch_protections)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import Self
+from typing import Self, overload
 
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
 from frazil.errors import InvalidInputError
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
-from frazil.repository.handle.comparison import Comparison
+from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.collection_methods import CollectionMethods
 from frazil.repository.handle.creation import create_context
-from frazil.repository.handle.doctor import Doctor
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
-from frazil.repository.handle.leases import Leases
 from frazil.repository.handle.opening import (
     HandleOptions,
     StoredSettings,
@@ -33,16 +34,11 @@ from frazil.repository.handle.opening import (
     stored_spec_version,
 )
 from frazil.repository.handle.protection import Protection
-from frazil.repository.handle.provenance import Provenance
-from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions, readonly_session_of
 from frazil.repository.handle.storage_statistics import StorageStatistics
-from frazil.repository.handle.undo import Undo
-from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
-from frazil.repository.handle.watching import Watching
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
@@ -50,25 +46,37 @@ from frazil.storage.credentials import AnyCredential
 from frazil.storage.settings import StorageSettings
 
 
+class _Part[T: RepositoryBase]:
+    """An attribute of a repository that is an object. Of the class, it is the class of the object.
+
+    So methods that need no handle also work on a repository that does not open.
+    """
+
+    def __init__(self, class_: Callable[[], type[T]]) -> None:
+        self._class = class_
+
+    @overload
+    def __get__(self, repo: None, owner: type[RepositoryBase]) -> type[T]: ...
+
+    @overload
+    def __get__(self, repo: RepositoryBase, owner: type[RepositoryBase]) -> T: ...
+
+    def __get__(self, repo: RepositoryBase | None, owner: type[RepositoryBase]) -> T | type[T]:
+        return self._class() if repo is None else self._class()(*repo.__reduce__()[1])
+
+
 @checks_arguments
 class Repository(
     VersionHistory,
-    Comparison,
-    Provenance,
     Sessions,
     Administration,
     Refs,
     HistoryUpkeep,
-    Upkeep,
-    Leases,
+    CollectionMethods,
     StorageStatistics,
     Inspection,
     Integration,
-    Recovery,
-    Undo,
     Protection,
-    Watching,
-    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
@@ -98,6 +106,9 @@ class Repository(
     def _repr_html_(self) -> str:
         storage = Lines("frazil.Storage", repr(self.storage))
         return record_html(self._title(), [("storage", storage), ("config", self.config)])
+
+    history = _Part(lambda: handle.History)
+    upkeep = _Part(lambda: handle.Upkeep)
 
     # Create and open
 
@@ -481,7 +492,6 @@ class Repository(
 
     create_async = awaitable_class(create)
     open_async = awaitable_class(open)  # noqa: A003  # the method above
-    open_session_async = awaitable_static(open_session)
     open_or_create_async = awaitable_class(open_or_create)
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)

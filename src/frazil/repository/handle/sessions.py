@@ -144,7 +144,7 @@ class Sessions(RepositoryBase):
                 through it and its forks. A rebase then raises ``StaleReadError`` if other commits have
                 changed any of them. This includes rebases by ``rebase_with`` and by ``fast_forward_timeout``.
                 See ``Session.rebase``.
-            name: A name for people. If the session has forks, ``list_leases`` and the summaries of garbage
+            name: A name for people. If the session has forks, ``upkeep.leases`` and the summaries of garbage
                 collections show the name, and ``break_lease`` accepts it.
 
         Returns:

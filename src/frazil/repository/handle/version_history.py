@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
-
-from numpy.typing import NDArray
 
 from frazil.format.ids import id_to_text
 from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
-from frazil.repository.catalog.ancestry_columns import ancestry_columns
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
 from frazil.repository.catalog.ops_history import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.ops_values import Update, UpdateType
@@ -91,40 +87,6 @@ class VersionHistory(RepositoryBase):
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
         table = snapshots_table(f"history of {ref}, newest first", partial(history_infos, info, tip))
         return BothWays(history_infos(info, tip), table)
-
-    def ancestry_table(
-        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Return a snapshot and all its ancestors as columns, newest first.
-
-        This is several times faster than ``ancestry`` for long histories. ``pandas.DataFrame(table)`` makes a
-        table of it. Exactly one of the arguments names the snapshot.
-
-        Args:
-            branch: The name of a branch, to begin at its tip.
-            tag: The name of a tag.
-            snapshot_id: The id of a snapshot, or the first characters of an id.
-
-        Returns:
-            Arrays of shape (n,): ``id`` and ``parent_id`` (texts of 20 characters; the last parent is an
-            empty text), ``written_at`` (datetime64[us], UTC) and ``message`` (object).
-
-        Raises:
-            RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
-            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-            ValueError: If none or several of the arguments are given.
-
-        Specification: *SnapshotInfo*.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> table = repo.ancestry_table(branch="main")
-            >>> table["message"].tolist(), table["written_at"].dtype
-            (['Repository initialized'], dtype('<M8[us]'))
-        """
-        info = self._info()
-        return ancestry_columns(info, snapshot_of_version(info, branch, tag, snapshot_id))
 
     def ancestry_graph(
         self,
@@ -292,7 +254,6 @@ class VersionHistory(RepositoryBase):
         return self.ops_log()
 
     lookup_snapshot_async = awaitable(lookup_snapshot)
-    ancestry_table_async = awaitable(ancestry_table)
     ancestry_graph_async = awaitable(ancestry_graph)
     diff_async = awaitable(diff)
     list_manifest_files_async = awaitable(list_manifest_files)

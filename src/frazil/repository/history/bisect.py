@@ -36,7 +36,7 @@ from frazil.threads import Purpose, map_bounded
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BisectReport(Record):
-    """The result of ``Repository.bisect``.
+    """The result of ``Repository.history.bisect``.
 
     Attributes:
         first_bad: The first version that fails the check.
@@ -70,7 +70,7 @@ def bisect(
     bad: bytes,
     paths: Sequence[str] = (),
 ) -> BisectReport:
-    """Search the first version that fails. See ``Repository.bisect``. ``check`` gets the id of a snapshot."""
+    """See ``Repository.history.bisect``. ``check`` gets the id of a snapshot."""
     info = context.catalog.repo_info()
     line = _line(info, good, bad)
     candidates = _candidates(context, info, good, line, paths)

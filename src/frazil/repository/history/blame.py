@@ -1,4 +1,4 @@
-"""The answers of ``Repository.blame`` and ``history_of``: commits of chunks, as columns."""
+"""The answers of ``Repository.history.blame`` and ``history_of``: commits of chunks, as columns."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Blame(Record):
 
 
 def blame(context: Context, info: RepoInfo, snapshot: bytes, path: str) -> Blame:
-    """Return the commits that wrote the chunks of an array. See ``Repository.blame``."""
+    """Return the commits that wrote the chunks of an array. See ``Repository.history.blame``."""
     workspace = Workspace(context, snapshot)
     node = workspace.nodes.require_array(absolute(path))
     assert node.array is not None
@@ -179,7 +179,7 @@ def blame(context: Context, info: RepoInfo, snapshot: bytes, path: str) -> Blame
 def history_of(
     context: Context, info: RepoInfo, snapshot: bytes, path: str, cell: Sequence[int]
 ) -> list[ChunkCommit]:
-    """Return the commits that wrote the chunk of one cell, newest first. See ``Repository.history_of``."""
+    """Return the commits that wrote the chunk of one cell. See ``Repository.history.history_of``."""
     workspace = Workspace(context, snapshot)
     node = workspace.nodes.require_array(absolute(path))
     chunk = np.array([chunk_of_cell(node, cell)], np.uint32).reshape(1, -1)

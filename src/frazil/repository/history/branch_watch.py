@@ -51,7 +51,7 @@ class BranchVersion(Record):
         kind: ``commit``, ``amend``, ``reset`` (also a merge without a commit, and an undo), ``created`` or
             ``deleted``.
         updated_at: The time of the update.
-        cursor: The cursor after this version, for ``Repository.watch``.
+        cursor: The cursor after this version, for ``Repository.history.watch``.
     """
 
     snapshot_id: str | None
@@ -69,7 +69,7 @@ class BranchVersion(Record):
 
 
 class Watch(Iterator[BranchVersion]):
-    """The new versions of a branch, oldest first. ``Repository.watch`` creates it.
+    """The new versions of a branch, oldest first. ``Repository.history.watch`` creates it.
 
     ``next`` waits for a version. ``poll`` does not wait.
 
@@ -122,7 +122,7 @@ class Watch(Iterator[BranchVersion]):
         Examples:
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.watch("main").poll()
+            >>> repo.history.watch("main").poll()
             []
         """
         self._request()

@@ -85,7 +85,7 @@ class _Plan:
 def undo(
     context: Context, *, branch: str | None = None, at: int | None = None, dry_run: bool = False
 ) -> UndoReport:
-    """Undo one update. See ``Repository.undo``. ``at`` is in microseconds since 1970."""
+    """Undo one update. See ``Repository.history.undo``. ``at`` is in microseconds since 1970."""
     history = History(context.storage, context.catalog.repo_info())
     candidate, unchanged = _newest(history, branch) if at is None else (_named(history, at), None)
     newest: _Candidate | None = candidate
@@ -111,7 +111,7 @@ def undo(
 
 
 def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
-    """Make the last undone update again. See ``Repository.redo``."""
+    """Make the last undone update again. See ``Repository.history.redo``."""
     history = History(context.storage, context.catalog.repo_info())
     record = history.current.record
     place = None if record is None else record.last_undo
@@ -143,7 +143,7 @@ def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
 
 
 def restore_to(context: Context, at: int, *, dry_run: bool = False) -> UndoReport:
-    """Return to the state at a time, in microseconds since 1970. See ``Repository.restore_to``."""
+    """Return to the state at a time, in microseconds since 1970. See ``Repository.history.restore_to``."""
     history = History(context.storage, context.catalog.repo_info())
     places = (step.place for step, _ in history.steps(history.current, at=at))
     place = next((each for each in places if each.time <= at), None)

@@ -37,7 +37,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UndoReport(Record):
-    """What ``Repository.undo``, ``redo`` or ``restore_to`` did, or would do.
+    """What ``Repository.history.undo``, ``redo`` or ``restore_to`` did, or would do.
 
     Attributes:
         updates: The entries of the ops log that were undone or made again, newest first. Empty for
@@ -73,7 +73,7 @@ class UndoReport(Record):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
-            >>> plan = repo.undo(dry_run=True)
+            >>> plan = repo.history.undo(dry_run=True)
             >>> plan.notes
             ['the branch `dev` is deleted']
             >>> plan.apply().is_applied

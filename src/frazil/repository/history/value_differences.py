@@ -43,7 +43,7 @@ class _Sums:
 
 
 def value_differences(before: Session, after: Session, path: str, *, decode: bool = True) -> ValueDifference:
-    """Compare the values of an array. See ``Repository.diff_values``."""
+    """Compare the values of an array. See ``Repository.history.diff_values``."""
     new = after.workspace.nodes.require_array(absolute(path))
     old = before.workspace.nodes.same_node(new)
     if old is None or old.array is None:

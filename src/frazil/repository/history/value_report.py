@@ -1,4 +1,4 @@
-"""The public value of ``Repository.diff_values``."""
+"""The public value of ``Repository.history.diff_values``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ValueDifference(Record):
             >>> repo.create_tag("v1", "main")
             >>> with repo.transaction("main", message="correct") as store:
             ...     zarr.open_array(store, path="t")[3] = 5
-            >>> repo.diff_values("t", from_tag="v1", to_branch="main").grid().tolist()
+            >>> repo.history.diff_values("t", from_tag="v1", to_branch="main").grid().tolist()
             [0, 1, 0]
         """
         grid = np.zeros(self.num_chunks, np.int64)

@@ -29,7 +29,7 @@ from frazil.threads import Purpose, map_bounded
 
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
-    """List a snapshot again and return its id. See ``Repository.recover_snapshot``."""
+    """List a snapshot again and return its id. See ``Repository.upkeep.recover``."""
     while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
         pass  # a garbage collection ran at the same time
     return id_

@@ -74,7 +74,7 @@ def collect(call: Call) -> Rows:
 def compact(call: Call) -> Rows:
     """Merge chunk files. A second evaluation has no files to merge, and makes no commit."""
     values = call.values
-    report = call.repo.compact(values["message"], branch=values["branch"], dry_run=values["dry_run"])
+    report = call.repo.upkeep.compact(values["message"], branch=values["branch"], dry_run=values["dry_run"])
     yield {
         "dry_run": values["dry_run"],
         "files": len(report.files),
@@ -125,6 +125,6 @@ def copy(call: Call) -> Rows:
 
 def verify(call: Call) -> Rows:
     """Return the findings of a verification, which changes nothing."""
-    for row in call.repo.verify(call.values["level"]).rows():
+    for row in call.repo.upkeep.verify(call.values["level"]).rows():
         coordinates = row["coordinates"]
         yield {**row, "coordinates": None if coordinates is None else [int(each) for each in coordinates]}
