@@ -594,3 +594,19 @@ def _promoted(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind == "f":
         return dtype.newbyteorder("=")
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+#: The methods of ``cell_methods`` whose names differ from the names of the statistics in numpy and xarray.
+_CELL_METHODS: Final = {
+    "var": "variance",
+    "std": "standard_deviation",
+    "min": "minimum",
+    "max": "maximum",
+    "first": "point",
+    "last": "point",
+}
+
+
+def cell_method(statistic: str) -> str:
+    """Return the method of a statistic in the attribute ``cell_methods``."""
+    return _CELL_METHODS.get(statistic, statistic)

@@ -6,16 +6,16 @@ only if the content is changed and then sealed again.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import zstandard
 
 from frazil.errors import FormatError
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.jobs.wire_columns import ColumnWriter, read_columns
+from frazil.jobs import wire
 
 #: No seed grows beyond this size, so a larger content is a bomb. The decoder of the package has to refuse it.
 LARGEST_CONTENT = 1 << 22
@@ -92,24 +92,23 @@ def _with_checksum(content: bytes) -> bytes:
 TRAILER = Form(lambda data: data[: -_TRAILER_END // 2] or None, _with_checksum)
 
 
-def columns_of(message: bytes) -> list[Form]:
-    """A form for each column of a message of a task. The other columns are those of this message."""
-    every = read_columns(message)._columns
+def parts_of_changes(message: bytes) -> tuple[Form, Form]:
+    """The header and the columns of a change set. The other parts are those of this message."""
+    header, _, file, frame = wire.split(message, 4)
 
-    def form(name: str) -> Form:
-        def open_(data: bytes) -> bytes | None:
-            try:
-                return read_columns(data).raw(name).tobytes()
-            except FormatError:
-                return None
+    def part_of(number: int, data: bytes) -> bytes | None:
+        try:
+            return wire.split(data, 4)[number]
+        except FormatError:
+            return None
 
-        def close(content: bytes) -> bytes:
-            writer = ColumnWriter()
-            width = max(1, every[name][0])  # a column of zeros has no bytes
-            whole = np.frombuffer(content[: len(content) // width * width], np.uint8)
-            writer._columns = {**every, name: (width, whole)}
-            return writer.sealed()
+    def joined(text: bytes, columns: bytes) -> bytes:
+        return wire.joined([text, zlib.crc32(text).to_bytes(4), file, columns])
 
-        return Form(open_, close)
-
-    return list(map(form, every))
+    return (
+        Form(lambda data: part_of(0, data), lambda content: joined(content, frame)),
+        Form(
+            lambda data: None if (part := part_of(3, data)) is None else ZSTD.open(part),
+            lambda content: joined(header, ZSTD.close(content)),
+        ),
+    )

@@ -35,7 +35,7 @@ from frazil.format.transaction_log import Move, TransactionLog, encode_transacti
 from frazil.jobs import wire
 from frazil.jobs.job_identity import JOB
 from frazil.jobs.segments import Segment
-from frazil.jobs.staging_plan import Plan, encode_plan
+from frazil.jobs.staging_plan import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Result, encode_result
 from frazil.jobs.versions import Input
 from frazil.pipeline.publishing import AUDIT
@@ -222,7 +222,9 @@ def message() -> bytes:
 
 
 def plan() -> bytes:
-    return encode_plan(Plan("job", "name", "main", "digest", id_to_text(LOW), 1, 2, 3, id_to_text(HIGH)))
+    return encode_plan(
+        StagedPlan("job", "name", "main", "digest", id_to_text(LOW), 1, 2, 3, id_to_text(HIGH))
+    )
 
 
 def marker() -> bytes:

@@ -25,15 +25,6 @@ class ChunkFiles:
         return len(self.old)
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """The number and size of the files that were copied now, and the old names of missing files."""
-
-    files: int
-    size: int
-    missing: tuple[str, ...]
-
-
 def container_of(source: Source) -> VirtualChunkContainer:
     """Return a container for the chunk files of the source."""
     address = address_of(source.storage, source.layout.chunks)
@@ -46,8 +37,11 @@ def container_of(source: Source) -> VirtualChunkContainer:
     return VirtualChunkContainer(*address)
 
 
-def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
-    """Copy chunk files, several at a time. Existing files are not copied again."""
+def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[list[int], tuple[str, ...]]:
+    """Copy chunk files, several at a time. Existing files are not copied again.
+
+    Returns the sizes of the files that were copied now, and the old names of missing files.
+    """
     existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 
@@ -68,8 +62,7 @@ def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
 
     sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
     missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
-    done = list(filter(None, sizes))
-    return Copied(len(done), sum(done), missing)
+    return list(filter(None, sizes)), missing
 
 
 def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:

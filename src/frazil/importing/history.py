@@ -29,7 +29,7 @@ Users = dict[tuple[NodeId, int], set[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SnapshotSummary:
     """A snapshot without its nodes. ``file`` is the id in the name of its file."""
 
     file: bytes
@@ -47,10 +47,10 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ImportedVersion:
     """A snapshot of the new repository. ``old_parent`` is the id in the name of the parent's file."""
 
-    summary: Summary
+    summary: SnapshotSummary
     id: bytes
     old_parent: bytes | None
     parent: bytes | None
@@ -63,10 +63,10 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ImportedHistory:
     """All versions by the names of their old files, parents before children."""
 
-    versions: Mapping[bytes, Version]
+    versions: Mapping[bytes, ImportedVersion]
     left_out: tuple[str, ...]
 
     def users(self) -> dict[bytes, Users]:
@@ -80,7 +80,7 @@ class History:
         return out
 
 
-def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
+def read_history(source: Source, refs: Refs, ids: NewIds) -> ImportedHistory:
     """Read the history of a repository."""
     newest = [sequence[-1] for sequence in refs.branches.values()]
     tips = {ref.snapshot for ref in (*newest, *refs.tags.values())}
@@ -96,12 +96,12 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
     reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
     unreached = sorted(source.snapshot_files.keys() - reached)
     left_out += [f"snapshot {name}: no branch or tag ever reached it" for name in unreached]
-    return History(versions, tuple(left_out))
+    return ImportedHistory(versions, tuple(left_out))
 
 
-def _read(source: Source, wanted: set[bytes]) -> dict[bytes, Summary]:
+def _read(source: Source, wanted: set[bytes]) -> dict[bytes, SnapshotSummary]:
     """Return these snapshots and their ancestors, as far as they have files."""
-    summaries: dict[bytes, Summary] = {}
+    summaries: dict[bytes, SnapshotSummary] = {}
     while wanted:
         for summary in in_parallel(partial(_summary, source), sorted(wanted)):
             summaries[summary.file] = summary
@@ -127,14 +127,14 @@ def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | No
     return {file for file, id_ in inner_ids if id_ is not None and id_ in set(unknown)}
 
 
-def _summary(source: Source, file: bytes) -> Summary:
+def _summary(source: Source, file: bytes) -> SnapshotSummary:
     snapshot = source.snapshot(file)
     users: dict[bytes, Users] = {}
     for node in snapshot.nodes:
         for ref in node.manifests or ():
             key = (node.id, node.rank)
             users.setdefault(ref.id, {}).setdefault(key, set()).add(new_node_id(node.id, node.path))
-    return Summary(
+    return SnapshotSummary(
         file,
         snapshot.id,
         snapshot.parent,
@@ -156,7 +156,9 @@ def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
     )
 
 
-def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, Version], set[bytes]]:
+def _ordered(
+    summaries: Mapping[bytes, SnapshotSummary], ids: NewIds
+) -> tuple[dict[bytes, ImportedVersion], set[bytes]]:
     """Return versions with parents before children, and the ids of missing parents."""
     by_inner = {summary.inner: file for file, summary in summaries.items()}
     parents: dict[bytes, bytes | None] = {}
@@ -169,14 +171,14 @@ def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[byte
             missing.add(quoted)
         parents[file] = parent
         children.setdefault(parent, []).append(file)
-    out: dict[bytes, Version] = {}
+    out: dict[bytes, ImportedVersion] = {}
     # A child follows its parent if possible, because the parent's nodes are then still cached.
     pending = children.get(None, [])
     while pending:
         file = pending.pop()
         summary, parent = summaries[file], parents[file]
         before = -1 if parent is None else out[parent].flushed_at
-        out[file] = Version(
+        out[file] = ImportedVersion(
             summary,
             ids.snapshot(file),
             parent,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_sn
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.importing.chunks import ChunkFiles, container_of, copy_chunks, missing_chunks
 from frazil.importing.containers import merged_prefixes, new_config
-from frazil.importing.history import History, Users, Version
+from frazil.importing.history import ImportedHistory, ImportedVersion, Users
 from frazil.importing.ids import NewIds
 from frazil.importing.import_target import require_only
 from frazil.importing.logs import translated, worked_out
@@ -43,6 +43,7 @@ from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.uploads import Puts, putting
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.probe import probe_conditions
 
@@ -54,8 +55,23 @@ _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class ImportPlan:
-    """The source, the target and the options of an import.
+class ConvertedManifests:
+    """All conversions by old id, without the bytes of the files."""
+
+    conversions: Mapping[bytes, Conversion]
+    missing: tuple[bytes, ...]
+
+    def chunks(self) -> ChunkFiles:
+        """Return the chunk files that all manifests need."""
+        every = self.conversions.values()
+        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        names = {new: old for each in every for new, old in each.chunk_names.items()}
+        return ChunkFiles(ids, old_names(ids, names))
+
+
+@dataclass(slots=True, eq=False)
+class ImportJob:
+    """The source, the target and the options of an import, and the files that it has converted.
 
     users              the arrays that use each old manifest, in any snapshot
     references_chunks  whether chunk files remain in place and become virtual chunks
@@ -68,7 +84,7 @@ class ImportPlan:
     source: Source
     target: Storage
     refs: Refs
-    history: History
+    history: ImportedHistory
     users: dict[bytes, Users]
     ids: NewIds
     references_chunks: bool
@@ -77,40 +93,15 @@ class ImportPlan:
     config: RepositoryConfig | None
     sizes: Sizes | None
     store_secrets: bool
+    assets: Assets = field(init=False)
+    container: VirtualChunkContainer | None = None
+    _nodes: OrderedDict[bytes, NodeTable] = field(default_factory=OrderedDict)
+    _manifests: dict[bytes, tuple[Converted, ...]] = field(default_factory=dict)
+    _files: dict[bytes, Converted] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class ConvertedManifests:
-    """All conversions by old id, without the bytes of the files."""
-
-    conversions: Mapping[bytes, Conversion]
-    missing: tuple[bytes, ...]
-
-    def converted(self) -> dict[bytes, tuple[Converted, ...]]:
-        """Return the new manifests by old id."""
-        return {id_: each.converted for id_, each in self.conversions.items()}
-
-    def chunks(self) -> ChunkFiles:
-        """Return the chunk files that all manifests need."""
-        every = self.conversions.values()
-        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
-        names = {new: old for each in every for new, old in each.chunk_names.items()}
-        return ChunkFiles(ids, old_names(ids, names))
-
-
-class ImportJob:
-    """One import."""
-
-    def __init__(self, plan: ImportPlan) -> None:
-        self.plan = plan
-        self.source = plan.source
-        self.target = plan.target
-        self.own_chunks = plan.in_place and plan.source.layout is not DRAFT
-        self.container = container_of(plan.source) if plan.references_chunks else None
-        self.assets = Assets(plan.target, CacheLimits())
-        self._nodes: OrderedDict[bytes, NodeTable] = OrderedDict()
-        self._manifests: dict[bytes, tuple[Converted, ...]] = {}
-        self._files: dict[bytes, Converted] = {}
+    def __post_init__(self) -> None:
+        self.assets = Assets(self.target, CacheLimits())
+        self.container = container_of(self.source) if self.references_chunks else None
 
     def run(self) -> ImportReport:
         """Write all files, and return the report."""
@@ -118,21 +109,21 @@ class ImportJob:
             probe_conditions(self.target)
         own = [] if self.container is None else [self.container]
         # This raises possible errors before the work.
-        document_to_save(new_config(self.plan.settings, (), own, None)[0], self.plan.store_secrets)
+        document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
         manifests = self._convert()
-        self._manifests = manifests.converted()
+        self._manifests = {id_: each.converted for id_, each in manifests.conversions.items()}
         self._files = {file.id: file for each in self._manifests.values() for file in each}
         report = self._chunks(self._report(manifests), manifests)
         with putting(self.target) as puts:
-            for version in self.plan.history.versions.values():
+            for version in self.history.versions.values():
                 self._write(version, puts)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        config, left_out = new_config(self.plan.settings, prefixes, own, self.plan.config)
+        config, left_out = new_config(self.settings, prefixes, own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         # In place, the storage already contains the secrets of the old configuration.
-        document = document_to_save(config, self.plan.store_secrets or self.plan.in_place)
-        info = new_info(self.plan.refs, self.plan.history, document, now_us())
+        document = document_to_save(config, self.store_secrets or self.in_place)
+        info = new_info(self.refs, self.history, document, now_us())
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
@@ -143,7 +134,7 @@ class ImportJob:
     def compared(self, repo_file: bytes) -> ImportReport:
         """Return the report if the target already contains this import."""
         info = decode_repo_info(repo_file, REPO)
-        versions = [*self.plan.history.versions.values()]
+        versions = [*self.history.versions.values()]
         rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
@@ -165,13 +156,13 @@ class ImportJob:
                     return None
                 raise
             at = None if self.container is None else self.container.url_prefix
-            conversion = convert(old, old_id, users, self.plan.ids, at, _LEVEL, self.plan.sizes)
+            conversion = convert(old, old_id, users, self.ids, at, _LEVEL, self.sizes)
             for converted, file in zip(conversion.converted, conversion.files, strict=True):
                 self.target.put(manifest_key(converted.id), file)
             return replace(conversion, files=())
 
         # One after the other, because each may be large and decoding holds the interpreter lock.
-        done = {pair[0]: one(pair) for pair in sorted(self.plan.users.items())}
+        done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
         missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
         return ConvertedManifests({id_: each for id_, each in done.items() if each is not None}, missing)
 
@@ -179,19 +170,18 @@ class ImportJob:
         """Copy chunk files to the place where the new repository expects them."""
         chunks = manifests.chunks()
         report = replace(report, chunk_files=len(chunks))
-        if self.own_chunks or self.container is not None:
+        if (self.in_place and self.source.layout is not DRAFT) or self.container is not None:
             missing = missing_chunks(self.source, chunks)
         else:
-            if not self.plan.in_place:
+            if not self.in_place:
                 keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
                 require_only(self.target, keys, CHUNKS)
-            copied = copy_chunks(self.source, self.target, chunks)
-            report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
-            missing = copied.missing
+            sizes, missing = copy_chunks(self.source, self.target, chunks)
+            report = replace(report, chunks_copied=len(sizes), bytes_copied=sum(sizes))
         return replace(report, left_out=(*report.left_out, *_lost(missing)))
 
     def _report(self, manifests: ConvertedManifests) -> ImportReport:
-        versions = self.plan.history.versions.values()
+        versions = self.history.versions.values()
         conversions = manifests.conversions.values()
         files = [file for conversion in conversions for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
@@ -208,17 +198,17 @@ class ImportJob:
         ]
         return ImportReport(
             self.source.generation,
-            tuple(sorted(self.plan.refs.branches)),
-            tuple(sorted(self.plan.refs.tags)),
+            tuple(sorted(self.refs.branches)),
+            tuple(sorted(self.refs.tags)),
             snapshots=len(versions),
             arrays=len(set().union(*(version.summary.arrays for version in versions))),
             groups=len(set().union(*(version.summary.groups for version in versions))),
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
             left_out=(
-                *of_refs(self.plan.refs),
-                *self.plan.history.left_out,
-                *of_snapshots(self.plan.history.versions),
+                *of_refs(self.refs),
+                *self.history.left_out,
+                *of_snapshots(self.history.versions),
                 *lost,
                 *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
                 *unused,
@@ -227,7 +217,7 @@ class ImportJob:
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 
-    def _write(self, version: Version, puts: Puts) -> None:
+    def _write(self, version: ImportedVersion, puts: Puts) -> None:
         """Write a snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.old_id)
         wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]

@@ -7,7 +7,7 @@ from itertools import filterfalse
 
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.keys import CHUNKS, REPO, manifest_key, snapshot_key, transaction_key
-from frazil.importing.history import History, Users
+from frazil.importing.history import ImportedHistory, Users
 from frazil.importing.ids import NewIds
 from frazil.repository.catalog.creation import require_prefix
 from frazil.storage.base import Storage
@@ -33,7 +33,9 @@ def require_writable(target: Storage) -> None:
     require_prefix(target)
 
 
-def require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:
+def require_clean(
+    target: Storage, history: ImportedHistory, users: Mapping[bytes, Users], ids: NewIds
+) -> None:
     """Raise ``InvalidInputError`` if the target contains files of another origin than this import."""
     versions = history.versions.values()
     own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}

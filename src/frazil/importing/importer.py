@@ -11,7 +11,7 @@ from frazil.format.keys import REPO
 from frazil.format.older.generations import DOT, DRAFT
 from frazil.importing.history import read_history
 from frazil.importing.ids import NewIds
-from frazil.importing.import_job import ImportJob, ImportPlan
+from frazil.importing.import_job import ImportJob
 from frazil.importing.import_target import read_repo_file, require_clean, require_writable
 from frazil.importing.report import ImportReport
 from frazil.importing.sizes import sizes_of
@@ -103,7 +103,7 @@ def upgrade(
         require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    plan = ImportPlan(
+    job = ImportJob(
         source=source,
         target=target,
         refs=refs,
@@ -117,7 +117,7 @@ def upgrade(
         sizes=sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access)),
         store_secrets=store_secrets,
     )
-    return ImportJob(plan).run() if existing is None else ImportJob(plan).compared(existing)
+    return job.run() if existing is None else job.compared(existing)
 
 
 def _source(storage: Storage) -> Source:

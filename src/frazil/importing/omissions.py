@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from frazil.format.ids import id_to_text
-from frazil.importing.history import Version
+from frazil.importing.history import ImportedVersion
 from frazil.importing.source import Refs
 
 _SHOWN: Final = 200
@@ -40,7 +40,7 @@ def of_refs(refs: Refs) -> Iterator[str]:
             yield f"properties of tag {name}, {text}: tags of spec version 2 have none"
 
 
-def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
+def of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
     """Yield lines for attributes in separate files, and one line for each lost field.
 
     Parents must come before their children.

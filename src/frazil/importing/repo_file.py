@@ -9,7 +9,7 @@ from typing import Any
 from frazil.format.older.elements import OldRef
 from frazil.format.ops_log import OpsEntry, OpsLog, UpdateKind
 from frazil.format.repo_info import Availability, RepoInfo, SnapshotEntry, SnapshotTable, Status
-from frazil.importing.history import History, Version
+from frazil.importing.history import ImportedHistory, ImportedVersion
 from frazil.importing.source import Refs
 from frazil.repository.catalog.repo_changes import MAIN
 
@@ -18,7 +18,7 @@ _SPEC_VERSION = 2
 _BEFORE = 1
 
 
-def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> RepoInfo:
+def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
     """Return refs, snapshots, and an ops log with their history, as far as the ref files contain it."""
     versions = history.versions
     entries = [
@@ -40,7 +40,7 @@ def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> 
     )
 
 
-def _ops(refs: Refs, history: History, now: int) -> OpsLog:
+def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
     """Return the ops log: newest entry first, with different times, and the creation as the oldest entry.
 
     An entry has the time of its ref file if this time is later than the snapshot and than the entry before on
@@ -69,11 +69,11 @@ def _ops(refs: Refs, history: History, now: int) -> OpsLog:
     return OpsLog.of(entries[::-1])
 
 
-def _time(ref: OldRef, version: Version, now: int) -> int:
+def _time(ref: OldRef, version: ImportedVersion, now: int) -> int:
     return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
 
 
-def _moved(branch: str, before: Version, after: Version, at: int) -> OpsEntry:
+def _moved(branch: str, before: ImportedVersion, after: ImportedVersion, at: int) -> OpsEntry:
     if after.parent == before.id:
         return OpsEntry(UpdateKind.NEW_COMMIT, at, name=branch, new_snapshot=after.id)
     return OpsEntry(UpdateKind.BRANCH_RESET, at, name=branch, previous_snapshot=before.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from frazil.errors import FormatError
 from frazil.jobs.job_result import Metrics
@@ -36,48 +36,48 @@ def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | Non
     record = metadata.get(JOB)
     if not isinstance(record, dict):
         return None
-    reader = _Fields(record, snapshot_id)
-    metrics = reader.value("metrics", dict)
+    fields: dict[str, Any] = {name: record.get(name) for name in _TYPES}
+    fields["outputs"] = record.get("outputs", [])
+    fields["inputs"] = [] if fields["inputs"] is None else fields["inputs"]
+    for name, expected in _TYPES.items():
+        value = fields[name]
+        is_right = value is None or isinstance(value, expected)
+        if name == "outputs":
+            is_right = _are_texts(value)
+        elif name == "inputs":
+            is_right = isinstance(value, list) and all(map(_is_input, value))
+        if not is_right:
+            raise FormatError(
+                f"snapshot {snapshot_id}: the record of a job must have the field {name} as Frazil "
+                f"writes it, got {str(value)[:80]}. Another program wrote it. Amend the commit with other "
+                "metadata"
+            )
+    metrics = fields["metrics"]
     return JobRecord(
-        reader.value("name", str),
-        reader.value("id", str),
-        reader.value("parameters", dict),
-        tuple(reader.input(each) for each in reader.value("inputs", list) or ()),
-        tuple(reader.texts("outputs", record.get("outputs", []))),
+        fields["name"],
+        fields["id"],
+        fields["parameters"],
+        tuple(
+            Input(
+                each["repository"], each.get("branch"), each["snapshot"], tuple(each["paths"]), each["digest"]
+            )
+            for each in fields["inputs"]
+        ),
+        tuple(fields["outputs"]),
         None if metrics is None else {key: metrics[key] for key in Metrics.__slots__ if key in metrics},
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    record: dict[str, Any]
-    snapshot_id: str
+_TYPES: Final = {"name": str, "id": str, "parameters": dict, "inputs": list, "outputs": list, "metrics": dict}
 
-    def value(self, name: str, expected: type) -> Any:
-        """Return a field, or None if it is absent."""
-        value = self.record.get(name)
-        if value is not None and not isinstance(value, expected):
-            raise self.damaged(name, value)
-        return value
 
-    def texts(self, name: str, values: object) -> list[str]:
-        if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-            raise self.damaged(name, values)
-        return values
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
-    def input(self, value: object) -> Input:
-        if not isinstance(value, dict):
-            raise self.damaged("inputs", value)
-        texts = self.texts("inputs", [value.get(name) for name in ("repository", "snapshot", "digest")])
-        branch = value.get("branch")
-        if branch is not None and not isinstance(branch, str):
-            raise self.damaged("inputs", value)
-        paths = tuple(self.texts("inputs", value.get("paths")))
-        return Input(texts[0], branch, texts[1], paths, texts[2])
 
-    def damaged(self, name: str, value: object) -> FormatError:
-        return FormatError(
-            f"snapshot {self.snapshot_id}: the record of a job must have the field {name} as Frazil "
-            f"writes it, got {str(value)[:80]}. Another program wrote it. Amend the commit with other "
-            "metadata"
-        )
+def _is_input(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("branch"), str | None):
+        return False
+    return _are_texts(value.get("paths")) and _are_texts(
+        [value.get(name) for name in ("repository", "snapshot", "digest")]
+    )

@@ -11,37 +11,40 @@ again (`frazil.jobs.job_history`).
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frazil import host
 from frazil.arguments import require_progress
-from frazil.changes.reads import joined_reads
+from frazil.changes.reads import ReadSet, joined_reads
 from frazil.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
+    StaleReadError,
     TaskFailedError,
 )
 from frazil.jobs.alignment import warn_of_misalignment
 from frazil.jobs.engine import Engine, EngineName, described, is_resumable
 from frazil.jobs.engines import engine_of
-from frazil.jobs.inputs import live_inputs, reads_of, require_current
+from frazil.jobs.inputs import live_inputs, of_job, reads_of, require_current
 from frazil.jobs.job import Job, Phase, Tasks
-from frazil.jobs.job_commit import JobCommit, commit_job
-from frazil.jobs.job_history import JobStart, find_job, job_state
+from frazil.jobs.job_history import JobStart, find_job, first_driver_note, job_state
 from frazil.jobs.job_identity import commit_metadata, label, require_recordable, work_digest
 from frazil.jobs.job_result import JobResult, Metrics
 from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import RunOptions
 from frazil.jobs.staging import Restart, Staging
 from frazil.jobs.task_rounds import Rounds
 from frazil.jobs.task_tally import Tally
 from frazil.jobs.versions import Input, Target, Version
+from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.session import Session
@@ -49,6 +52,8 @@ from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.traffic import TRAFFIC
 
 _log = logging.getLogger(__name__)
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 2.0
 
 #: The number of starts of a job if its staged results are unusable.
 _STARTS: Final = 3
@@ -102,18 +107,24 @@ def run_job(
     TRAFFIC.take_counts()
     reason = ""
     for _ in range(_STARTS):
-        outcome = _start(job, engine, progress, started)
-        if isinstance(outcome, JobResult):
-            return outcome
-        reason = outcome.reason
+        try:
+            return _start(job, engine, progress, started)
+        except Restart as error:
+            reason = str(error)
     raise ConflictError(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
         f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
 
 
+def run_with_options(job: Job, options: RunOptions) -> JobResult:
+    """Run the job of an operation with the run options of the caller."""
+    job = replace(job, id=options.get("job_id"), message=options.get("message"))
+    return run_job(job, options.get("engine"), progress=options.get("progress"))
+
+
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class Attempt:
     """One start of a job, and the state of the branch at that moment."""
 
     job: Job
@@ -123,44 +134,41 @@ class _Attempt:
     progress: Progress | None
     started: float
 
-    def done(self, snapshot_id: str) -> JobResult:
-        """Return the result of a job that another run has committed, and clean up after that run."""
-        return _earlier_result(self.job.target, self.id, snapshot_id)
-
 
 def _start(
     job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
-) -> JobResult | Restart:
+) -> JobResult:
     target = job.target
     start = JobStart.of(target)
     state = job_state(job, start.tip)
     if state.snapshot_id is not None:
         return _earlier_result(target, state.id, state.snapshot_id)
-    attempt = _Attempt(job, state.id, start, engine_of(engine), progress, started)
-    staging: Staging | Restart | None = None
+    attempt = Attempt(job, state.id, start, engine_of(engine), progress, started)
+    staging: Staging | None = None
     if is_resumable(attempt.engine):
         digest = work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, attempt.id, job.name, digest)
-    if isinstance(staging, Restart):
-        return staging
     try:
         return _run(attempt, staging)
+    except Restart:
+        raise
     except Exception as error:
-        outcome = None if staging is None else _after_failure(attempt, staging, error)
-        if outcome is not None:
-            return outcome
+        other = None if staging is None else _after_failure(attempt, staging, error)
+        if other is not None:
+            return _earlier_result(target, attempt.id, other)
         if isinstance(error, TaskFailedError):
             raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
 
 
 def _earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
+    """Return the result of a job that another run has committed, and clean up after that run."""
     clean_up(target.repo.storage, place_of(target.branch, id_))
     return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
 
 
-def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> JobResult | Restart | None:
-    """Return the result of another driver, or a restart, or None if the caller must raise the error.
+def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str | None:
+    """Return the snapshot of another driver, or None if the caller must raise the error.
 
     Staged results stay, unless another run would fail in the same way. If there are none, their lease is
     removed, because it delays garbage collections.
@@ -172,26 +180,26 @@ def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> Job
     if staging.resumed and state_kind in _LOST:
         _log.warning("job %s: its staged results are lost, its tasks run again: %s", attempt.id, error)
         staging.discard()
-        return Restart(str(error))
+        raise Restart(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
         snapshot_id = find_job(attempt.job.target, attempt.id, attempt.start)
         if snapshot_id is not None:
             _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
-            return attempt.done(snapshot_id)
+            return snapshot_id
     if not staging.has_results():
         staging.clean_up()
     return None
 
 
-def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
+def _run(attempt: Attempt, staging: Staging | None) -> JobResult:
     job, target = attempt.job, attempt.job.target
     session = target.repo.writable_session(target.branch) if staging is None else staging.session
     if job.track_reads:
         session.workspace.reads = ReadTracker()
     other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
-        return attempt.done(other)
+        return _earlier_result(target, attempt.id, other)
     lease = _lease_until_end(session) if staging is None else nullcontext()
     with lease, described(label(job, attempt.id)):
         inputs = live_inputs(job.inputs, target)
@@ -199,34 +207,65 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
         rounds = Rounds(
             session, staging, attempt.engine, attempt.progress, tally, job.manifests_on_executors_above
         )
-        values = _run_rounds(job, inputs, rounds)
-        if isinstance(values, Restart):
-            return values
+        values = rounds.run(functools.partial(_prepare_job, job, inputs), job.work)
+        for phase in job.phases:
+            values = rounds.run(functools.partial(_prepare_phase, phase, values), phase.work)
         if job.finish is not None:
             job.finish(session, values)
         metrics = tally.metrics(host.monotonic_seconds() - attempt.started)
-        if not session.has_uncommitted_changes:
+        if session.has_uncommitted_changes:
+            reads = joined_reads([reads_of(inputs), rounds.reads])
+            snapshot_id, is_own = commit_job(attempt, session, metrics, reads)
+            if staging is not None:
+                staging.clean_up()
+        else:
+            snapshot_id, is_own = session.snapshot_id, False
             if staging is not None:
                 staging.discard()
-            version = Version(target.repo, session.snapshot_id, target.branch)
-            return JobResult(attempt.id, version, metrics, done_before=True, values=tuple(values))
-        reads = joined_reads([reads_of(inputs), rounds.reads])
-        metadata = commit_metadata(job, attempt.id, metrics)
-        commit = JobCommit(
-            attempt.id,
-            job.name,
-            work_digest(job),
-            target,
-            job.message or job.name,
-            metadata,
-            reads,
-            attempt.start,
-        )
-        committed = commit_job(commit, session)
-        if staging is not None:
-            staging.clean_up()
-        version = Version(target.repo, committed.snapshot_id, target.branch)
-        return JobResult(attempt.id, version, metrics, done_before=not committed.is_own, values=tuple(values))
+        version = Version(target.repo, snapshot_id, target.branch)
+        return JobResult(attempt.id, version, metrics, done_before=not is_own, values=tuple(values))
+
+
+def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: ReadSet) -> tuple[str, bool]:
+    """Commit the session, and rebase it as often as other sessions commit first.
+
+    Each rebase checks the reads of the job, and whether another driver has committed the job. The update of
+    the commit checks the latter again, because a reset may bring the branch back to the same tip. Returns the
+    snapshot, and whether this run committed it.
+    """
+    job = attempt.job
+    start = replace(attempt.start, tip=session.snapshot_id)
+    metadata = commit_metadata(job, attempt.id, metrics)
+    state_of(session).note = first_driver_note(attempt.id, work_digest(job), job.target, start)
+    for tries in itertools.count():
+        try:
+            snapshot_id = session.commit(
+                job.message or job.name, metadata, rebase_with=ConflictDetector(), rebase_tries=0
+            )
+            return snapshot_id, True
+        except ConflictError as error:
+            if error.kind != ErrorKind.COMMIT_CONFLICT:
+                raise
+        host.pause(host.random_between(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
+        other = _rebase(attempt, session, start, reads)
+        if other is not None:
+            return other, False
+    raise AssertionError("no end")
+
+
+def _rebase(attempt: Attempt, session: Session, start: JobStart, reads: ReadSet) -> str | None:
+    """Rebase the session. Return the snapshot if another driver has committed the same job, else None."""
+    target = attempt.job.target
+    try:
+        session.rebase(ConflictDetector(), reads=[reads])
+    except RebaseFailedError as error:
+        other = find_job(target, attempt.id, start)
+        if other is not None:
+            return other
+        if isinstance(error, StaleReadError):
+            raise of_job(attempt.job.name, error) from error
+        raise
+    return find_job(target, attempt.id, start, session.snapshot_id)
 
 
 @contextmanager
@@ -238,16 +277,6 @@ def _lease_until_end(session: Session) -> Iterator[None]:
         lease = state_of(session).lease
         if lease is not None and not session.read_only:  # a commit makes the session read-only
             lease.give_back(session.workspace.context.storage)
-
-
-def _run_rounds(job: Job, inputs: Sequence[Input], rounds: Rounds) -> list[Any] | Restart:
-    """Run all rounds, and return the values of the last round."""
-    values = rounds.run(functools.partial(_prepare_job, job, inputs), job.work)
-    for phase in job.phases:
-        if isinstance(values, Restart):
-            break
-        values = rounds.run(functools.partial(_prepare_phase, phase, values), phase.work)
-    return values
 
 
 def _prepare_job(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:

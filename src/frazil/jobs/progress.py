@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TextIO
 from frazil import host
 from frazil.display import counted
 
-WIDTH = 24
+_BAR = 24
 #: The number of lines in a log: one for each quarter.
 STEPS = 4
 #: The time between two updates of a notebook, in seconds.
@@ -126,7 +126,7 @@ class Progress:
         elif self.out.isatty():
             # A line that wraps could not be overwritten.
             columns = shutil.get_terminal_size().columns - 1
-            width = min(WIDTH, columns - len("  ".join(parts)) - 2)
+            width = min(_BAR, columns - len("  ".join(parts)) - 2)
             full = round(share * width)
             parts.insert(1, "━" * full + "─" * (width - full))
             self.out.write("\r" + "  ".join(parts)[:columns] + "\x1b[K")

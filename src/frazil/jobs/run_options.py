@@ -1,8 +1,9 @@
 """The run options, which all operations have in common, and how operations accept them.
 
-The caller passes run options by name. An operation declares them as ``**options: Unpack[RunOptions]``
-(`BoundedRunOptions` adds ``max_mem``), and passes them on as one value, `Run`. The decorator `with_options`
-adds them to the signature and their descriptions to the docstring, and refuses unknown options.
+A `TypedDict` is the one declaration of the names, types and descriptions of options. An operation declares
+``**options: Unpack[RunOptions]`` (`BoundedRunOptions` adds ``max_mem``), and passes them on as they are. The
+decorator `with_options` adds them to the signature and their descriptions to the docstring, and refuses
+unknown options.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from frazil.argument_docs import Decorator, complete_doc
@@ -62,8 +64,10 @@ class Run:
     max_mem: MaxMem = None
 
 
-def with_options(options: type, values: type = Run) -> Decorator:
+def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProxyType({})) -> Decorator:
     """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
+
+    ``defaults`` are the defaults that are not None, or a dataclass with a field for each option.
 
     In the docstring, the descriptions of the options replace the entry ``**options:``.
     The decorated function raises ``TypeError`` for an option that ``options`` does not have.
@@ -77,9 +81,10 @@ def with_options(options: type, values: type = Run) -> Decorator:
     Traceback (most recent call last):
     TypeError: copy() got an unexpected keyword argument 'enigne'. Did you mean `engine`?
     """
-    defaults = {
-        field.name: field.default if field.default is not MISSING else ... for field in fields(values)
-    }
+    if isinstance(defaults, type):
+        values = {each.name: ... if each.default is MISSING else each.default for each in fields(defaults)}
+    else:
+        values = dict(defaults)
     names: Mapping[str, Any] = _annotations(options)
 
     def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
@@ -87,7 +92,7 @@ def with_options(options: type, values: type = Run) -> Decorator:
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         shown = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, ...), annotation=annotation
+                name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name), annotation=annotation
             )
             for name, annotation in names.items()
         ]

@@ -35,10 +35,10 @@ from frazil.format.ids import id_to_text
 from frazil.jobs import wire
 from frazil.jobs.staged_round import StagedRound
 from frazil.jobs.staging_folder import Folder
-from frazil.jobs.staging_plan import Plan, decode_plan, encode_plan, has_base, session_at_base
+from frazil.jobs.staging_plan import StagedPlan, decode_plan, encode_plan, has_base, session_at_base
 from frazil.jobs.summary import Summary
-from frazil.jobs.task_results import joined, split
 from frazil.jobs.versions import takes_versions
+from frazil.jobs.wire import joined, split
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.conflicts import ConflictDetector
@@ -57,11 +57,8 @@ from frazil.repository.session.staged_work import (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """The reason why a job must start again: unusable staged results, or another driver has started it."""
-
-    reason: str
+class Restart(Exception):
+    """A job must start again: its staged results are unusable, or another driver has started it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,7 +99,7 @@ class Staging:
     resumed: bool
 
     @classmethod
-    def open(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging | Restart:
+    def open(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging:
         """Continue a job with its staged results, or start it.
 
         ``digest`` is a hash of everything that decides the results of tasks.
@@ -124,12 +121,12 @@ class Staging:
         return cls._resume(repo, branch, plan)
 
     @classmethod
-    def _begin(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging | Restart:
+    def _begin(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging:
         place, session = place_of(branch, job), repo.writable_session(branch)
         state = state_of(session)
         relied, started = state.session_start(), now_us()
         lease = take_lease(repo.storage, place, relied.since, started, _purpose(job, branch), name=job)
-        plan = Plan(
+        plan = StagedPlan(
             job,
             name,
             branch,
@@ -141,13 +138,13 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not _folder(repo, place).put("plan", encode_plan(plan)):
-            return Restart("another driver started the job at the same time")
+            raise Restart("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         rounds = _folder(repo, place).subfolder(plan.folder)
         return cls(repo, job, place, rounds, session, resumed=False)
 
     @classmethod
-    def _resume(cls, repo: Repository, branch: str, plan: Plan) -> Staging | Restart:
+    def _resume(cls, repo: Repository, branch: str, plan: StagedPlan) -> Staging:
         place, session = place_of(branch, plan.job), session_at_base(repo, branch, plan)
         purpose = _purpose(plan.job, branch)
         state_of(session).lease = take_lease(
@@ -158,10 +155,10 @@ class Staging:
         conflict = _conflict(repo, branch, plan, rounds)
         if conflict is not None:
             clean_up(repo.storage, place)
-            return _unusable(plan.job, str(conflict))
+            raise _unusable(plan.job, str(conflict))
         return cls(repo, plan.job, place, rounds, session, resumed=True)
 
-    def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound | Restart:
+    def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound:
         """Stage a round of tasks, after ``prepare`` has changed the session.
 
         If another driver has staged this round, its changes replace those of the session.
@@ -175,7 +172,7 @@ class Staging:
             staged_header, changes = split(data, 2)
             if staged_header != header:
                 self.discard()
-                return _unusable(self.job, "`prepare` returned other items than before")
+                raise _unusable(self.job, "`prepare` returned other items than before")
             session.workspace.replace_changes(wire.decode(changes))
         digest = hashlib.sha256(data).hexdigest()[:16]
         return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
@@ -200,7 +197,7 @@ def _folder(repo: Repository, place: str) -> Folder:
     return Folder(repo.storage, f"{STAGING}/{place}")
 
 
-def _read_plan(repo: Repository, place: str) -> Plan | None:
+def _read_plan(repo: Repository, place: str) -> StagedPlan | None:
     """Return the plan of an earlier run, and discard a plan of another version of Frazil."""
     data = _folder(repo, place).get("plan")
     plan = None if data is None else decode_plan(data)
@@ -213,7 +210,7 @@ def _read_plan(repo: Repository, place: str) -> Plan | None:
     return plan
 
 
-def _conflict(repo: Repository, branch: str, plan: Plan, rounds: Folder) -> IcechunkError | None:
+def _conflict(repo: Repository, branch: str, plan: StagedPlan, rounds: Folder) -> IcechunkError | None:
     """Return the error that a rebase of the staged changes onto the tip of the branch raises, else None."""
     first = rounds.get("0")
     if first is None or repo.lookup_branch(branch) == plan.base:
@@ -263,7 +260,7 @@ def staged_jobs(repo: Repository) -> list[StagedJob]:
     return sorted(jobs, key=lambda job: job.started_at)
 
 
-def _staged_job(plan: Plan, place: str, names: Sequence[str]) -> StagedJob:
+def _staged_job(plan: StagedPlan, place: str, names: Sequence[str]) -> StagedJob:
     prefix = f"{place}/{plan.folder}/"
     tasks = sum(name.startswith(prefix) and name[len(prefix) :].count("/") == 1 for name in names)
     return StagedJob(plan.job, plan.name, plan.branch, plan.base, to_datetime(plan.started), tasks)

@@ -24,7 +24,7 @@ _LARGEST_NUMBER: Final = 1 << 57
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagedPlan:
     """The start of a job, to which its staged results belong.
 
     ``base`` is the snapshot of the session of the job. ``seen`` and ``since`` are those of the session (see
@@ -50,15 +50,15 @@ class Plan:
         return (self.format, self.software) == (_FORMAT, __version__)
 
 
-def encode_plan(plan: Plan) -> bytes:
+def encode_plan(plan: StagedPlan) -> bytes:
     """Return a plan as JSON."""
     return json.dumps(asdict(plan)).encode()
 
 
-def decode_plan(data: bytes) -> Plan | None:
+def decode_plan(data: bytes) -> StagedPlan | None:
     """Return the plan in JSON bytes; None for damaged bytes."""
     try:
-        plan = Plan(**json.loads(data))
+        plan = StagedPlan(**json.loads(data))
     except (ValueError, TypeError, RecursionError):
         return None
     numbers = plan.seen, plan.since, plan.started
@@ -70,12 +70,12 @@ def decode_plan(data: bytes) -> Plan | None:
     return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
 
 
-def has_base(repo: Repository, plan: Plan) -> bool:
+def has_base(repo: Repository, plan: StagedPlan) -> bool:
     """Return whether the repository still has the snapshot of the plan."""
     return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
 
-def session_at_base(repo: Repository, branch: str, plan: Plan) -> Session:
+def session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
     """Return a session for the branch that starts from the snapshot of the plan."""
     context = context_of(repo)
     repo_requirements.branch_tip(context.catalog.repo_info(), branch)

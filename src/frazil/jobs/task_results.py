@@ -10,8 +10,6 @@ type, its task runs again when the job is resumed. A value from the engine may h
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final
 
@@ -24,10 +22,10 @@ from frazil.format.columns import U32
 from frazil.jobs import wire
 from frazil.jobs.segments import Segment
 from frazil.jobs.value_codec import dumped, loaded
+from frazil.jobs.wire import joined, split
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.traffic import Traffic
 
-_LENGTH: Final = struct.Struct("<Q")
 _PATHS: Final = ("documents", "members", "trees")
 
 
@@ -140,25 +138,6 @@ def _reads(fields: dict[str, Any]) -> ReadSet:
         chunks.setdefault(str(path), []).append(column)
     documents, members, trees = (frozenset(map(str, fields[name])) for name in _PATHS)
     return ReadSet(documents, members, trees, chunks)
-
-
-def joined(parts: Sequence[bytes]) -> bytes:
-    """Return parts as one: the length of each part, then all parts."""
-    return b"".join([*map(_LENGTH.pack, map(len, parts)), *parts])
-
-
-def split(data: bytes, count: int) -> list[bytes]:
-    """Return the parts of ``joined``, or raise ``FormatError`` if there are not ``count`` parts."""
-    start = _LENGTH.size * count
-    if len(data) < start:
-        raise _damaged(f"{len(data)} bytes")
-    out = []
-    for (size,) in _LENGTH.iter_unpack(data[:start]):
-        out.append(data[start : start + size])
-        start += size
-    if start != len(data):
-        raise _damaged(f"{len(data)} bytes instead of {start}")
-    return out
 
 
 def _damaged(actual: str) -> FormatError:

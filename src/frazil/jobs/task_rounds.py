@@ -25,7 +25,7 @@ from frazil.jobs.pickles import dumps
 from frazil.jobs.progress import Progress
 from frazil.jobs.segments import stage_references
 from frazil.jobs.staged_round import StagedRound
-from frazil.jobs.staging import Restart, Staging
+from frazil.jobs.staging import Staging
 from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result
 from frazil.jobs.task_tally import Tally
 from frazil.jobs.unpicklable import unsendable
@@ -63,7 +63,7 @@ class Rounds:
     number: int = 0
     reads: ReadSet = NOTHING_READ
 
-    def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any] | Restart:
+    def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any]:
         """Run the work for all items that ``prepare`` returns, merge the changes, and return the values."""
         generation = state_of(self.session).generation
         tasks = prepare(self.session)
@@ -74,8 +74,6 @@ class Rounds:
         if self.progress is not None:
             self.progress.expect(len(items))
         staged = self._stage_round(generation, items)
-        if isinstance(staged, Restart):
-            return staged
         self.number += 1
         base = self.session.fork()
         above, keeps = self.manifests_on_executors_above, staged is not None
@@ -86,7 +84,7 @@ class Rounds:
         changes.finish(self.engine)
         return [results[number].outcome.value for number in range(len(items))]
 
-    def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | Restart | None:
+    def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | None:
         """Stage the round. Returns None if the engine does not stage results."""
         if self.staging is None:
             return None

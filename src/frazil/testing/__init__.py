@@ -4,9 +4,6 @@
 ``LatencyStorage``          a storage that delays requests
 ``storage_suite``           the contract of storages as tests
 ``faults``                  a storage whose requests fail
-``strategies``, ``trees``   configurations, hierarchies and moves of nodes for Hypothesis
-``models``                  a model of a store, in memory
-``invariants``, ``utils``   comparisons of a store with the model
 ``spark_cluster``           a Spark cluster on this machine
 ``processes``               programs that run during a ``with`` block
 ==========================  =================================================================================

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.pipeline.reductions.kernels import NAMES, KernelOptions, kernel
+from frazil.pipeline.reductions.kernels import STATISTICS, kernel
 from frazil.pipeline.reductions.partials import (
     Cells,
     absorb_partial,
@@ -39,7 +39,7 @@ def part(values: np.ndarray, codes: np.ndarray, first: int, stop: int) -> Cells:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(NAMES),
+    st.sampled_from(list(STATISTICS)),
     DTYPES,
     st.integers(0, 99),
     st.lists(st.integers(0, 30), min_size=1, max_size=6),
@@ -70,7 +70,7 @@ def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], ra
 
 def test_variances_far_from_zero_lose_nothing() -> None:
     values = 1e8 + np.random.default_rng(0).normal(size=(10_000, 1))
-    one = kernel("var", np.dtype("f8"), options=KernelOptions(ddof=1))
+    one = kernel("var", np.dtype("f8"), ddof=1)
     parts = [one.partial_of(cells(values[at : at + 100])) for at in range(0, 10_000, 100)]
     variance = one.finish_fields(combine_tree(one, parts).fields)[0, 0]
     assert variance == pytest.approx(values.var(ddof=1), rel=1e-8)  # as far as the values themselves go

@@ -214,7 +214,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(Version.of(slices), "t")[:]
-    monkeypatch.setattr("frazil.pipeline.transform.rewrite_job._LEAST_TASK", 20_000)
+    monkeypatch.setattr("frazil.pipeline.transform.block_job._LEAST_TASK", 20_000)
     real = zarr.Array.__setitem__
     done: list[str] = []
 

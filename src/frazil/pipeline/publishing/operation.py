@@ -22,13 +22,12 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypedDict, Unpack
+from typing import Any, ClassVar, Final
 
 from frazil.display import Record, Shown
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import Limits
-from frazil.jobs.run_options import with_options
 from frazil.jobs.summary import Summary, brief
 from frazil.jobs.versions import Target, Version, takes_versions
 from frazil.pipeline.publishing.audit import (
@@ -47,28 +46,6 @@ from frazil.pipeline.validation.rules import Rule, require_sound, rules_from
 from frazil.repository.handle.repository import Repository
 
 _ATTEMPTS: Final = 20
-
-
-class AuditOptions(TypedDict, total=False):
-    """The options of `write_audit_publish`, for the check of the rules.
-
-    Attributes:
-        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``.
-            The default, None, is Spark where Spark is in use, else processes of this machine
-            (`default_engine`).
-        limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
-    """
-
-    engine: Engine | EngineName | None
-    limits: Limits | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRun:
-    """The values of `AuditOptions`, with their defaults."""
-
-    engine: Engine | EngineName | None = None
-    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -110,7 +87,6 @@ class Published(Summary):
         return self.version.snapshot_id
 
 
-@with_options(AuditOptions, AuditRun)
 @takes_versions
 def write_audit_publish(
     repo: Repository,
@@ -121,7 +97,8 @@ def write_audit_publish(
     audit_branch: str | None = None,
     job_id: str | None = None,
     tag: str | None = None,
-    **options: Unpack[AuditOptions],
+    engine: Engine | EngineName | None = None,
+    limits: Limits | None = None,
 ) -> Published:
     """Let a function write to an audit branch, check the result by rules, and publish it.
 
@@ -139,7 +116,10 @@ def write_audit_publish(
         job_id: The id of the publication. If a publication with this id exists, the function is not called.
             The default, None, always calls the function.
         tag: The name of a tag to create for the published version. The default, None, creates no tag.
-        **options: The options of `frazil.pipeline.publishing.operation.AuditOptions`: ``engine``, ``limits``.
+        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``.
+            The default, None, is Spark where Spark is in use, else processes of this machine
+            (`default_engine`).
+        limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
 
     Returns:
         The `Published` version, with the report of the check.
@@ -168,7 +148,6 @@ def write_audit_publish(
         >>> write_audit_publish(repo, work, [Exists("/t")], job_id="monday").done_before
         True
     """
-    run = AuditRun(**options)
     all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
     audit_branch = audit_branch or f"audit{'/' if repo.spec_version > 1 else '-'}{job_id or branch}"
     if audit_branch == branch:
@@ -187,7 +166,7 @@ def write_audit_publish(
         if is_behind(repo, audit_branch, branch):
             return _done_before(audit, tag, repo.lookup_branch(branch), value)
     require_new_tag(repo, tag)
-    check = functools.partial(validate, rules=all_rules, engine=run.engine, limits=run.limits)
+    check = functools.partial(validate, rules=all_rules, engine=engine, limits=limits)
     snapshot_id, report = _check_and_publish(audit, report, check)
     create_tag_once(repo, tag, snapshot_id)
     delete_if_published(audit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import zarr
@@ -16,9 +16,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import blocks, split
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
+from frazil.jobs.job_run import run_with_options
 from frazil.jobs.memory import Limits
-from frazil.jobs.run_options import Run, RunOptions, with_options
+from frazil.jobs.run_options import RunOptions, with_options
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Source, Target, Version
 from frazil.pipeline.reductions.coordinates import CoordinateWriter
@@ -35,29 +35,6 @@ from frazil.pipeline.reductions.fields import (
 from frazil.pipeline.reductions.groups import labels_of
 from frazil.pipeline.reductions.request import names_of, require_free_targets, target_or_group
 from frazil.repository.session.session import ForkSession, Session
-
-
-class _AnomalyOptions(TypedDict, total=False):
-    decode: bool
-    limits: Limits | None
-
-
-class AnomalyOptions(_AnomalyOptions, RunOptions, total=False):
-    """The options of `anomaly`, and those of `frazil.jobs.run_options.RunOptions`.
-
-    Attributes:
-        decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
-            default is True.
-        limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class AnomalyRun(Run):
-    """The values of `AnomalyOptions`, with their defaults."""
-
-    decode: bool = True
-    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +80,7 @@ class _Groups:
     time: str
 
 
-@with_options(AnomalyOptions, AnomalyRun)
+@with_options(RunOptions)
 def anomaly(
     source: Source,
     paths: str | Sequence[str],
@@ -113,7 +90,9 @@ def anomaly(
     spread: str | None = None,
     time: str = "time",
     to: Target | None = None,
-    **options: Unpack[AnomalyOptions],
+    decode: bool = True,
+    limits: Limits | None = None,
+    **options: Unpack[RunOptions],
 ) -> JobResult:
     """Subtract the climatology of arrays from them, in one commit.
 
@@ -131,8 +110,10 @@ def anomaly(
         time: The name of the time dimension.
         to: The `Target` of the results. The default, None, is the group ``/anomaly`` on the branch of the
             source.
-        **options: The options of `AnomalyOptions` and `frazil.jobs.run_options.RunOptions`: ``decode``,
-            ``limits``, ``engine``, ``job_id``, ``message``, ``progress``.
+        decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
+            default is True.
+        limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
+        **options: The run options: ``engine``, ``job_id``, ``message``, ``progress``.
 
     Returns:
         The `JobResult`, whose ``version`` has the anomalies.
@@ -158,18 +139,17 @@ def anomaly(
         >>> zarr.open_array(result.version.session().store, path="anomaly/data/t", mode="r")[:].tolist()
         [-1.0, -2.0, 1.0, 2.0]
     """
-    run = AnomalyRun(**options)
     version = Version.of(source)
     baseline = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
     target = target_or_group(version, to, "anomaly")
     data, session, groups = version.session(), baseline.session(), _Groups(group, spread, time)
     baselines = tuple(
-        _baseline(data, session, path, groups, target, decode=run.decode) for path in names_of(paths)
+        _baseline(data, session, path, groups, target, decode=decode) for path in names_of(paths)
     )
     writes = tuple(each.path for each in baselines)
     require_free_targets(version, target, writes, [each.field for each in baselines])
     periods = sorted({f"{each.climatology.path.rpartition('/')[0]}/{each.period}" for each in baselines})
-    limits = run.limits or Limits()
+    limits = limits or Limits()
     job = Job(
         "anomaly",
         target,
@@ -181,17 +161,15 @@ def anomaly(
             "group": group,
             "spread": spread,
             "time": time,
-            "decode": run.decode,
+            "decode": decode,
         },
         (
             version.input(_data_paths(data, baselines, time)),
             baseline.input([path for each in baselines for path in each.inputs] + periods),
         ),
         writes,
-        run.message,
-        id=run.job_id,
     )
-    return run_job(job, run.engine, progress=run.progress)
+    return run_with_options(job, options)
 
 
 def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> list[str]:

@@ -12,19 +12,21 @@ from typing import Unpack
 
 from frazil.argument_docs import with_argument_docs
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source
-from frazil.pipeline.reductions.options import How, QuantileOptions, ReductionOptions, ReductionSettings
+from frazil.pipeline.reductions.options import (
+    How,
+    QuantileOptions,
+    ReductionOptions,
+    takes_options,
+    takes_quantile_options,
+)
 from frazil.pipeline.reductions.reduction_job import run_reduction
-from frazil.pipeline.reductions.request import ReductionRequest
-
-_takes_options = with_options(ReductionOptions, ReductionSettings)
 
 #: Names of one or several arrays, or of dimensions.
 type Names = str | Sequence[str]
 
 
-@_takes_options
+@takes_options
 def reduce(
     source: Source,
     paths: Names,
@@ -72,10 +74,10 @@ def reduce(
     """
     # A result of one statistic is in a group of that name, results of several are in `reduce`.
     name = how if isinstance(how, str) else "reduce"
-    return run_reduction(source, ReductionRequest.of(name, paths, how, options, dims=dims))
+    return run_reduction(name, source, paths, how, options, dims=dims)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def mean(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -102,7 +104,7 @@ def mean(
     return reduce(source, paths, dims, "mean", **options)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def sum(  # noqa: A001  # as numpy and xarray have it
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -115,7 +117,7 @@ def sum(  # noqa: A001  # as numpy and xarray have it
     return reduce(source, paths, dims, "sum", **options)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def min(  # noqa: A001
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -127,7 +129,7 @@ def min(  # noqa: A001
     return reduce(source, paths, dims, "min", **options)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def max(  # noqa: A001
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -139,7 +141,7 @@ def max(  # noqa: A001
     return reduce(source, paths, dims, "max", **options)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def std(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -167,7 +169,7 @@ def std(
     return reduce(source, paths, dims, "std", **options)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def count(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
@@ -195,7 +197,7 @@ def count(
     return reduce(source, paths, dims, "count", **options)
 
 
-@with_options(QuantileOptions, ReductionSettings)
+@takes_quantile_options
 @with_argument_docs(reduce)
 def quantile(
     source: Source,

@@ -15,23 +15,20 @@ import xarray as xr
 from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source
 from frazil.pipeline.reductions.fields import Field, coordinate, require_same_labels
 from frazil.pipeline.reductions.functions import Names, reduce
 from frazil.pipeline.reductions.groups import By, Grouping, grouping, label_names, recorded_labels, resampling
-from frazil.pipeline.reductions.options import How, ReductionOptions, ReductionSettings
+from frazil.pipeline.reductions.options import How, ReductionOptions, takes_options
 from frazil.pipeline.reductions.reduction_job import run_reduction
-from frazil.pipeline.reductions.request import GroupingRule, ReductionRequest
+from frazil.pipeline.reductions.request import GroupingRule
 from frazil.repository.session.session import Session
 
 #: The periods of a climatology: parts of a time in xarray.
 PERIODS: Final = ("month", "season", "dayofyear", "hour")
 
-_takes_options = with_options(ReductionOptions, ReductionSettings)
 
-
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def groupby(
     source: Source,
@@ -72,10 +69,7 @@ def groupby(
     """
     rule = _labels_rule(by, "by")
     parameters = {"by": recorded_labels(by)}
-    request = ReductionRequest.of(
-        "groupby", paths, how, options, dims=dims, grouping=rule, parameters=parameters
-    )
-    return run_reduction(source, request)
+    return run_reduction("groupby", source, paths, how, options, dims=dims, rule=rule, parameters=parameters)
 
 
 def _labels_rule(by: By, argument: str) -> GroupingRule:
@@ -87,7 +81,7 @@ def _labels_rule(by: By, argument: str) -> GroupingRule:
     return GroupingRule(grouping_of, label_names(by))
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def climatology(
     source: Source,
@@ -143,11 +137,10 @@ def climatology(
 
     parameters = {"period": period, "years": None if years is None else list(years), "time": time}
     rule = GroupingRule(grouping_of, (time,))
-    request = ReductionRequest.of("climatology", paths, how, options, grouping=rule, parameters=parameters)
-    return run_reduction(source, request)
+    return run_reduction("climatology", source, paths, how, options, rule=rule, parameters=parameters)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def resample(
     source: Source,
@@ -199,11 +192,10 @@ def resample(
 
     parameters = {"freq": freq, "time": time, "closed": closed, "label": label}
     rule = GroupingRule(grouping_of, (time,))
-    request = ReductionRequest.of("resample", paths, how, options, grouping=rule, parameters=parameters)
-    return run_reduction(source, request)
+    return run_reduction("resample", source, paths, how, options, rule=rule, parameters=parameters)
 
 
-@_takes_options
+@takes_options
 @with_argument_docs(reduce)
 def zonal_stats(
     source: Source,
@@ -260,10 +252,9 @@ def zonal_stats(
 
         rule = GroupingRule(bands_of, (latitude,))
         parameters = {"zones": borders, "latitude": latitude}
-    request = ReductionRequest.of(
-        "zonal_stats", paths, how, options, dims=dims, grouping=rule, parameters=parameters
+    return run_reduction(
+        "zonal_stats", source, paths, how, options, dims=dims, rule=rule, parameters=parameters
     )
-    return run_reduction(source, request)
 
 
 def _band_borders(zones: Sequence[float]) -> list[float]:

@@ -188,7 +188,7 @@ class Extreme:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class AnyAll:
     """Whether any cell, or every cell, is not zero. NaN counts as not zero."""
 
     every: bool = False
@@ -216,7 +216,7 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class FirstLast:
     """The first or last valid cell."""
 
     dtype: Any
@@ -263,14 +263,6 @@ def _broadcast(values: Values, valid: Mask | None, shape: tuple[int, ...], other
     return out if valid is None else np.where(valid, out, other)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelOptions:
-    """Options of a kernel: degrees of freedom, and the least number of cells of a result."""
-
-    ddof: int = 0
-    min_count: int | None = None
-
-
 def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
     """Return the type in which a sum is added: float64, int64 or uint64."""
     if dtype.kind == "f" or weighted:
@@ -278,50 +270,56 @@ def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
     return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
 
 
-def _sum(dtype: np.dtype[Any], weighted: bool, options: KernelOptions) -> Kernel:
-    return Sum(accumulator(dtype, weighted), min_count=options.min_count, weighted=weighted)
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A statistic: its kernel for cells of a data type, and the data type of its result."""
+
+    kernel: Callable[[np.dtype[Any], bool, int, int | None], Kernel]
+    dtype: Callable[[np.dtype[Any], bool], np.dtype[Any]]
+    takes_weights: bool = False
 
 
-def _mean(dtype: np.dtype[Any], weighted: bool, options: KernelOptions) -> Kernel:
-    return Sum(np.dtype(np.float64), True, options.min_count, weighted)
+def _same(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
+    return dtype
 
 
-_KERNELS: Final[dict[str, Callable[[np.dtype[Any], bool, KernelOptions], Kernel]]] = {
-    "count": lambda dtype, weighted, options: Count(),
-    "sum": _sum,
-    "mean": _mean,
-    "var": lambda dtype, weighted, options: Variance(False, options.ddof, options.min_count),
-    "std": lambda dtype, weighted, options: Variance(True, options.ddof, options.min_count),
-    "min": lambda dtype, weighted, options: Extreme(dtype, False, options.min_count),
-    "max": lambda dtype, weighted, options: Extreme(dtype, True, options.min_count),
-    "any": lambda dtype, weighted, options: Truth(False),
-    "all": lambda dtype, weighted, options: Truth(True),
-    "first": lambda dtype, weighted, options: End(dtype, False),
-    "last": lambda dtype, weighted, options: End(dtype, True),
-}
+def _float(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _sum(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
+    return dtype if dtype.kind == "f" else accumulator(dtype, weighted)
+
+
 #: All statistics with a kernel. ``quantile`` and ``median`` have their own: see `quantiles`.
-NAMES: Final = tuple(_KERNELS)
-WEIGHTED: Final = ("count", "sum", "mean", "var", "std")
+STATISTICS: Final[dict[str, Statistic]] = {
+    "count": Statistic(lambda dtype, w, ddof, least: Count(), lambda *_: np.dtype(np.int64), True),
+    "sum": Statistic(lambda dtype, w, ddof, least: Sum(accumulator(dtype, w), False, least, w), _sum, True),
+    "mean": Statistic(lambda dtype, w, ddof, least: Sum(np.dtype("f8"), True, least, w), _float, True),
+    "var": Statistic(lambda dtype, w, ddof, least: Variance(False, ddof, least), _float, True),
+    "std": Statistic(lambda dtype, w, ddof, least: Variance(True, ddof, least), _float, True),
+    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), _same),
+    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), _same),
+    "any": Statistic(lambda dtype, w, ddof, least: AnyAll(False), lambda *_: np.dtype(np.bool_)),
+    "all": Statistic(lambda dtype, w, ddof, least: AnyAll(True), lambda *_: np.dtype(np.bool_)),
+    "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), _same),
+    "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), _same),
+}
+WEIGHTED: Final = tuple(name for name, each in STATISTICS.items() if each.takes_weights)
 
 
 def kernel(
-    how: str, dtype: np.dtype[Any], *, weighted: bool = False, options: KernelOptions | None = None
+    how: str,
+    dtype: np.dtype[Any],
+    *,
+    weighted: bool = False,
+    ddof: int = 0,
+    min_count: int | None = None,
 ) -> Kernel:
-    """Return the kernel of a statistic, for cells of a data type.
-
-    Raises ``InvalidInputError`` for an unknown statistic, and for weights with a statistic that does not use
-    them.
-
-    >>> from frazil.pipeline.reductions.partials import cells, combine_partials
-    >>> std = kernel("std", np.dtype("f4"))
-    >>> a, b = (std.partial_of(cells(np.array(values, "f4"))) for values in ([1.0, 2.0], [3.0]))
-    >>> fields = combine_partials(std, a, b).fields
-    >>> float(std.finish_fields(fields)[0].round(4)), float(np.std([1, 2, 3]).round(4))
-    (0.8165, 0.8165)
-    """
-    if how not in _KERNELS:
+    """Return the kernel of a statistic, for cells of a data type."""
+    if how not in STATISTICS:
         raise InvalidInputError(
-            f"how must be one of {', '.join([*_KERNELS, 'quantile', 'median'])}, got {how!r}",
+            f"how must be one of {', '.join([*STATISTICS, 'quantile', 'median'])}, got {how!r}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     if weighted and how not in WEIGHTED:
@@ -329,17 +327,9 @@ def kernel(
             f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    return _KERNELS[how](dtype, weighted, options or KernelOptions())
+    return STATISTICS[how].kernel(dtype, weighted, ddof, min_count)
 
 
 def result_dtype(how: str, dtype: np.dtype[Any], *, weighted: bool = False) -> np.dtype[Any]:
     """Return the type of the result, as in numpy: float32 stays float32, means of integers are float64."""
-    if how == "count":
-        return np.dtype(np.int64)
-    if how in ("any", "all"):
-        return np.dtype(np.bool_)
-    if how in ("min", "max", "first", "last") or dtype.kind == "f":
-        return dtype
-    if how == "sum":
-        return accumulator(dtype, weighted)
-    return np.dtype(np.float64)
+    return STATISTICS[how].dtype(dtype, weighted)

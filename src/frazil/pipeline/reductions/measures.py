@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,35 +12,39 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import parse_bytes
-from frazil.jobs.versions import Target
-from frazil.pipeline.reductions.fields import ArrayLookup, Field, open_field
+from frazil.pipeline.reductions.fields import ArrayLookup, Field
 from frazil.pipeline.reductions.groups import Grouping
-from frazil.pipeline.reductions.kernels import WEIGHTED, KernelOptions, kernel, result_dtype
-from frazil.pipeline.reductions.options import ReductionSettings
+from frazil.pipeline.reductions.kernels import WEIGHTED, kernel, result_dtype
+from frazil.pipeline.reductions.options import How, ReductionOptions
 from frazil.pipeline.reductions.quantiles import Exact, Sketch
 from frazil.pipeline.reductions.reduction import Measure, Reduction
-from frazil.pipeline.reductions.request import ReductionRequest
 from frazil.pipeline.reductions.weights import weights_of
 
 _QUANTILES: Final = ("quantile", "median")
 
 
 def reductions_of(
-    arrays: ArrayLookup, target: Target, request: ReductionRequest, path: str
+    arrays: ArrayLookup,
+    field: Field,
+    path: str,
+    how: How,
+    dims: Sequence[str] | None,
+    grouping: Grouping | None,
+    options: ReductionOptions,
 ) -> list[Reduction]:
     """Return the reductions of one array: one for all quantiles, and one for all other statistics.
 
-    Raises ``InvalidInputError`` for dimensions, labels, weights and statistics that the array does not allow.
+    The result of one statistic is at ``path``, the results of several are at ``<path>_<how>``. ``dims`` are
+    reduced in addition to the dimensions of the labels; None is all dimensions, or with a ``grouping`` only
+    those of the labels. ``options`` have all their defaults.
     """
-    settings = request.settings
-    field = open_field(arrays.session, path, decode=settings.decode, valid_range=settings.valid_range)
-    grouping = None if request.grouping is None else request.grouping.grouping_of(arrays.session, field)
     if grouping is not None:
         _require_labels(field, grouping)
-    over = _reduced_axes(request, field, grouping)
-    weights = weights_of(arrays, field, settings.weights)
-    plain = Reduction(field, over, (), grouping, weights, settings.skipna, _empty_groups(grouping))
-    measures = [_measure(plain, target, request, how) for how in request.how]
+    over = _reduced_axes(dims, field, grouping)
+    weights = weights_of(arrays, field, options.get("weights"))
+    plain = Reduction(field, over, (), grouping, weights, options["skipna"], _empty_groups(grouping))
+    named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
+    measures = [_measure(plain, own_path, options, each) for each, own_path in named]
     quantiles = tuple(each for each in measures if each.how in _QUANTILES)
     others = tuple(each for each in measures if each.how not in _QUANTILES)
     return [replace(plain, measures=part) for part in (others, quantiles) if part]
@@ -61,10 +66,10 @@ def _require_labels(field: Field, grouping: Grouping) -> None:
         )
 
 
-def _reduced_axes(request: ReductionRequest, field: Field, grouping: Grouping | None) -> tuple[int, ...]:
+def _reduced_axes(given: Sequence[str] | None, field: Field, grouping: Grouping | None) -> tuple[int, ...]:
     label_dims = () if grouping is None else grouping.dims
     default = field.dims if grouping is None else label_dims
-    dims = default if request.dims is None else request.dims
+    dims = default if given is None else given
     unknown = [dim for dim in dims if dim not in field.dims]
     if unknown:
         raise InvalidInputError(
@@ -88,29 +93,28 @@ def _empty_groups(grouping: Grouping | None) -> NDArray[np.bool_] | None:
     return None if empty is None or not empty.any() else empty
 
 
-def _measure(reduction: Reduction, target: Target, request: ReductionRequest, how: str) -> Measure:
-    settings, field = request.settings, reduction.field
-    path = target.path(f"{field.path}_{how}" if request.has_many_statistics else field.path)
+def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
+    field = reduction.field
     if how in _QUANTILES:
-        return _quantile_measure(reduction, path, settings, how)
+        return _quantile_measure(reduction, path, options, how)
     is_weighted = reduction.weights is not None
-    options = KernelOptions(settings.ddof, settings.min_count)
-    statistic = kernel(how, field.dtype, weighted=is_weighted, options=options)
+    ddof, min_count = options["ddof"], options.get("min_count")
+    statistic = kernel(how, field.dtype, weighted=is_weighted, ddof=ddof, min_count=min_count)
     dtype = result_dtype(how, field.dtype, weighted=is_weighted)
-    if dtype.kind in "iub" and _may_be_missing(reduction, how, options):
+    if dtype.kind in "iub" and _may_be_missing(reduction, how, min_count):
         # An empty group makes float32 of integers of up to 16 bits, as in xarray.
         is_small = dtype.kind in "iu" and dtype.itemsize <= 2 and reduction.empty is not None
         dtype = np.dtype(np.float32 if is_small else np.float64)
     return Measure(path, how, statistic, dtype)
 
 
-def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettings, how: str) -> Measure:
+def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
     if reduction.weights is not None:
         raise InvalidInputError(
             f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    given: Any = 0.5 if how == "median" else settings.q
+    given: Any = 0.5 if how == "median" else options["q"]
     try:
         q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
     except (TypeError, ValueError):
@@ -121,34 +125,32 @@ def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettin
     return Measure(
         path,
         how,
-        _quantile_kernel(reduction, q, settings),
+        _quantile_kernel(reduction, q, options),
         dtype if dtype.kind == "f" else np.dtype(np.float64),
         None if np.ndim(given) == 0 else q,
     )
 
 
-def _quantile_kernel(
-    reduction: Reduction, q: tuple[float, ...], settings: ReductionSettings
-) -> Exact | Sketch:
+def _quantile_kernel(reduction: Reduction, q: tuple[float, ...], options: ReductionOptions) -> Exact | Sketch:
     """Return an exact kernel if the cells of a chunk of the result take at most ``exact_below`` bytes.
 
     Otherwise return a kernel of sketches.
     """
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
-    if 8 * cells <= parse_bytes(settings.exact_below):
+    if 8 * cells <= parse_bytes(options["exact_below"]):
         return Exact(q, reduction.skipna)
-    k = settings.k
+    k = options["k"]
     if not isinstance(k, int) or not 8 <= k <= 65535:
         raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}", ErrorKind.INVALID_ARGUMENT)
     return Sketch(q, k, reduction.skipna)
 
 
-def _may_be_missing(reduction: Reduction, how: str, options: KernelOptions) -> bool:
+def _may_be_missing(reduction: Reduction, how: str, min_count: int | None) -> bool:
     """Return whether a result of integers may have no value: then it is of floats, which have NaN."""
     if reduction.empty is not None:
         return True
     if how in ("count", "any", "all"):
         return False
-    if options.min_count:
+    if min_count:
         return True
     return how != "sum" and not all(reduction.over_shape)

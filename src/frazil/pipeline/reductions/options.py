@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import xarray as xr
 
 from frazil.jobs.memory import Limits
-from frazil.jobs.run_options import Run, RunOptions
+from frazil.jobs.run_options import RunOptions, with_options
 from frazil.jobs.versions import Target
 
 #: ``"coslat"``, an array of xarray, or arrays by dimension.
@@ -78,19 +77,17 @@ class ReductionOptions(_Quantiles, RunOptions, total=False):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionSettings(Run):
-    """The values of `ReductionOptions`, with their defaults."""
-
-    skipna: bool = True
-    min_count: int | None = None
-    ddof: int = 0
-    weights: Weights | None = None
-    decode: bool = True
-    valid_range: bool = False
-    keep_attrs: bool = True
-    exact_below: int | str = "256MB"
-    k: int = 200
-    limits: Limits = Limits()  # noqa: RUF009  # it is frozen
-    to: Target | None = None
-    q: float | Sequence[float] = 0.5
+#: The defaults that are not None.
+REDUCTION_DEFAULTS: Final[ReductionOptions] = {
+    "skipna": True,
+    "ddof": 0,
+    "decode": True,
+    "valid_range": False,
+    "keep_attrs": True,
+    "exact_below": "256MB",
+    "k": 200,
+    "limits": Limits(),
+    "q": 0.5,
+}
+takes_options = with_options(ReductionOptions, REDUCTION_DEFAULTS)
+takes_quantile_options = with_options(QuantileOptions, REDUCTION_DEFAULTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,14 +13,21 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import split
 from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
+from frazil.jobs.job_run import run_with_options
 from frazil.jobs.versions import Source, Version
 from frazil.pipeline.reductions.coordinates import CoordinateWriter
-from frazil.pipeline.reductions.fields import ArrayLookup, Field, coordinates_of
+from frazil.pipeline.reductions.fields import ArrayLookup, Field, coordinates_of, open_field
 from frazil.pipeline.reductions.measures import reductions_of
+from frazil.pipeline.reductions.options import REDUCTION_DEFAULTS, How, ReductionOptions
 from frazil.pipeline.reductions.plan import Combination, Item, ReductionPlan, plan_reduction
 from frazil.pipeline.reductions.reduction import Reduction
-from frazil.pipeline.reductions.request import ReductionRequest, require_free_targets, target_or_group
+from frazil.pipeline.reductions.request import (
+    GroupingRule,
+    names_of,
+    recorded_options,
+    require_free_targets,
+    target_or_group,
+)
 from frazil.pipeline.reductions.result_arrays import copy_coordinates, create_result, create_scratch
 from frazil.pipeline.reductions.tasks import Shared, combine_item, reduce_item, write_driver_results
 from frazil.repository.session.session import Session
@@ -33,7 +40,8 @@ class _ReductionJob:
     """What the driver does: the reductions of a request, and a plan for each of them."""
 
     arrays: ArrayLookup
-    request: ReductionRequest
+    options: ReductionOptions
+    labels: tuple[str, ...]
     reductions: tuple[Reduction, ...]
     plans: tuple[ReductionPlan, ...]
     scratch: str
@@ -57,57 +65,70 @@ class _ReductionJob:
     def shared(self) -> Shared:
         """Return the values that all tasks share."""
         combinations = tuple(plan.combination for plan in self.plans)
-        limits = self.request.settings.limits
-        return Shared(self.arrays.session, self.reductions, combinations, self.scratch, limits.block)
+        block = self.options["limits"].block
+        return Shared(self.arrays.session, self.reductions, combinations, self.scratch, block)
 
 
-def run_reduction(source: Source, request: ReductionRequest) -> JobResult:
-    """Run a request as one job.
-
-    Raises ``InvalidInputError`` for arguments that do not fit the arrays, and for a target that is an input.
-    """
+def run_reduction(
+    name: str,
+    source: Source,
+    paths: str | Sequence[str],
+    how: How,
+    given: ReductionOptions,
+    *,
+    dims: str | Sequence[str] | None = None,
+    rule: GroupingRule | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> JobResult:
+    """Run an operation as one job. ``given`` are the options that the caller passes."""
     version = Version.of(source)
-    for argument, names in (("paths", request.paths), ("how", request.how)):
+    all_paths, all_how, all_dims = names_of(paths), names_of(how), None if dims is None else names_of(dims)
+    for argument, names in (("paths", all_paths), ("how", all_how)):
         if not names:
             raise InvalidInputError(
                 f"{argument} must have at least one name, got none", ErrorKind.INVALID_ARGUMENT
             )
-    settings = request.settings
-    target = target_or_group(version, settings.to, request.name)
+    options: ReductionOptions = {**REDUCTION_DEFAULTS, **given}
+    target = target_or_group(version, options.get("to"), name)
     arrays = ArrayLookup(version.session())
-    reductions = tuple(
-        reduction for path in request.paths for reduction in reductions_of(arrays, target, request, path)
-    )
-    plans = tuple(
-        plan_reduction(number, reduction, settings.limits) for number, reduction in enumerate(reductions)
-    )
-    work = _ReductionJob(arrays, request, reductions, plans, target.path(_SCRATCH))
+    reductions: list[Reduction] = []
+    for path in all_paths:
+        field = open_field(arrays.session, path, decode=options["decode"], valid_range=options["valid_range"])
+        groups = None if rule is None else rule.grouping_of(arrays.session, field)
+        statistics = how if isinstance(how, str) else all_how
+        result = target.path(field.path)
+        reductions += reductions_of(arrays, field, result, statistics, all_dims, groups, options)
+    plans = [plan_reduction(number, each, options["limits"]) for number, each in enumerate(reductions)]
+    labels = () if rule is None else rule.labels
+    work = _ReductionJob(arrays, options, labels, tuple(reductions), tuple(plans), target.path(_SCRATCH))
     require_free_targets(version, target, work.writes, work.fields)
     second = Phase(functools.partial(_prepare_combination, work), combine_item)
     job = Job(
-        request.name,
+        name,
         target,
         functools.partial(_prepare, work),
         reduce_item,
         functools.partial(_finish, work),
-        request.parameters,
+        {
+            "paths": list(all_paths),
+            "dims": None if all_dims is None else list(all_dims),
+            "how": list(all_how),
+            **(parameters or {}),
+            **recorded_options(given),
+        },
         (version.input((*sorted({field.path for field in work.fields}), *_coordinate_paths(work))),),
         work.writes,
-        settings.message,
-        id=settings.job_id,
         phases=(second,) if work.has_scratch else (),
     )
-    return run_job(job, settings.engine, progress=settings.progress)
+    return run_with_options(job, options)
 
 
 def _coordinate_paths(work: _ReductionJob) -> tuple[str, ...]:
     """Return the paths of the coordinates that the job reads."""
-    rule = work.request.grouping
-    labels = () if rule is None else rule.labels
     names = (
         (field.parent, name)
         for field in work.fields
-        for name in (*labels, *coordinates_of(field, work.arrays, field.dims))
+        for name in (*work.labels, *coordinates_of(field, work.arrays, field.dims))
     )
     return tuple(sorted({f"/{parent}/{name}".replace("//", "/") for parent, name in names}))
 
@@ -117,7 +138,7 @@ def _coordinate_paths(work: _ReductionJob) -> tuple[str, ...]:
 
 def _prepare(work: _ReductionJob, session: Session) -> Tasks:
     coordinates = CoordinateWriter.of(work.arrays, session, work.writes)
-    keep_attrs = work.request.settings.keep_attrs
+    keep_attrs = work.options["keep_attrs"]
     for number, (reduction, plan) in enumerate(zip(work.reductions, work.plans, strict=True)):
         for measure in reduction.measures:
             create_result(coordinates, reduction, plan, measure, keep_attrs=keep_attrs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from frazil.jobs.blocks import block_shape, split
 from frazil.jobs.memory import SLAB
-from frazil.pipeline.reductions.kernels import End
+from frazil.pipeline.reductions.kernels import FirstLast
 from frazil.pipeline.reductions.partials import Cells, Index, Values, cells
 from frazil.pipeline.reductions.plan import Corner, Item
 from frazil.pipeline.reductions.reduction import Reduction
@@ -136,7 +136,7 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
         np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
         for end in ("start", "stop")
     )
-    needs_positions = any(isinstance(measure.kernel, End) for measure in reduction.measures)
+    needs_positions = any(isinstance(measure.kernel, FirstLast) for measure in reduction.measures)
     return cells(
         values,
         group_codes(reduction, item, start, stop),

@@ -15,7 +15,6 @@ from frazil.jobs.blocks import parse_bytes
 from frazil.jobs.versions import Target, Version, same_storage
 from frazil.pipeline.reductions.fields import Field
 from frazil.pipeline.reductions.groups import Grouping, digest_of
-from frazil.pipeline.reductions.options import How, ReductionSettings
 from frazil.repository.session.session import Session
 
 #: The options whose values are recorded unchanged, if the caller passes them.
@@ -28,53 +27,6 @@ class GroupingRule:
 
     grouping_of: Callable[[Session, Field], Grouping]
     labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReductionRequest:
-    """One call of an operation.
-
-    ``dims`` are reduced in addition to the dimensions of the labels. None is all dimensions, or with a
-    ``grouping`` only those of the labels. With ``has_many_statistics`` results are named ``<array>_<how>``.
-    ``parameters`` are for the record of the job.
-    """
-
-    name: str
-    paths: tuple[str, ...]
-    how: tuple[str, ...]
-    has_many_statistics: bool
-    settings: ReductionSettings
-    parameters: Mapping[str, Any]
-    dims: tuple[str, ...] | None = None
-    grouping: GroupingRule | None = None
-
-    @staticmethod
-    def of(
-        name: str,
-        paths: str | Sequence[str],
-        how: How,
-        options: Mapping[str, Any],
-        *,
-        dims: str | Sequence[str] | None = None,
-        grouping: GroupingRule | None = None,
-        parameters: Mapping[str, Any] | None = None,
-    ) -> ReductionRequest:
-        """Return the request of a call. ``options`` are the options of the caller, see `ReductionOptions`.
-
-        ``parameters`` are recorded in addition to the common ones.
-        """
-        all_paths, all_how = names_of(paths), names_of(how)
-        all_dims = None if dims is None else names_of(dims)
-        recorded = {
-            "paths": list(all_paths),
-            "dims": None if all_dims is None else list(all_dims),
-            "how": list(all_how),
-            **(parameters or {}),
-            **_recorded_options(options),
-        }
-        settings = ReductionSettings(**options)
-        has_many = not isinstance(how, str)
-        return ReductionRequest(name, all_paths, all_how, has_many, settings, recorded, all_dims, grouping)
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -91,7 +43,8 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the caller passes, for the parameters of the job."""
     """Return the options of the caller that change the result, as JSON."""
     out: dict[str, Any] = {name: value for name, value in options.items() if name in _RECORDED}
     if "q" in options:

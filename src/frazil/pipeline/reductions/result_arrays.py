@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import zarr
@@ -16,16 +16,6 @@ from frazil.pipeline.reductions.quantiles import Exact, Sketch, rank_error
 from frazil.pipeline.reductions.reduction import Measure, Reduction
 from frazil.pipeline.reductions.tasks import scratch_path
 from frazil.repository.session.session import Session
-
-#: The method in ``cell_methods``, by statistic; other statistics have their own name.
-_CELL_METHODS: Final = {
-    "var": "variance",
-    "std": "standard_deviation",
-    "min": "minimum",
-    "max": "maximum",
-    "first": "point",
-    "last": "point",
-}
 
 
 def create_result(
@@ -78,7 +68,7 @@ def _result_attributes(reduction: Reduction, measure: Measure, *, keep_attrs: bo
     elif measure.how == "var" and "units" in out:
         out["units"] = f"({out['units']})2"
     dims = [field.dims[axis] for axis in reduction.over]
-    method = f"{': '.join(dims)}: {_CELL_METHODS.get(measure.how, measure.how)}"
+    method = f"{': '.join(dims)}: {cf.cell_method(measure.how)}"
     earlier_methods = str(field.attributes.get("cell_methods", "")).strip()
     out["cell_methods"] = f"{earlier_methods} {method}".strip()
     if isinstance(measure.kernel, Sketch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, Codec
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.run_options import BoundedRunOptions
 from frazil.pipeline.transform.array_info import SERIALIZERS, SHARDING, ArrayInfo, Json, Shape
 
 #: Lengths of chunks or shards: one for each axis, or by dimension. -1 is the whole axis.
@@ -17,6 +18,36 @@ type Lengths = Sequence[int] | Mapping[str, int]
 
 #: Values with at most this number of elements are recorded in full.
 _SHORT: Final = 64
+
+
+class _Chunks(TypedDict, total=False):
+    """The chunks of the results.
+
+    Attributes:
+        chunks: The chunk lengths of the results: one for each axis, or a mapping of dimensions. -1 is the
+            whole axis. The default, None, keeps the chunk lengths of the source.
+    """
+
+    chunks: Lengths | None
+
+
+class _Grid(_Chunks, total=False):
+    """The chunks and shards of the results.
+
+    Attributes:
+        shards: The shard lengths of the results, in the same form as ``chunks`` and a multiple of them. The
+            default, None, makes no shards.
+    """
+
+    shards: Lengths | None
+
+
+class ChunkRunOptions(_Chunks, BoundedRunOptions, total=False):
+    """The options of `BoundedRunOptions`, and the chunks of the results."""
+
+
+class GridRunOptions(_Grid, BoundedRunOptions, total=False):
+    """The options of `ChunkRunOptions`, and the shards of the results."""
 
 
 def chunk_lengths(

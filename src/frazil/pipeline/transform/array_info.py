@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
@@ -22,6 +23,7 @@ from frazil.repository.session.session import Session
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]
+type Values = NDArray[Any]
 
 #: Bytes of an element of a type without a fixed size, estimated.
 _VARIABLE: Final = 64

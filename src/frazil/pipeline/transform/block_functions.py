@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -21,7 +20,7 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import chunk_lengths, require_dimensions
+from frazil.pipeline.transform.array_arguments import GridRunOptions, chunk_lengths, require_dimensions
 from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Shape,
@@ -44,62 +43,13 @@ from frazil.pipeline.transform.halo import (
     margins_of,
     require_boundary,
 )
-from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.repository.session.session import Session
 
 #: The least number of tasks of a function, whose cost is unknown.
 _TASKS: Final = 32
 
 
-class MapBlocksOptions(GridRunOptions, total=False):
-    """The options of `map_blocks`, and those of `frazil.pipeline.transform.options.GridRunOptions`.
-
-    Attributes:
-        names: The paths of the results below the target. The default, None, is the path of the first input.
-        halo: The number of elements that a block includes on each side, for all dimensions or by dimension:
-            ``2``, or ``{"lat": 2, "lon": (1, 3)}`` for one element before and three after. They are cut off
-            the results. The default, None, is no halo.
-        boundary: The values of the halo beyond the borders of the array: ``"reflect"`` (the default),
-            ``"nearest"``, ``"periodic"`` or a number.
-        dtype: The data type of the results, or a list with one for each. The default, None, is the data type
-            of the first input. Values that the type cannot hold (fractions in integers) raise an error.
-        drop: Dimensions, by name or number, that are whole in each block, and that the results do not have.
-        new: Dimensions that only the results have, before the others: ``{name: length}``.
-        fill_value: The fill value of the results, or a list with one for each. The default, None, is that of
-            the first input, or with ``dtype`` NaN, NaT or zero.
-        attributes: The attributes of the results, or a list with one mapping for each. The default, None, are
-            the attributes of the first input.
-        tasks: The least number of tasks, if the results have this many chunks. The default, None, is 32,
-            or the number of tasks that the engine runs at the same time if that is larger.
-    """
-
-    names: Sequence[str] | None
-    halo: Halo | None
-    boundary: Boundary
-    dtype: Any
-    drop: Sequence[str | int]
-    new: Mapping[str, int] | None
-    fill_value: Any
-    attributes: Mapping[str, Any] | None
-    tasks: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class MapBlocksRun(GridRun):
-    """The values of `MapBlocksOptions`, with their defaults."""
-
-    names: Sequence[str] | None = None
-    halo: Halo | None = None
-    boundary: Boundary = "reflect"
-    dtype: Any = None
-    drop: Sequence[str | int] = ()
-    new: Mapping[str, int] | None = None
-    fill_value: Any = None
-    attributes: Mapping[str, Any] | None = None
-    tasks: int | None = None
-
-
-@with_options(MapBlocksOptions, MapBlocksRun)
+@with_options(GridRunOptions)
 @takes_versions
 def map_blocks(
     function: Callable[..., Any],
@@ -107,7 +57,16 @@ def map_blocks(
     paths: Sequence[str],
     *,
     to: Target,
-    **options: Unpack[MapBlocksOptions],
+    names: Sequence[str] | None = None,
+    halo: Halo | None = None,
+    boundary: Boundary = "reflect",
+    dtype: Any = None,
+    drop: Sequence[str | int] = (),
+    new: Mapping[str, int] | None = None,
+    fill_value: Any = None,
+    attributes: Mapping[str, Any] | None = None,
+    tasks: int | None = None,
+    **options: Unpack[GridRunOptions],
 ) -> JobResult:
     """Store the results of a function of numpy blocks as new arrays, in one commit.
 
@@ -124,11 +83,26 @@ def map_blocks(
         source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
         paths: The paths of the inputs.
         to: The `Target` of the results.
+        names: The paths of the results below the target. The default, None, is the path of the first input.
+        halo: The number of elements that a block includes on each side, for all dimensions or by dimension:
+            ``2``, or ``{"lat": 2, "lon": (1, 3)}`` for one element before and three after. They are cut off
+            the results. The default, None, is no halo.
+        boundary: The values of the halo beyond the borders of the array: ``"reflect"`` (the default),
+            ``"nearest"``, ``"periodic"`` or a number.
+        dtype: The data type of the results, or a list with one for each. The default, None, is the data type
+            of the first input. Values that the type cannot hold (fractions in integers) raise an error.
+        drop: Dimensions, by name or number, that are whole in each block, and that the results do not have.
+        new: Dimensions that only the results have, before the others: ``{name: length}``.
+        fill_value: The fill value of the results, or a list with one for each. The default, None, is that of
+            the first input, or with ``dtype`` NaN, NaT or zero.
+        attributes: The attributes of the results, or a list with one mapping for each. The default, None, are
+            the attributes of the first input.
+        tasks: The least number of tasks, if the results have this many chunks. The default, None, is 32,
+            or the number of tasks that the engine runs at the same time if that is larger.
         max_mem: The most memory for the values that are read and written for one block, in bytes: a number,
             or a text such as ``"1GB"``. It does not bound what the function needs in between. The default,
             None, is 256 MB, or more where one chunk needs more.
-        **options: The options of `frazil.pipeline.transform.block_functions.MapBlocksOptions`: ``names``,
-            ``halo``, ``boundary``, ``dtype``, ``chunks``, ``engine`` and others.
+        **options: The chunks and shards of the results, and the run options (``engine``, ``job_id``, ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -150,71 +124,74 @@ def map_blocks(
         >>> zarr.open_array(result.version.session().store, path="speed", mode="r")[0, :3].tolist()
         [5.0, 5.0, 5.0]
     """
-    run = MapBlocksRun(**options)
     version = Version.of(source)
     session = version.session()
     arrays = [array_info(session, path) for path in ([paths] if isinstance(paths, str) else paths)]
-    grid = _grid(arrays, run)
-    names = [arrays[0].path] if run.names is None else list(run.names)
-    results = _results(grid, names, to, run)
-    if run.tasks is not None and run.tasks < 1:
-        raise InvalidInputError(f"tasks must be at least 1, got {run.tasks}", ErrorKind.INVALID_ARGUMENT)
+    grid = _grid(arrays, halo, boundary, drop, new)
+    names = [arrays[0].path] if names is None else list(names)
+    dtypes, fill_values, all_attributes = (_each(x, len(names)) for x in (dtype, fill_value, attributes))
+    results = [
+        _result(grid, to.path(name), *each, options)
+        for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
+    ]
+    if tasks is not None and tasks < 1:
+        raise InvalidInputError(f"tasks must be at least 1, got {tasks}", ErrorKind.INVALID_ARGUMENT)
     # The default engine is created only for work: a job that is done already does not start Spark.
-    run = replace(run, engine=None if run.engine is None else engine_of(run.engine))
-    tasks = run.tasks or max(_TASKS, getattr(run.engine, "slots", 1))
+    if options.get("engine") is not None:
+        options["engine"] = engine_of(options["engine"])
+    tasks = tasks or max(_TASKS, getattr(options.get("engine"), "slots", 1))
     blocks = FunctionBlocks(
         function,
         grid,
         tuple(each.path for each in arrays),
         tuple(_axes_in_first(grid.first, each) for each in arrays),
-        run.boundary,
+        boundary,
         results[0].path,
         takes_block="block" in list(_parameters(function))[len(arrays) :],
         dtypes=tuple(
-            None if dtype is not None else each.dtype
-            for dtype, each in zip(_each(run.dtype, len(names)), results, strict=True)
+            None if given is not None else each.dtype for given, each in zip(dtypes, results, strict=True)
         ),
     )
-    computed = ComputedArrays(
-        grid.first,
-        tuple(results),
-        _block(grid, arrays, results, Budget.of(run.max_mem), tasks),
-        blocks,
-        tasks=tasks,
-    )
+    block = _block(grid, arrays, results, Budget.of(options.get("max_mem")), tasks)
+    computed = ComputedArrays(grid.first, tuple(results), block, blocks, tasks=tasks)
     coordinates = [] if _is_same_group(version, to) else _coordinates(session, arrays, results, to)
     parameters = {
         "function": fingerprint(function),
         "names": names,
         "halo": grid.margins,
-        "boundary": run.boundary,
+        "boundary": boundary,
         "dtype": [str(each.dtype) for each in results],
         "chunks": [each.document["chunk_grid"] for each in results],
-        "fill_value": str(run.fill_value),
-        "attributes": json.loads(json.dumps(run.attributes, default=str)),
+        "fill_value": str(fill_value),
+        "attributes": json.loads(json.dumps(attributes, default=str)),
         "drop": sorted(grid.dropped),
         "new": grid.new,
     }
     outputs = OutputArrays([computed], coordinates)
-    return run_block_job(BlockJob("map_blocks", version, session, to, arrays, outputs, parameters), run)
+    return run_block_job(BlockJob("map_blocks", version, session, to, arrays, outputs, parameters), options)
 
 
-def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> InputGrid:
-    """Return the grid of the inputs. Raise ``InvalidInputError`` for arguments that do not fit the arrays."""
+def _grid(
+    arrays: Sequence[ArrayInfo],
+    halo: Halo | None,
+    boundary: Boundary,
+    drop: Sequence[str | int],
+    new: Mapping[str, int] | None,
+) -> InputGrid:
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
-    require_boundary(run.boundary)
+    require_boundary(boundary)
     first = arrays[0]
-    require_dimensions([*(run.halo if isinstance(run.halo, Mapping) else ()), *run.drop], [first])
+    require_dimensions([*(halo if isinstance(halo, Mapping) else ()), *drop], [first])
     for array in arrays[1:]:
         _require_same_grid(first, array)
-    dropped = frozenset(axis for name in run.drop if (axis := first.axis(name)) is not None)
-    margins = margins_of(run.halo, first)
+    dropped = frozenset(axis for name in drop if (axis := first.axis(name)) is not None)
+    margins = margins_of(halo, first)
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
         raise InvalidInputError(
-            f"halo must be 0 along the dimensions in drop, got {run.halo}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"halo must be 0 along the dimensions in drop, got {halo}", ErrorKind.CONFLICTING_ARGUMENTS
         )
-    return InputGrid(first, margins, dropped, dict(run.new or {}))
+    return InputGrid(first, margins, dropped, dict(new or {}))
 
 
 def _require_same_grid(first: ArrayInfo, other: ArrayInfo) -> None:
@@ -237,44 +214,38 @@ def _axes_in_first(first: ArrayInfo, other: ArrayInfo) -> tuple[int, ...]:
     return tuple(first.dims.index(name) for name in other.dims)
 
 
-def _results(grid: InputGrid, names: Sequence[str], to: Target, run: MapBlocksRun) -> list[ArrayInfo]:
-    """Return the metadata of the results.
-
-    ``dtype``, ``fill_value`` and ``attributes`` have one value for each.
-    """
-    count = len(names)
-    options = zip(
-        _each(run.dtype, count), _each(run.fill_value, count), _each(run.attributes, count), strict=True
-    )
-    return [
-        _result(grid, to.path(name), replace(run, dtype=dtype, fill_value=fill_value, attributes=attributes))
-        for name, (dtype, fill_value, attributes) in zip(names, options, strict=True)
-    ]
-
-
-def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
+def _result(
+    grid: InputGrid,
+    path: str,
+    dtype: Any,
+    fill_value: Any,
+    attributes: Mapping[str, Any] | None,
+    options: GridRunOptions,
+) -> ArrayInfo:
     first, new_lengths = grid.first, list(grid.new.values())
     shape = grid.arranged(new_lengths, first.shape)
     dims = grid.arranged(list(grid.new), first.dims)
     chunks = grid.arranged(new_lengths, first.chunks)
-    if run.dtype is None and run.fill_value is None:  # any data type, as the document has it
-        names = list(dims) if any(dims) else None
-        attributes = first.attributes if run.attributes is None else dict(run.attributes)
+    if dtype is None and fill_value is None:  # any data type, as the document has it
         out = first.with_layout(
-            path, shape=shape, chunks=chunks, dimension_names=names, attributes=attributes
+            path,
+            shape=shape,
+            chunks=chunks,
+            dimension_names=list(dims) if any(dims) else None,
+            attributes=first.attributes if attributes is None else dict(attributes),
         )
     else:
         out = first.with_dtype(
             path,
-            first.dtype if run.dtype is None else run.dtype,
+            first.dtype if dtype is None else dtype,
             shape=shape,
             dims=dims,
             chunks=chunks,
-            fill_value=run.fill_value,
-            attributes=run.attributes,
+            fill_value=fill_value,
+            attributes=attributes,
         )
-    inner = chunk_lengths(run.chunks, out, chunks, "chunks")
-    outer = chunk_lengths(run.shards, out, None, "shards", inner=inner)
+    inner = chunk_lengths(options.get("chunks"), out, chunks, "chunks")
+    outer = chunk_lengths(options.get("shards"), out, None, "shards", inner=inner)
     return out.with_layout(path, chunks=inner, shards=outer)
 
 

@@ -21,29 +21,35 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
-from numpy.typing import NDArray
+import numpy as np
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import I64, block_shape, groups, sizes, split
+from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
 from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.job_run import run_job
+from frazil.jobs.job_run import run_with_options
 from frazil.jobs.memory import Budget
-from frazil.jobs.run_options import Run
+from frazil.jobs.run_options import RunOptions
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target, Version
-from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, open_array
+from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, Values, open_array
 from frazil.pipeline.transform.chunk_transfer import (
     ChunkTransfer,
     fetch_chunks,
-    transfer_chunks,
+    fetch_items,
+    share_chunks,
     whole_transfer,
 )
 from frazil.pipeline.transform.coordinate_guard import Labels, is_label, refuse_relabelling
-from frazil.pipeline.transform.targets import add_group_attributes, create_array, refuse_overwriting
+from frazil.pipeline.transform.targets import (
+    add_group_attributes,
+    create_array,
+    refuse_overwriting,
+    require_distinct_paths,
+    require_newest,
+    same_repository,
+)
 from frazil.repository.session.session import ForkSession, Session
-
-type Values = NDArray[Any]
 
 _LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000
@@ -64,7 +70,8 @@ class ComputedArrays:
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
     the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
-    many blocks; without it small blocks share a task.
+    many blocks; without it small blocks share a task. ``cell`` is the shape in which ``old`` is read: the
+    metrics count the bytes that are read in these cells.
     """
 
     old: ArrayInfo
@@ -73,6 +80,7 @@ class ComputedArrays:
     compute: Compute
     round: int = 0
     tasks: int | None = None
+    cell: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +109,22 @@ class DriverArray:
 
 @dataclass(frozen=True, slots=True)
 class OutputArrays:
-    """All arrays that an operation makes. ``group_attributes`` are added to groups of the target, by path."""
+    """All arrays that an operation makes. ``group_attributes`` are added to groups of the target, by path.
+
+    The ``temporary`` arrays are among the computed ones, and are deleted at the end.
+    """
 
     computed: Sequence[ComputedArrays] = ()
     transferred: Sequence[TransferredArray] = ()
     coordinates: Sequence[DriverArray] = ()
     group_attributes: Mapping[str, Json] = field(default_factory=dict)
+    temporary: Sequence[ArrayInfo] = ()
 
     @property
     def arrays(self) -> list[ArrayInfo]:
         """The metadata of all results."""
-        computed = [new for each in self.computed for new in each.new]
+        temporary = {each.path for each in self.temporary}
+        computed = [new for each in self.computed for new in each.new if new.path not in temporary]
         return [*computed, *(each.new for each in self.transferred), *(each.new for each in self.coordinates)]
 
     @property
@@ -122,7 +135,11 @@ class OutputArrays:
 
 @dataclass(frozen=True, slots=True)
 class BlockJob:
-    """One call of an operation: it reads ``inputs`` of ``version`` by ``session``, and makes ``outputs``."""
+    """One call of an operation: it reads ``inputs`` of ``version`` by ``session``, and makes ``outputs``.
+
+    ``in_place``: it replaces its inputs. With ``fetches_virtual``, virtual chunks that are transferred become
+    native ones.
+    """
 
     name: str
     version: Version
@@ -131,6 +148,8 @@ class BlockJob:
     inputs: Sequence[ArrayInfo]
     outputs: OutputArrays
     parameters: Json
+    in_place: bool = False
+    fetches_virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,41 +161,42 @@ class BlockItem:
     stops: I64
 
 
-def run_block_job(work: BlockJob, run: Run) -> JobResult:
-    """Run the operation as one job.
-
-    Raises ``InvalidInputError`` if a result would replace an input, or relabel the arrays of others.
-    """
+def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
+    """Run the operation as one job."""
     outputs = work.outputs
-    refuse_overwriting(work.version, work.target, work.inputs, outputs.arrays)
+    if work.in_place:
+        require_distinct_paths(outputs.arrays)
+    else:
+        refuse_overwriting(work.version, work.target, work.inputs, outputs.arrays)
     rounds = max((each.round for each in outputs.computed), default=0)
-    inputs = {each.path for each in (*work.inputs, *(each.old for each in outputs.transferred))}
+    inputs = sorted({each.path for each in (*work.inputs, *(each.old for each in outputs.transferred))})
     job = Job(
         work.name,
         work.target,
         functools.partial(_prepare_round, work, 0),
         compute_blocks,
-        None,
+        functools.partial(_delete_temporary, work) if outputs.temporary else None,
         work.parameters,
-        (work.version.input(sorted(inputs)),),
-        tuple(new.path for new in outputs.arrays),
-        run.message,
-        id=run.job_id,
+        (work.version.input(inputs),),
+        tuple(new.path for new in outputs.arrays) or tuple(inputs),
         phases=tuple(
             Phase(functools.partial(_prepare_later_round, work, number + 1), compute_blocks)
             for number in range(rounds)
         ),
     )
-    return run_job(job, run.engine, progress=run.progress)
+    return run_with_options(job, options)
 
 
 def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:
     outputs, source = work.outputs, work.session
-    refuse_relabelling(session, source, list(_labels(outputs)), outputs.arrays)
+    if work.in_place:
+        require_newest(source, session, work.inputs)
+    else:
+        refuse_relabelling(session, source, list(_labels(outputs)), outputs.arrays)
     for computed in outputs.computed:
         for new in computed.new:
             create_array(session, source, computed.old, new)
-    for transferred in outputs.transferred:
+    for transferred in () if work.in_place else outputs.transferred:
         create_array(session, source, transferred.old, transferred.new)
     for coordinate in outputs.coordinates:
         create_array(session, source, coordinate.old, coordinate.new)
@@ -185,13 +205,26 @@ def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:
     for path, attributes in outputs.group_attributes.items():
         add_group_attributes(session, source, path, attributes)
     transfers = [each.transfer for each in outputs.transferred]
-    items: list[Any] = transfer_chunks(session, source, work.version, work.target, transfers)
+    if not same_repository(work.version, work.target):
+        items: list[Any] = fetch_items(source, transfers)
+    elif work.fetches_virtual:
+        items = fetch_items(source, [replace(each, virtual=True) for each in transfers])
+        transfers = [] if work.in_place else [replace(each, virtual=False) for each in transfers]
+        share_chunks(session, source, transfers)
+    else:
+        items = []
+        share_chunks(session, source, transfers)
     return Tasks(items + _block_items(outputs.computed, number), (source, tuple(outputs.computed)))
 
 
 def _prepare_later_round(work: BlockJob, number: int, session: Session, values: list[Any]) -> Tasks:
     computed = work.outputs.computed
     return Tasks(_block_items(computed, number), (None, tuple(computed)))
+
+
+def _delete_temporary(work: BlockJob, session: Session, values: list[Any]) -> None:
+    for each in work.outputs.temporary:
+        session.workspace.nodes.delete_node(each.path)
 
 
 def _labels(outputs: OutputArrays) -> Iterator[Labels]:
@@ -252,12 +285,23 @@ def compute_blocks(
     for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
-        for array, block in zip(arrays, blocks, strict=True):
+        for array, new, block in zip(arrays, computed.new, blocks, strict=True):
             _require_shape(array.path, block, tuple(b - a for a, b in zip(start, stop, strict=True)))
             array[region] = block
-            size += block.nbytes
-    rows = int((item.stops - item.starts)[:, 0].sum()) if item.stops.shape[1] else len(item.stops)
-    return Outcome(rows=rows, chunks=len(item.starts) * len(arrays), bytes_written=size)
+            size += block.size * new.itemsize
+        del blocks, block  # before the next block is read
+    lengths = item.stops - item.starts
+    read = 0
+    if computed.cell is not None:
+        cell, shape = np.array(computed.cell, np.int64), np.array(computed.old.shape, np.int64)
+        covered = np.minimum(-(-item.stops // cell) * cell, shape) - item.starts // cell * cell
+        read = int(np.prod(covered, axis=1).sum()) * computed.old.itemsize
+    return Outcome(
+        rows=int(lengths[:, 0].sum()) if lengths.shape[1] else len(lengths),
+        chunks=sum(math.prod(cells(each, array.chunks)) for each in lengths.tolist() for array in arrays),
+        bytes_read=read,
+        bytes_written=size,
+    )
 
 
 def _require_shape(path: str, block: Values, shape: Shape) -> None:

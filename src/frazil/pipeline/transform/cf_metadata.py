@@ -13,8 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from frazil import cf
-from frazil.pipeline.transform.array_info import ArrayInfo, Json, array_info, companion_paths, open_array
-from frazil.pipeline.transform.block_job import Values
+from frazil.pipeline.transform.array_info import (
+    ArrayInfo,
+    Json,
+    Values,
+    array_info,
+    companion_paths,
+    open_array,
+)
 from frazil.repository.session.session import Session
 
 #: Attributes that describe only the stored values.

@@ -18,9 +18,7 @@ from frazil.errors import IcechunkError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import groups
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Target, Version
 from frazil.pipeline.transform.array_info import ArrayInfo, Shape
-from frazil.pipeline.transform.targets import same_repository
 from frazil.repository.session.chunk_errors import chunk_error
 from frazil.repository.session.session import ForkSession, Session
 from frazil.threads import Purpose, thread_pool
@@ -68,11 +66,10 @@ def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
     return replace(table, index=(table.index - low).astype(np.uint32))
 
 
-def share_chunks(session: Session, source: Session, transfer: ChunkTransfer) -> int:
-    """Set references to the same chunks, in one repository. Returns their number."""
-    table = transfer_table(source, transfer)
-    session.workspace.chunks.set_refs(transfer.path, table)
-    return len(table)
+def share_chunks(session: Session, source: Session, transfers: Sequence[ChunkTransfer]) -> None:
+    """Set references to the same chunks, in one repository."""
+    for transfer in transfers:
+        session.workspace.chunks.set_refs(transfer.path, transfer_table(source, transfer))
 
 
 def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
@@ -82,17 +79,6 @@ def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[Chu
         offsets = groups(transfer_table(source, transfer).length.astype(np.int64), PER_TASK).tolist()
         items += [replace(transfer, start=start, stop=stop) for start, stop in pairwise(offsets)]
     return items
-
-
-def transfer_chunks(
-    session: Session, source: Session, version: Version, target: Target, transfers: Sequence[ChunkTransfer]
-) -> list[ChunkTransfer]:
-    """Share the chunks in one repository; between repositories, return the items of tasks that fetch them."""
-    if not same_repository(version, target):
-        return fetch_items(source, transfers)
-    for transfer in transfers:
-        share_chunks(session, source, transfer)
-    return []
 
 
 def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) -> Outcome:

@@ -17,6 +17,7 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
+from frazil.pipeline.transform.array_arguments import ChunkRunOptions
 from frazil.pipeline.transform.array_info import arrays_below, with_companions
 from frazil.pipeline.transform.block_job import (
     BlockJob,
@@ -32,7 +33,6 @@ from frazil.pipeline.transform.cf_metadata import (
     coordinate_values,
     is_coordinate,
 )
-from frazil.pipeline.transform.options import ChunkRun, ChunkRunOptions
 from frazil.pipeline.transform.window_statistics import (
     Edge,
     How,
@@ -46,7 +46,7 @@ from frazil.pipeline.transform.window_statistics import (
 )
 
 
-@with_options(ChunkRunOptions, ChunkRun)
+@with_options(ChunkRunOptions)
 @takes_versions
 def coarsen(
     source: Source,
@@ -98,12 +98,11 @@ def coarsen(
         >>> zarr.open_array(result.version.session().store, path="half/data/t", mode="r")[:].tolist()
         [2.0, 7.0]
     """
-    run = ChunkRun(**options)
     version = Version.of(source)
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     require_windows(factors, how, boundary, arrays)
-    budget = Budget.of(run.max_mem)
+    budget = Budget.of(options.get("max_mem"))
     coordinates, bounds = coordinate_paths(arrays), set(map(bounds_path, arrays))
     computed: list[ComputedArrays] = []
     coarse: list[DriverArray] = []
@@ -118,7 +117,7 @@ def coarsen(
             values = coordinate_values(session, array)
             coarse.append(coarse_coordinate(array, values, path, windows, are_bounds=array.path in bounds))
         else:
-            new = coarse_array(array, path, windows, run.chunks)
+            new = coarse_array(array, path, windows, options.get("chunks"))
             computed.append(computed_statistics(array, new, windows, budget))
     outputs = OutputArrays(computed, transferred, coarse)
     parameters = {
@@ -127,4 +126,4 @@ def coarsen(
         "boundary": boundary,
         "chunks": outputs.chunk_grids,
     }
-    return run_block_job(BlockJob("coarsen", version, session, to, arrays, outputs, parameters), run)
+    return run_block_job(BlockJob("coarsen", version, session, to, arrays, outputs, parameters), options)

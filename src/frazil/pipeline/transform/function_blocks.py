@@ -12,8 +12,7 @@ import numpy as np
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.memory import slabs
 from frazil.jobs.parallel_write import Block
-from frazil.pipeline.transform.array_info import ArrayInfo, Shape, open_array
-from frazil.pipeline.transform.block_job import Values
+from frazil.pipeline.transform.array_info import ArrayInfo, Shape, Values, open_array
 from frazil.pipeline.transform.halo import Boundary, Margins, read_with_halo, without_margins
 from frazil.repository.session.session import Session
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.transform.array_info import ArrayInfo
-from frazil.pipeline.transform.block_job import Values
+from frazil.pipeline.transform.array_info import ArrayInfo, Values
 
 type Boundary = Literal["reflect", "nearest", "periodic"] | float
 type Halo = int | Mapping[str | int, int | tuple[int, int]]

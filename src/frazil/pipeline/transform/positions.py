@@ -11,8 +11,7 @@ import xarray as xr
 
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.transform.array_info import ArrayInfo, array_info, open_array
-from frazil.pipeline.transform.block_job import Values
+from frazil.pipeline.transform.array_info import ArrayInfo, Values, array_info, open_array
 from frazil.pipeline.transform.cf_metadata import coordinate_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session

@@ -21,7 +21,7 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import Lengths, chunk_lengths
+from frazil.pipeline.transform.array_arguments import ChunkRunOptions, Lengths, chunk_lengths
 from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions
 from frazil.pipeline.transform.block_job import (
     BlockJob,
@@ -38,7 +38,6 @@ from frazil.pipeline.transform.cf_metadata import (
     is_coordinate,
 )
 from frazil.pipeline.transform.multiscales import multiscales_attributes, ome_attributes
-from frazil.pipeline.transform.options import ChunkRun, ChunkRunOptions
 from frazil.pipeline.transform.window_statistics import (
     How,
     Windows,
@@ -58,7 +57,7 @@ _CONVENTIONS: Final = ("multiscales", "ome")
 _NOT_COMPOSABLE: Final = frozenset({"count", "std", "var"})
 
 
-@with_options(ChunkRunOptions, ChunkRun)
+@with_options(ChunkRunOptions)
 @takes_versions
 def pyramid(
     source: Source,
@@ -115,7 +114,6 @@ def pyramid(
         >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
         [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
     """
-    run = ChunkRun(**options)
     version = Version.of(source)
     session = version.session()
     arrays = arrays_below(session, paths)
@@ -132,7 +130,7 @@ def pyramid(
             ErrorKind.INVALID_ARGUMENT,
         )
     builder = _Levels(
-        session, to, factors, how, convention, count, run, coordinates, set(map(bounds_path, arrays))
+        session, to, factors, how, convention, count, options, coordinates, set(map(bounds_path, arrays))
     )
     for array in arrays:
         builder.add_array(array)
@@ -151,7 +149,7 @@ def pyramid(
         "convention": convention,
         "chunks": outputs.chunk_grids,
     }
-    return run_block_job(BlockJob("pyramid", version, session, to, arrays, outputs, parameters), run)
+    return run_block_job(BlockJob("pyramid", version, session, to, arrays, outputs, parameters), options)
 
 
 def _require_convention(convention: str, how: str, arrays: Sequence[ArrayInfo]) -> None:
@@ -183,7 +181,7 @@ class _Levels:
     how: How
     convention: Convention
     count: int
-    run: ChunkRun
+    options: ChunkRunOptions
     coordinates: set[str]
     bounds: set[str | None]
     computed: list[ComputedArrays] = field(default_factory=list)
@@ -215,7 +213,8 @@ class _Levels:
 
     def _add_field(self, array: ArrayInfo, below: ArrayInfo, windows: Windows) -> None:
         """Level 1 is computed from the source, each other level from the result of the round before."""
-        budget, chunks = Budget.of(self.run.max_mem), _level_chunks(self.run.chunks, array)
+        budget = Budget.of(self.options.get("max_mem"))
+        chunks = _level_chunks(self.options.get("chunks"), array)
         for level in range(1, self.count):
             new = coarse_array(below, self._path(array, level), windows, chunks)
             old = array if level == 1 else below

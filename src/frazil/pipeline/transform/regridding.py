@@ -28,11 +28,18 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget, MaxMem
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import Lengths, chunk_lengths, clipped_chunks, record_of
+from frazil.pipeline.transform.array_arguments import (
+    ChunkRunOptions,
+    Lengths,
+    chunk_lengths,
+    clipped_chunks,
+    record_of,
+)
 from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Json,
     Shape,
+    Values,
     arrays_below,
     open_array,
     with_companions,
@@ -43,7 +50,6 @@ from frazil.pipeline.transform.block_job import (
     DriverArray,
     OutputArrays,
     TransferredArray,
-    Values,
     block_for,
     run_block_job,
 )
@@ -57,7 +63,6 @@ from frazil.pipeline.transform.cf_metadata import (
     unpacked_attributes,
     unpacked_dtype,
 )
-from frazil.pipeline.transform.options import ChunkRun, ChunkRunOptions
 from frazil.repository.session.session import Session
 
 type Method = Literal["nearest", "bilinear", "conservative"]
@@ -68,7 +73,7 @@ _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
 
 
-@with_options(ChunkRunOptions, ChunkRun)
+@with_options(ChunkRunOptions)
 @takes_versions
 def regrid(
     source: Source,
@@ -127,7 +132,6 @@ def regrid(
         >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
         [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
     """
-    run = ChunkRun(**options)
     version = Version.of(source)
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
@@ -152,8 +156,8 @@ def regrid(
             transferred.append(TransferredArray.whole(array, path))
         elif array.path in fields and array.dtype.kind in "iufb":
             blocks = _RegriddedBlocks.of(session, array, array_axes, grid, interpolation)
-            new = _result(array, path, blocks, run.chunks)
-            block = _block(array, new, array_axes, run.max_mem)
+            new = _result(array, path, blocks, options.get("chunks"))
+            block = _block(array, new, array_axes, options.get("max_mem"))
             computed.append(ComputedArrays(array, (new,), block, blocks))
         elif array.ndim == 1 and is_coordinate(array, coordinates) and array.name == array.dims[0]:
             new_coordinates.append(_coordinate(array, path, grid, array_axes[0][0]))
@@ -165,7 +169,7 @@ def regrid(
         "nan_threshold": nan_threshold,
         "chunks": outputs.chunk_grids,
     }
-    return run_block_job(BlockJob("regrid", version, session, to, arrays, outputs, parameters), run)
+    return run_block_job(BlockJob("regrid", version, session, to, arrays, outputs, parameters), options)
 
 
 #: The kind (latitude, longitude) and the number of an axis.

@@ -19,6 +19,7 @@ from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_arguments import (
+    GridRunOptions,
     chunk_lengths,
     clipped_chunks,
     record_of,
@@ -27,6 +28,7 @@ from frazil.pipeline.transform.array_arguments import (
 from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Shape,
+    Values,
     arrays_below,
     open_array,
     with_companions,
@@ -37,13 +39,11 @@ from frazil.pipeline.transform.block_job import (
     DriverArray,
     OutputArrays,
     TransferredArray,
-    Values,
     block_for,
     run_block_job,
 )
 from frazil.pipeline.transform.cf_metadata import coordinate_values
 from frazil.pipeline.transform.chunk_transfer import ChunkTransfer
-from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.pipeline.transform.positions import (
     Positions,
     latitudes_between,
@@ -54,7 +54,7 @@ from frazil.pipeline.transform.positions import (
 from frazil.repository.session.session import Session
 
 
-@with_options(GridRunOptions, GridRun)
+@with_options(GridRunOptions)
 @takes_versions
 def select(
     source: Source,
@@ -130,10 +130,10 @@ def select(
         "method": method,
     }
     selection = _Selection([*isel, *sel], positions_of)
-    return _run(_PartJob("select", version, session, arrays, selection, parameters), to, GridRun(**options))
+    return _run(_PartJob("select", version, session, arrays, selection, parameters), to, options)
 
 
-@with_options(GridRunOptions, GridRun)
+@with_options(GridRunOptions)
 @takes_versions
 def crop(
     source: Source,
@@ -209,7 +209,7 @@ def crop(
     selection = _Selection(sorted({each.array.name for each in crops.values()}), positions_of)
     relabelled = [each.relabelled for each in crops.values() if each.relabelled is not None]
     part = _PartJob("crop", version, session, arrays, selection, dict(limits), relabelled)
-    return _run(part, to, GridRun(**options))
+    return _run(part, to, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,8 @@ class _PartJob:
     relabelled: Sequence[DriverArray] = ()
 
 
-def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
-    budget = Budget.of(run.max_mem)
+def _run(part: _PartJob, to: Target, options: GridRunOptions) -> JobResult:
+    budget = Budget.of(options.get("max_mem"))
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []
     relabelled = {each.old.path for each in part.relabelled}
@@ -281,7 +281,7 @@ def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
         if array.path in relabelled:
             continue
         positions = part.selection.of_array(array)
-        new = _part_of(array, to.path(array.path), positions, run, paths)
+        new = _part_of(array, to.path(array.path), positions, options, paths)
         transfer = _aligned_transfer(array, new, positions)
         if transfer is not None:
             transferred.append(TransferredArray(array, new, transfer))
@@ -292,11 +292,11 @@ def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
     grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
     parameters = {**part.parameters, "chunks": grids}
     job = BlockJob(part.name, part.version, part.session, to, part.arrays, outputs, parameters)
-    return run_block_job(job, run)
+    return run_block_job(job, options)
 
 
 def _part_of(
-    array: ArrayInfo, path: str, positions: Sequence[Positions], run: GridRun, paths: set[str]
+    array: ArrayInfo, path: str, positions: Sequence[Positions], options: GridRunOptions, paths: set[str]
 ) -> ArrayInfo:
     """Return the metadata of the part.
 
@@ -318,13 +318,13 @@ def _part_of(
             attributes["coordinates"] = " ".join([*coordinates, *scalar])
             out.document["attributes"] = attributes
         out.document["codecs"] = [each for each in out.document["codecs"] if each["name"] != "transpose"]
-    if run.chunks is None and run.shards is None:
+    given, given_shards = options.get("chunks"), options.get("shards")
+    if given is None and given_shards is None:
         return out
-    chunks = chunk_lengths(run.chunks, out, inner, "chunks")
-    default = outer if run.chunks is None else None
-    return out.with_layout(
-        path, chunks=chunks, shards=chunk_lengths(run.shards, out, default, "shards", inner=chunks)
-    )
+    chunks = chunk_lengths(given, out, inner, "chunks")
+    default = outer if given is None else None
+    shards = chunk_lengths(given_shards, out, default, "shards", inner=chunks)
+    return out.with_layout(path, chunks=chunks, shards=shards)
 
 
 def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:

@@ -13,11 +13,12 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
+from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.memory import Budget, slabs
 from frazil.pipeline.transform.array_arguments import (
@@ -26,8 +27,8 @@ from frazil.pipeline.transform.array_arguments import (
     clipped_chunks,
     require_dimensions,
 )
-from frazil.pipeline.transform.array_info import ArrayInfo, Shape, open_array
-from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, Values, block_for
+from frazil.pipeline.transform.array_info import ArrayInfo, Shape, Values, open_array
+from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, block_for
 from frazil.pipeline.transform.cf_metadata import (
     is_coordinate,
     unpacked,
@@ -39,19 +40,6 @@ from frazil.repository.session.session import Session
 type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
 type Edge = Literal["trim", "pad", "exact"]
 
-#: The method in ``cell_methods``, by statistic.
-CELL_METHODS: Final = {
-    "mean": "mean",
-    "sum": "sum",
-    "min": "minimum",
-    "max": "maximum",
-    "median": "median",
-    "std": "standard_deviation",
-    "var": "variance",
-    "count": None,
-    "first": "point",
-}
-_EDGES: Final = ("trim", "pad", "exact")
 _NUMBERS: Final = "iufcb"
 #: Statistics of ``datetime64`` and ``timedelta64``, by the kind of the dtype.
 _OF_TIMES: Final = {
@@ -115,7 +103,10 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
         raise InvalidInputError(
             "factors must name at least one dimension, got none", ErrorKind.INVALID_ARGUMENT
         )
-    for argument, value, choices in (("how", how, CELL_METHODS), ("boundary", boundary, _EDGES)):
+    for argument, value, choices in (
+        ("how", how, get_args(How.__value__)),
+        ("boundary", boundary, get_args(Edge.__value__)),
+    ):
         if value not in choices:
             raise InvalidInputError(
                 f"{argument} must be one of {', '.join(choices)}, got {value!r}",
@@ -173,10 +164,9 @@ def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths 
 
 def _coarse_attributes(array: ArrayInfo, windows: Windows) -> dict[str, object]:
     attributes = unpacked_attributes(array)
-    method = CELL_METHODS[windows.how]
     dims = [str(d) for d, w in zip(array.dims, windows.lengths, strict=True) if w > 1 and d]
-    if method and dims:
-        cell_method = f"{': '.join(dims)}: {method}"
+    if dims and windows.how != "count":
+        cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
         attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
     if windows.how == "count":
         attributes = {key: value for key, value in attributes.items() if key != "units"}

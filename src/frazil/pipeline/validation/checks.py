@@ -21,22 +21,6 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.validation.rules import (
-    Attributes,
-    Dims,
-    DType,
-    Exists,
-    Filled,
-    Finite,
-    Monotonic,
-    NanShare,
-    NoDuplicates,
-    Range,
-    Regular,
-    Shape,
-    StatisticsAgainst,
-    Units,
-)
 from frazil.pipeline.validation.scan import Offence, ValueSummary
 from frazil.repository.session.session import Session
 
@@ -238,19 +222,19 @@ def _statistics(checked: CheckedRule) -> Verdict:
 
 
 #: The check of each kind of rule.
-CHECKS: Final[Mapping[type, Callable[[CheckedRule], Verdict]]] = {
-    Exists: _exists,
-    Shape: _shape,
-    DType: _dtype,
-    Dims: _dims,
-    Units: _units,
-    Attributes: _attributes,
-    Filled: _filled,
-    Monotonic: _monotonic,
-    Regular: _regular,
-    NoDuplicates: _no_duplicates,
-    Range: _range,
-    NanShare: _nan_share,
-    Finite: _finite,
-    StatisticsAgainst: _statistics,
+CHECKS: Final[Mapping[str, Callable[[CheckedRule], Verdict]]] = {
+    "Exists": _exists,
+    "Shape": _shape,
+    "DType": _dtype,
+    "Dims": _dims,
+    "Units": _units,
+    "Attributes": _attributes,
+    "Filled": _filled,
+    "Monotonic": _monotonic,
+    "Regular": _regular,
+    "NoDuplicates": _no_duplicates,
+    "Range": _range,
+    "NanShare": _nan_share,
+    "Finite": _finite,
+    "StatisticsAgainst": _statistics,
 }

@@ -213,7 +213,7 @@ def _row(rule: CheckedRule) -> Row:
     """Return the row of a rule. A rule fails if its array does not exist or does not fit the rule."""
     name, path = type(rule.rule).__name__, "/" + rule.rule.path.strip("/")
     try:
-        ok, expected, actual, where = CHECKS[type(rule.rule)](rule)
+        ok, expected, actual, where = CHECKS[name](rule)
     except InternalError:
         raise
     except NodeNotFoundError:

@@ -20,10 +20,16 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from frazil.errors import ErrorKind, InvalidInputError
 
 
-class _Document:
-    """What all rules have in common: a form for files and for the metadata of a repository."""
+class Rule:
+    """The base class of rules. A rule is a frozen value with the ``path`` of a node.
+
+    Attributes:
+        path: The path of the array or group.
+    """
 
     __slots__ = ()
+
+    path: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return the rule as a mapping that `rules_from` accepts.
@@ -42,7 +48,7 @@ class _Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(_Document):
+class Exists(Rule):
     """The path must have an array or a group.
 
     Attributes:
@@ -55,7 +61,7 @@ class Exists(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape(_Document):
+class Shape(Rule):
     """The array must have this shape.
 
     Attributes:
@@ -68,7 +74,7 @@ class Shape(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class DType(_Document):
+class DType(Rule):
     """The stored values must have this data type.
 
     Attributes:
@@ -81,7 +87,7 @@ class DType(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Dims(_Document):
+class Dims(Rule):
     """The dimensions must have these names, in this order.
 
     Attributes:
@@ -94,7 +100,7 @@ class Dims(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Units(_Document):
+class Units(Rule):
     """The attribute ``units`` must be exactly this text.
 
     Attributes:
@@ -107,7 +113,7 @@ class Units(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes(_Document):
+class Attributes(Rule):
     """The array must have these attributes.
 
     Attributes:
@@ -120,7 +126,7 @@ class Attributes(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Filled(_Document):
+class Filled(Rule):
     """At least this share of the chunks must be stored.
 
     Attributes:
@@ -133,7 +139,7 @@ class Filled(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Monotonic(_Document):
+class Monotonic(Rule):
     """The values of a coordinate must rise, or fall.
 
     Attributes:
@@ -148,7 +154,7 @@ class Monotonic(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Regular(_Document):
+class Regular(Rule):
     """The values of a coordinate must have equal steps.
 
     Attributes:
@@ -163,7 +169,7 @@ class Regular(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class NoDuplicates(_Document):
+class NoDuplicates(Rule):
     """No value of a coordinate may occur twice.
 
     Attributes:
@@ -174,7 +180,7 @@ class NoDuplicates(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(_Document):
+class Range(Rule):
     """The decoded values must be within limits. NaN is ignored.
 
     Attributes:
@@ -189,7 +195,7 @@ class Range(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class NanShare(_Document):
+class NanShare(Rule):
     """The share of NaN among the decoded values must be within limits.
 
     Attributes:
@@ -204,7 +210,7 @@ class NanShare(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Finite(_Document):
+class Finite(Rule):
     """No decoded value may be infinite or NaN.
 
     Attributes:
@@ -217,7 +223,7 @@ class Finite(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class StatisticsAgainst(_Document):
+class StatisticsAgainst(Rule):
     """The mean and the standard deviation must be near those of another version.
 
     An array that the other version does not have is not compared.
@@ -246,41 +252,8 @@ _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
 
-type Rule = (
-    Exists
-    | Shape
-    | DType
-    | Dims
-    | Units
-    | Attributes
-    | Filled
-    | Monotonic
-    | Regular
-    | NoDuplicates
-    | Range
-    | NanShare
-    | Finite
-    | StatisticsAgainst
-)
-
 KINDS: Final[Mapping[str, Any]] = {
-    kind.__name__: kind
-    for kind in (
-        Exists,
-        Shape,
-        DType,
-        Dims,
-        Units,
-        Attributes,
-        Filled,
-        Monotonic,
-        Regular,
-        NoDuplicates,
-        Range,
-        NanShare,
-        Finite,
-        StatisticsAgainst,
-    )
+    name: kind for name, kind in globals().items() if isinstance(kind, type) and kind in Rule.__subclasses__()
 }
 
 
