@@ -32,8 +32,8 @@ _DATE: Final = re.compile(
 )
 #: Microseconds of the units of times that numpy has too.
 _UNITS: Final[Mapping[str, int]] = {
-    "microsecond": 1,
-    "millisecond": 1_000,
+    **dict.fromkeys(("microsecond", "microsec"), 1),
+    **dict.fromkeys(("millisecond", "millisec", "msec", "ms"), 1_000),
     "second": 1_000_000,
     "sec": 1_000_000,
     "s": 1_000_000,
@@ -190,6 +190,20 @@ def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
     return TimeUnits(units, None) if is_duration and _unit(units) in {*_UNITS, "nanosecond"} else None
 
 
+def is_time(units: object) -> bool:
+    """Return whether these are units of times.
+
+    >>> is_time("days since 2000-01-01"), is_time("days"), is_time(None)
+    (True, False, False)
+    """
+    return isinstance(units, str) and _SINCE.fullmatch(units) is not None
+
+
+def is_time_or_duration(units: object) -> bool:
+    """Return whether these are units of times, or of durations such as ``hours``."""
+    return is_time(units) or (isinstance(units, str) and _unit(units) in _UNITS)
+
+
 def value_text(value: Any) -> str:
     """Return one value as a text: times in ISO form, durations in seconds.
 
@@ -298,7 +312,7 @@ def _clock(units: str, calendar: str | None) -> _Clock | None:
 def _unit(units: str) -> str:
     """Return the unit of ``days since ...`` or ``days`` in the singular and in lower case."""
     unit = units.split()[0].lower() if units.split() else ""
-    return unit[:-1] if len(unit) > 1 and unit.endswith("s") else unit
+    return unit if unit in _UNITS else unit.removesuffix("s")
 
 
 def _date(text: str) -> tuple[tuple[int, ...], int] | None:

@@ -49,7 +49,7 @@ def test_the_later_file_has_the_labels_of_both(
     assert result.quarantined == ()
     assert result.report is not None
     assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
-    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).reconciliation.steps.at
+    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).dataset.steps.at
     assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
     # The order is that of the files as they are given, and a file may lose all of its labels.
     target = Target(repo, group="other")

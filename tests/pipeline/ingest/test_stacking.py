@@ -20,11 +20,11 @@ from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.file_access import FileAccess
 from frazil.pipeline.ingest.file_report import InspectionSpec
 from frazil.pipeline.ingest.inspection import inspect_all
 from frazil.pipeline.ingest.pattern import SourceFiles, expand
-from frazil.pipeline.ingest.reconcile import reconcile
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
@@ -468,7 +468,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     overlapping: list[int] = []
     for count in (300, 3000):
         inspection = many(count)
-        assert reconcile(inspection).steps.length == count
+        assert Dataset.reconcile(inspection).steps.length == count
         steps.append(python_steps(partial(reconcile, inspection)))
         scalars = {**inspection.scalars, "time": np.arange(count).astype(object) // 2}
         pairs = replace(inspection, scalars=scalars, dim="time")

@@ -26,6 +26,8 @@ from frazil.pipeline.ingest.arrays import (
     target_array,
 )
 from frazil.pipeline.ingest.axis import Axis, Pieces, runs
+from frazil.pipeline.ingest.dataset import Dataset
+from frazil.pipeline.ingest.encodings import with_encoding
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.existing_checks import require_same_values, windows_of
 from frazil.pipeline.ingest.families import Family
@@ -35,8 +37,6 @@ from frazil.pipeline.ingest.items import longest_chunk, small_chunk
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut_array
 from frazil.pipeline.ingest.planned_array import PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.time_units import with_encoding
 from frazil.readers.reader import VariableSchema
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
@@ -57,28 +57,28 @@ class FamilyArrays:
 def plan_arrays(
     session: Session,
     request: IngestRequest,
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     existing: ExistingGroup,
     axis: Axis | None,
 ) -> list[FamilyArrays]:
     """Return the arrays of all families, and create the arrays that the group does not have."""
     return [
-        _family_arrays(session, _FamilyPlan(request, reconciliation, existing, axis, family), names)
-        for family, names in zip(reconciliation.families, _own_variables(reconciliation), strict=True)
+        _family_arrays(session, _FamilyPlan(request, dataset, existing, axis, family), names)
+        for family, names in zip(dataset.families, _own_variables(dataset), strict=True)
     ]
 
 
-def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
+def _own_variables(dataset: Dataset) -> list[list[str]]:
     """Return for each family the variables that its files write. The first family writes shared variables."""
     owner: dict[str, int] = {}
-    for number, family in enumerate(reconciliation.families):
+    for number, family in enumerate(dataset.families):
         for name in family.layout.variables:
             owner.setdefault(name, number)
-    if reconciliation.dim is not None and reconciliation.labels is not None:
-        owner.pop(reconciliation.dim, None)  # the driver writes the labels
+    if dataset.dim is not None and dataset.labels is not None:
+        owner.pop(dataset.dim, None)  # the driver writes the labels
     return [
         [name for name in family.layout.variables if owner.get(name) == number]
-        for number, family in enumerate(reconciliation.families)
+        for number, family in enumerate(dataset.families)
     ]
 
 
@@ -87,7 +87,7 @@ class _FamilyPlan:
     """The values that decide the arrays of one family."""
 
     request: IngestRequest
-    reconciliation: Reconciliation
+    dataset: Dataset
     existing: ExistingGroup
     axis: Axis | None
     family: Family
@@ -95,7 +95,7 @@ class _FamilyPlan:
     @property
     def inspection(self) -> Inspection:
         """The contents of all files."""
-        return self.reconciliation.inspection
+        return self.dataset.inspection
 
     @property
     def longest_chunk(self) -> int:
@@ -109,13 +109,11 @@ class _FamilyPlan:
 
     def pieces(self) -> Pieces | None:
         """Return the runs of steps of the files on the axis; None if they have no steps."""
-        steps, files = self.reconciliation.steps, self.family.files
+        steps = self.dataset.steps
         if self.axis is None or len(steps.start) <= 1:
             return None
-        rows, counts = steps.rows(files), steps.counts[files]
-        source, inside = np.repeat(files, counts), rows - np.repeat(steps.start[files], counts)
-        placed = steps.at[rows] >= 0
-        return runs(source[placed], inside[placed], self.axis.new[steps.at[rows[placed]]])
+        source, inside, at = steps.placed(self.family.files)
+        return runs(source, inside, self.axis.new[at])
 
     def virtual_chunks(self, name: str) -> VirtualChunks | None:
         """Return the chunks of a variable for references; None if the variable is copied."""
@@ -131,14 +129,14 @@ class _FamilyPlan:
     def schema(self, name: str) -> VariableSchema:
         """Return a variable with the encoding of its array."""
         variable = self.family.variable(name)
-        if name in self.reconciliation.variables:
-            variable = with_encoding(variable, self.reconciliation.variables[name])
+        if name in self.dataset.variables:
+            variable = with_encoding(variable, self.dataset.variables[name])
         return _unpacked(variable) if self.unpacks(name) else variable
 
 
 def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) -> FamilyArrays:
     pieces = plan.pieces()
-    windows = windows_of(plan.request, plan.reconciliation, plan.family, plan.existing)
+    windows = windows_of(plan.request, plan.dataset, plan.family, plan.existing)
     arrays = []
     for target, virtual in _targets(plan, [plan.schema(name) for name in names], pieces, windows):
         array = plan.existing.arrays.get(target.name)
@@ -165,7 +163,7 @@ def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) ->
 
 def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
     """Return whether an existing array is replaced: data of one file without a concat dimension."""
-    if plan.reconciliation.dim is not None or plan.request.mode in ("create", "append"):
+    if plan.dataset.dim is not None or plan.request.mode in ("create", "append"):
         return False
     if plan.family.layout.variables[target.name].coordinate:
         return False
@@ -192,7 +190,7 @@ def _targets(
         target = target_array(
             variable,
             plan.existing.path_of(variable.name),
-            plan.reconciliation.dim,
+            plan.dataset.dim,
             plan.length,
             plan.request.chunks,
             plan.request.encoding.get(variable.name),
@@ -221,7 +219,7 @@ def _with_chosen_chunks(
     ``data``: the arrays of data whose chunks a coordinate follows.
     """
     request = plan.request
-    given = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
+    given = "chunks" in request.encoding.get(target.name, {}) or plan.dataset.dim in request.chunks
     if given or target.axis is None:
         given = given or not request.chunks.keys().isdisjoint(target.dims)
         reason = "as the caller chose" if given else "at most 64 MiB"

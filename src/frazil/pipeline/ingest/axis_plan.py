@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import Axis, place_labels
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of
 from frazil.pipeline.ingest.existing_checks import require_dimension
 from frazil.pipeline.ingest.gaps import holes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Reconciliation
 
 
 def plan_axis(
     request: IngestRequest,
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     existing: ExistingGroup,
     changed: NDArray[np.bool_],
 ) -> tuple[Axis | None, list[Problem]]:
@@ -28,14 +28,14 @@ def plan_axis(
 
     ``changed`` is a mask of the files that were ingested with other contents.
     """
-    dim, mode, steps = reconciliation.dim, request.mode, reconciliation.steps
-    _require_no_arrays(request, reconciliation, existing)
-    require_dimension(request, reconciliation, existing)
-    if dim is None or not reconciliation.families:
+    dim, mode, steps = dataset.dim, request.mode, dataset.steps
+    _require_no_arrays(request, dataset, existing)
+    require_dimension(request, dataset, existing)
+    if dim is None or not dataset.families:
         return None, []
     arrays = [existing.arrays[name] for name in existing.arrays_along(dim)]
     length = max((array.shape[axis_of(array, dim)] for array in arrays), default=0)
-    if reconciliation.labels is None or reconciliation.axis is None:
+    if dataset.labels is None or dataset.axis is None:
         if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
             raise InvalidInputError(
                 f"mode {mode!r} needs labels of {dim} in the files, as `/{existing.path}` has them, but the "
@@ -52,7 +52,7 @@ def plan_axis(
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     else:
-        old = reconciliation.axis[:0]
+        old = dataset.axis[:0]
         mode = "create" if mode != "insert" else mode
     place_on_axis = partial(
         place_labels,
@@ -67,18 +67,16 @@ def plan_axis(
         fresh = np.ones(steps.length, np.bool_)
         fresh[places[places >= 0]] = False
         if fresh.any():
-            place_on_axis(mode, old, reconciliation.axis[fresh])
+            place_on_axis(mode, old, dataset.axis[fresh])
         mode = "backfill" if mode == "backfill" else "upsert"
-    axis = place_on_axis(mode, old, reconciliation.axis)
-    one_file, refused = reconciliation.one_file_each, reconciliation.refused
+    axis = place_on_axis(mode, old, dataset.axis)
+    one_file, refused = dataset.one_file_each, dataset.refused
     return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file, refused=refused)
 
 
-def _require_no_arrays(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
-) -> None:
+def _require_no_arrays(request: IngestRequest, dataset: Dataset, existing: ExistingGroup) -> None:
     """Raise an error if the mode is "create" and the group has an array of the files."""
-    names = {name for family in reconciliation.families for name in family.layout.variables}
+    names = {name for family in dataset.families for name in family.layout.variables}
     clash = sorted(names & existing.arrays.keys())
     if request.mode == "create" and clash:
         raise AlreadyExistsError(

@@ -24,15 +24,14 @@ from frazil.jobs.engines import engine_of
 from frazil.jobs.versions import Target
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import positions
-from frazil.pipeline.ingest.dimension import NO_GROWTH
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import Ledger, LedgerVersion
 from frazil.pipeline.ingest.operation import INGEST, run_ingest
 from frazil.pipeline.ingest.options import IngestRequest, Settings
 from frazil.pipeline.ingest.problems import TOLERABLE
-from frazil.pipeline.ingest.reconcile import labels_of_files
-from frazil.pipeline.ingest.source_inspection import inspect_request
+from frazil.pipeline.ingest.source_inspection import NO_GROWTH, inspect_request
 from frazil.repository.catalog.repairs import LostChunks, SourceChunk
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -217,8 +216,8 @@ class _SecondIngest:
         existing = ExistingGroup(self.repo.readonly_session(snapshot_id=self.version), self.group)
         if dim is None or dim not in existing.arrays:
             return every
-        steps, _ = labels_of_files(inspection, files, existing.stored_variables())
-        if steps is None or steps.labels is None:
+        steps = Dataset.labelled(inspection, files, existing.stored_variables()).steps
+        if steps.labels is None:
             return every
         labels = read_labels(existing.arrays[dim])
         needed = np.zeros(len(labels) + 1, bool)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from frazil.cf import fill_value
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import TargetArray, choose_chunks, create, open_target
+from frazil.pipeline.ingest.dataset import StoredVariables
 from frazil.pipeline.ingest.file_report import COMPARED
-from frazil.pipeline.ingest.stacked_variables import StoredVariables
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
 

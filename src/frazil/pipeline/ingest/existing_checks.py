@@ -12,26 +12,20 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.array_match import Windows
 from frazil.pipeline.ingest.arrays import TargetArray, read_labels
 from frazil.pipeline.ingest.axis import positions
-from frazil.pipeline.ingest.dimension import scalar_time
+from frazil.pipeline.ingest.dataset import Dataset, scalar_time
 from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import values_digest
 from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.remedies import argument
 
 
-def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
+def require_names(request: IngestRequest, dataset: Dataset, existing: ExistingGroup) -> None:
     """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group."""
-    schemas = {
-        name: each for family in reconciliation.families for name, each in family.layout.variables.items()
-    }
+    schemas = {name: each for family in dataset.families for name, each in family.layout.variables.items()}
     variables = schemas.keys() | existing.arrays.keys()
     dims = {
-        dim
-        for family in reconciliation.families
-        for each in family.layout.variables.values()
-        for dim in each.dims
+        dim for family in dataset.families for each in family.layout.variables.values() for dim in each.dims
     }
     for array in existing.arrays.values():
         dims.update(dims_of(array))
@@ -46,18 +40,16 @@ def require_names(request: IngestRequest, reconciliation: Reconciliation, existi
             )
 
 
-def require_dimension(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
-) -> None:
+def require_dimension(request: IngestRequest, dataset: Dataset, existing: ExistingGroup) -> None:
     """Check that no existing array of data would need a new dimension."""
-    for family in reconciliation.families:
+    for family in dataset.families:
         for name, variable in family.layout.variables.items():
-            if name not in existing.arrays or (variable.coordinate and name != reconciliation.dim):
+            if name not in existing.arrays or (variable.coordinate and name != dataset.dim):
                 continue
-            if not _needs_dimension(request, family, name, reconciliation.dim, existing):
+            if not _needs_dimension(request, family, name, dataset.dim, existing):
                 continue
             names = ", ".join(dims_of(existing.arrays[name]))
-            best = reconciliation.dim or scalar_time(family.variables()) or "time"
+            best = dataset.dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
                 f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in which "
                 f"files follow each other, but the array has ({names}): it was ingested from one file alone",
@@ -80,16 +72,16 @@ def _needs_dimension(
 
 
 def windows_of(
-    request: IngestRequest, reconciliation: Reconciliation, family: Family, existing: ExistingGroup
+    request: IngestRequest, dataset: Dataset, family: Family, existing: ExistingGroup
 ) -> dict[str, tuple[int, int]]:
     """Return for each dimension the part that the files have, if they do not have all of it.
 
     The labels of the files must be consecutive labels of the group.
     """
-    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != reconciliation.dim]
+    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
     if request.mode in ("create", "append") or not dims:
         return {}
-    with request.access.open(reconciliation.inspection.urls[int(family.files[0])]) as reader:
+    with request.access.open(dataset.inspection.urls[int(family.files[0])]) as reader:
         coords = reader.schema().coords
     windows = {}
     for dim in dims:

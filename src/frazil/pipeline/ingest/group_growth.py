@@ -15,30 +15,30 @@ from frazil.format.manifest import ChunkTable
 from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
 from frazil.pipeline.ingest.axis import Axis
 from frazil.pipeline.ingest.chunk_alignment import can_shift
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of, dims_of
 from frazil.pipeline.ingest.items import longest_chunk
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.planned_array import PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.repository.session.session import Session
 
 
-def create_group(session: Session, request: IngestRequest, reconciliation: Reconciliation, path: str) -> None:
+def create_group(session: Session, request: IngestRequest, dataset: Dataset, path: str) -> None:
     """Create the group with the attributes of the first file. Existing attributes of the group stay."""
     root = zarr.open_group(session.store, path=path, mode="a", zarr_format=3)
-    first = min(int(each.files[0]) for each in reconciliation.families)
-    with request.access.open(reconciliation.inspection.urls[first]) as reader:
+    first = min(int(each.files[0]) for each in dataset.families)
+    with request.access.open(dataset.inspection.urls[first]) as reader:
         attrs = reader.schema().attrs
     root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
 
 
-def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None) -> None:
+def add_dimensions(dataset: Dataset, existing: ExistingGroup, axis: Axis | None) -> None:
     """Give existing arrays the dimension, if they were equal in all earlier files and differ now."""
-    dim = reconciliation.dim
+    dim = dataset.dim
     if dim is None or axis is None or not existing.arrays_along(dim):
         return
-    for family in reconciliation.families:
-        longest = longest_chunk(reconciliation.inspection.length[family.files])
+    for family in dataset.families:
+        longest = longest_chunk(dataset.inspection.length[family.files])
         for name in family.along & family.layout.individual & existing.arrays.keys():
             existing.add_dimension(name, dim, len(axis.old), longest)
 
@@ -134,14 +134,14 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     )
 
 
-def write_labels(store: Any, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis) -> None:
+def write_labels(store: Any, dataset: Dataset, existing: ExistingGroup, axis: Axis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
-    dim = reconciliation.dim
-    if dim is None or axis.labels is None or dim not in reconciliation.variables:
+    dim = dataset.dim
+    if dim is None or axis.labels is None or dim not in dataset.variables:
         return
     path = existing.path_of(dim).strip("/")
     if dim not in existing.arrays:
-        variable = replace(reconciliation.variables[dim], dims=(dim,), shape=(-1,))
+        variable = replace(dataset.variables[dim], dims=(dim,), shape=(-1,))
         create(store, target_array(variable, path, dim, axis.length))
         start = 0
     else:

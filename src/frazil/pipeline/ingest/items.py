@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
+from frazil.pipeline.ingest.encodings import Conversion
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
-from frazil.pipeline.ingest.time_conversion import Conversion
 
 #: The bytes that a task writes, unless it would read fewer files than `FILES`.
 TASK: Final = 128 << 20

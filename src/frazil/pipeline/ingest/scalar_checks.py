@@ -7,37 +7,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.cf_times import is_time_or_duration
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.dataset import Dataset, same
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.shared_coordinates import same, values_by_file
-from frazil.pipeline.ingest.time_conversion import is_time_or_duration
 from frazil.remedies import argument
 
 
 def retained_scalars(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
+    request: IngestRequest, dataset: Dataset, existing: ExistingGroup, axis: Axis | None
 ) -> frozenset[str]:
     """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
 
     Files with new variables must not change the scalars of variables that the group has, and that no file of
     this call has.
     """
-    dim, retained = reconciliation.dim, set()
-    if dim is None or axis is None or len(reconciliation.steps.start) <= 1:
+    dim, retained = dataset.dim, set()
+    if dim is None or axis is None or len(dataset.steps.start) <= 1:
         return frozenset()
-    in_files = {name for family in reconciliation.families for name in family.layout.variables}
+    in_files = {name for family in dataset.families for name in family.layout.variables}
     if not set(existing.arrays_along(dim)) - in_files - {dim}:
         return frozenset()
-    for family in reconciliation.families:
+    for family in dataset.families:
         if family.layout.data & existing.arrays.keys():
             continue
         for name in sorted(family.along & family.layout.individual & existing.arrays.keys() - {dim}):
             stored = np.asarray(existing.arrays[name][...])
-            if not _differs(reconciliation, family, name, axis, stored):
+            if not _differs(dataset, family, name, axis, stored):
                 continue
             if "values" not in request.allow:
                 raise InvalidInputError(
@@ -53,23 +52,23 @@ def retained_scalars(
 
 
 def require_same_scalars(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
+    request: IngestRequest, dataset: Dataset, existing: ExistingGroup, axis: Axis | None
 ) -> None:
     """Check that steps that are written again have the level, member, ... that the group has for them.
 
     Times and durations may differ: a later forecast for a step replaces an earlier forecast.
     """
-    if axis is None or len(reconciliation.steps.start) <= 1 or "values" in request.allow:
+    if axis is None or len(dataset.steps.start) <= 1 or "values" in request.allow:
         return
-    for family in reconciliation.families:
+    for family in dataset.families:
         if not family.layout.data & existing.arrays.keys():
             continue
-        for name in sorted(family.layout.individual & existing.arrays.keys() - {reconciliation.dim}):
+        for name in sorted(family.layout.individual & existing.arrays.keys() - {dataset.dim}):
             variable = family.variable(name)
-            if not variable.coordinate or is_time_or_duration(variable.attrs):
+            if not variable.coordinate or is_time_or_duration(variable.attrs.get("units")):
                 continue
             stored = np.asarray(existing.arrays[name][...])
-            if _differs(reconciliation, family, name, axis, stored):
+            if _differs(dataset, family, name, axis, stored):
                 raise InvalidInputError(
                     f"mode {request.mode!r} writes steps again that have another {name} in the repository",
                     ErrorKind.INVALID_ARRAY_METADATA,
@@ -81,15 +80,13 @@ def require_same_scalars(
                 )
 
 
-def _differs(
-    reconciliation: Reconciliation, family: Family, name: str, axis: Axis, stored: NDArray[Any]
-) -> bool:
+def _differs(dataset: Dataset, family: Family, name: str, axis: Axis, stored: NDArray[Any]) -> bool:
     """Return whether a scalar of a family differs from the values of the group at the same steps.
 
     ``stored``: the values of the group, one for all steps or one for each step.
     """
-    inspection, steps = reconciliation.inspection, reconciliation.steps
-    column = values_by_file(inspection, family.files, name, reconciliation.units)
+    inspection, steps = dataset.inspection, dataset.steps
+    column = dataset.values_by_file(family.files, name)
     if column is None or stored.ndim > 1 or name not in inspection.scalars:
         return False
     rows = steps.rows(family.files)

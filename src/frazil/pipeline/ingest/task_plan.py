@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.array_plan import FamilyArrays, plan_arrays
-from frazil.pipeline.ingest.axis import Axis, Pieces
+from frazil.pipeline.ingest.axis import Axis, Pieces, runs
 from frazil.pipeline.ingest.chunk_alignment import require_aligned
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.existing_checks import require_lengths, require_names
+from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.group_growth import add_dimensions, create_group, grow_arrays, write_labels
 from frazil.pipeline.ingest.items import FileTable, Item, fixed_items, items, moved_old_items
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_scalars
-from frazil.pipeline.ingest.shared_coordinates import joined_pieces, sharing_families
 from frazil.pipeline.ingest.task_context import TaskContext
 from frazil.repository.session.session import Session
 from frazil.storage.urls import parse_url
@@ -30,28 +30,28 @@ from frazil.storage.urls import parse_url
 def plan_tasks(
     session: Session,
     request: IngestRequest,
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     existing: ExistingGroup,
     axis: Axis | None,
 ) -> Tasks:
     """Create and resize arrays, write the labels, and divide the remaining work into items."""
-    require_names(request, reconciliation, existing)
+    require_names(request, dataset, existing)
     if not existing.arrays:
-        create_group(session, request, reconciliation, existing.path)
-    retained = retained_scalars(request, reconciliation, existing, axis)
-    require_same_scalars(request, reconciliation, existing, axis)
-    add_dimensions(reconciliation, existing, axis)
-    families = plan_arrays(session, request, reconciliation, existing, axis)
+        create_group(session, request, dataset, existing.path)
+    retained = retained_scalars(request, dataset, existing, axis)
+    require_same_scalars(request, dataset, existing, axis)
+    add_dimensions(dataset, existing, axis)
+    families = plan_arrays(session, request, dataset, existing, axis)
     arrays = [array for family in families for array in family.arrays]
-    groups = _array_groups(families, reconciliation, axis, retained)
-    require_lengths(existing, [each.target for each in arrays], reconciliation.dim)
-    _require_containers(session, reconciliation, groups)
+    groups = _array_groups(families, dataset, axis, retained)
+    require_lengths(existing, [each.target for each in arrays], dataset.dim)
+    _require_containers(session, dataset, groups)
     bystanders: tuple[int, ...] = ()
-    if axis is not None and reconciliation.dim is not None:
-        grown = grow_arrays(session, existing, arrays, axis, reconciliation.dim)
+    if axis is not None and dataset.dim is not None:
+        grown = grow_arrays(session, existing, arrays, axis, dataset.dim)
         arrays, bystanders = list(grown.arrays), grown.bystanders
-        write_labels(session.store, reconciliation, existing, axis)
-    work = _items(reconciliation, groups, arrays, bystanders, axis)
+        write_labels(session.store, dataset, existing, axis)
+    work = _items(dataset, groups, arrays, bystanders, axis)
     return Tasks(work, _context(request, arrays), reads=existing.label_paths())
 
 
@@ -75,7 +75,7 @@ class _Groups:
 
 def _array_groups(
     families: Sequence[FamilyArrays],
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     axis: Axis | None,
     retained: frozenset[str],
 ) -> _Groups:
@@ -86,7 +86,7 @@ def _array_groups(
         numbered = dict(enumerate(each.arrays, first))
         first += len(each.arrays)
         if axis is not None and each.pieces is not None:
-            joined = _joined_pieces(reconciliation, each, numbered, axis, retained)
+            joined = _joined_pieces(dataset, each, numbered, axis, retained)
             along += [ArrayGroup((number,), pieces) for number, pieces in joined.items()]
             numbered = {number: array for number, array in numbered.items() if number not in joined}
         for virtual in (False, True):
@@ -101,7 +101,7 @@ def _array_groups(
 
 
 def _joined_pieces(
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     arrays: FamilyArrays,
     numbered: Mapping[int, PlannedArray],
     axis: Axis,
@@ -116,27 +116,47 @@ def _joined_pieces(
         if array.target.axis is None:
             continue
         name = array.target.name
-        families = list(sharing_families(reconciliation.families, arrays.family, name))
+        families = list(_sharing_families(dataset.families, arrays.family, name))
         if name in retained or len(families) > 1:
-            fresh_only = name in retained
-            joined[number] = joined_pieces(reconciliation.steps, families, axis, fresh_only=fresh_only)
+            # Each step is from the first family that has it.
+            files = np.concatenate([family.files for family in families])
+            source, inside, at = dataset.steps.placed(files)
+            places, first = np.unique(axis.new[at], return_index=True)
+            if name in retained:
+                fresh = ~np.isin(places, axis.old)
+                places, first = places[fresh], first[fresh]
+            joined[number] = runs(source[first], inside[first], places)
     return joined
 
 
+def _sharing_families(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
+    """Yield the families whose variable of this name has the same dimensions as in this family."""
+    mine = family.layout.variables[name]
+    for each in families:
+        variable = each.layout.variables.get(name)
+        if (
+            variable is not None
+            and (variable.dims, variable.shape) == (mine.dims, mine.shape)
+            and (name in each.along) == (name in family.along)
+            and (each.layout.is_converted(name) or np.can_cast(variable.dtype, mine.dtype, "same_kind"))
+        ):
+            yield each
+
+
 def _items(
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     groups: _Groups,
     arrays: Sequence[PlannedArray],
     bystanders: Sequence[int],
     axis: Axis | None,
 ) -> list[Item]:
-    table = _file_table(reconciliation)
+    table = _file_table(dataset)
     result: list[Item] = []
-    if axis is not None and reconciliation.dim is not None:
+    if axis is not None and dataset.dim is not None:
         for group in groups.along:
             if group.virtual:
                 for number in group.arrays:
-                    require_aligned(arrays[number].target, group.pieces, axis, reconciliation.inspection.urls)
+                    require_aligned(arrays[number].target, group.pieces, axis, dataset.inspection.urls)
             result += items(arrays, group, axis, table)
         result += moved_old_items(arrays, bystanders, axis, table)
     for fixed in groups.fixed:
@@ -144,13 +164,13 @@ def _items(
     return result
 
 
-def _file_table(reconciliation: Reconciliation) -> FileTable:
-    inspection = reconciliation.inspection
+def _file_table(dataset: Dataset) -> FileTable:
+    inspection = dataset.inspection
     checks = [
         etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
     return FileTable(
-        inspection.urls, inspection.encodings, reconciliation.conversions, checks, inspection.fingerprint
+        inspection.urls, inspection.encodings, dataset.encodings.by_code(), checks, inspection.fingerprint
     )
 
 
@@ -159,13 +179,13 @@ def _whole_second(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
-def _require_containers(session: Session, reconciliation: Reconciliation, groups: _Groups) -> None:
+def _require_containers(session: Session, dataset: Dataset, groups: _Groups) -> None:
     """Raise ``InvalidInputError`` for a referenced file without a virtual chunk container."""
     numbers = [group.pieces.source for group in groups.along if group.virtual]
     numbers += [np.array([fixed.file]) for fixed in groups.fixed if fixed.virtual]
     if not numbers:
         return
-    urls = [reconciliation.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
+    urls = [dataset.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
     locations = [parse_url(url).chunk_location for url in urls]
     matches = session.workspace.context.virtual.matching(locations)
     if not matches.all():

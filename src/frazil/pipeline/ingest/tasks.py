@@ -17,11 +17,11 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, open_target
 from frazil.pipeline.ingest.axis import Pieces, runs
+from frazil.pipeline.ingest.encodings import Conversion, inexact_text
 from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.references import set_references
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
-from frazil.pipeline.ingest.time_conversion import Conversion, inexact_text
 from frazil.readers.attribute_values import decoded
 from frazil.repository.session.session import ForkSession
 
