@@ -469,9 +469,9 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     for count in (300, 3000):
         inspection = many(count)
         assert Dataset.reconcile(inspection).steps.length == count
-        steps.append(python_steps(partial(reconcile, inspection)))
+        steps.append(python_steps(partial(Dataset.reconcile, inspection)))
         scalars = {**inspection.scalars, "time": np.arange(count).astype(object) // 2}
         pairs = replace(inspection, scalars=scalars, dim="time")
-        overlapping.append(python_steps(partial(reconcile, pairs)))
+        overlapping.append(python_steps(partial(Dataset.reconcile, pairs)))
     for few, more in (steps, overlapping):
         assert np.log10(more / few) < 1.3

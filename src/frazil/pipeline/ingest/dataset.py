@@ -400,7 +400,7 @@ class Dataset:
         return unlabelled_steps(length, files, self.inspection.files.position)
 
     def _in_label_order(self, steps: Steps) -> Steps:
-        """Return steps in the order of their labels, or of the files if a file is alone or ``allow`` permits."""
+        """Return steps in the order of their labels, or of the files for a file alone or if ``allow`` permits."""
         before = self._families, self.good, self.problems.copy()
         mixed = order_problems(steps, self.good)
         if mixed and all(len(family.files) == 1 for family in self._following):
@@ -474,12 +474,9 @@ class Dataset:
                 self._leave_out(problems_of(mine, "dims", text))
                 continue
             self._leave_out(_inexact_labels(variable, owner[wrong], raw[wrong]))
-            self._leave_out(
-                FileProblem(
-                    file, "dims", f"{name} has {counts[file]} labels for {inspection.length[file]} steps"
-                )
-                for file in mine[counts[mine] != inspection.length[mine]].tolist()
-            )
+            for file in mine[counts[mine] != inspection.length[mine]].tolist():
+                text = f"{name} has {counts[file]} labels for {inspection.length[file]} steps"
+                self._leave_out([FileProblem(file, "dims", text)])
         return self._labelled_steps(start, labels, variable)
 
     def _different_steps(self, start: NDArray[np.int64], key: NDArray[Any]) -> Iterator[FileProblem]:

@@ -2,8 +2,8 @@
 
 One file may have "days since 2000-01-01", the next file "days since 2000-02-01". The dataset has the encoding
 of the repository, or else the encoding of the first file, or one that can hold the values of all files: finer
-units, a wider dtype. All numbers are converted to it exactly. Two units of one calendar differ by a factor and
-an offset:
+units, a wider dtype. All numbers are converted to it exactly. Two units of one calendar differ by a factor
+and an offset:
 
 >>> unit_conversion("hours since 2000-01-02", "days since 2000-01-01", "standard")
 (Fraction(1, 24), Fraction(1, 1))
@@ -256,8 +256,8 @@ def _origin(units: str, calendar: str) -> tuple[int, Any]:
 class Encodings:
     """The encodings of the coordinates of a dataset.
 
-    ``variables`` are all variables with their encodings in the dataset. ``conversions``, by name and by code of
-    `Inspection.encodings`, convert the numbers of a file to these encodings.
+    ``variables`` are all variables with their encodings in the dataset. ``conversions``, by name and by code
+    of `Inspection.encodings`, convert the numbers of a file to these encodings.
     """
 
     def __init__(self, inspection: Inspection) -> None:
@@ -298,7 +298,7 @@ class Encodings:
     def _sources(
         self, families: Sequence[Family], name: str, times: Mapping[int, Encoding]
     ) -> dict[int, Encoding]:
-        """Return the encodings of a coordinate in the files, by code; bounds have the ``times`` of parents."""
+        """Return the encodings of a coordinate in the files, by code; bounds get the ``times`` of parents."""
         inspection, sources = self.inspection, {}
         codes, first = np.unique(
             np.concatenate([inspection.encodings[family.files] for family in families]), return_index=True
@@ -319,7 +319,7 @@ class Encodings:
         stored: VariableSchema | None,
         above: VariableSchema | None,
     ) -> dict[int, str]:
-        """Choose the first encoding that can hold all known values; return texts for codes without conversion.
+        """Choose the first encoding that can hold all known values; return a text for each misfit code.
 
         ``above`` is the coordinate of which this one is the bounds.
         """
