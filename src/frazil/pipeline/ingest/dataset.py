@@ -400,7 +400,7 @@ class Dataset:
         return unlabelled_steps(length, files, self.inspection.files.position)
 
     def _in_label_order(self, steps: Steps) -> Steps:
-        """Return steps in the order of their labels, or of the files for a file alone or if ``allow`` permits."""
+        """Return steps in the order of their labels, or of the files for a file alone or with ``allow``."""
         before = self._families, self.good, self.problems.copy()
         mixed = order_problems(steps, self.good)
         if mixed and all(len(family.files) == 1 for family in self._following):
