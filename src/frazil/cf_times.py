@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.lazy_names import value_of
+from frazil.remedies import argument
 
 type Values = NDArray[Any]
 type Mask = NDArray[np.bool_]
@@ -52,6 +53,9 @@ _FIRST: Final = (1582, 10, 15)
 _REFORM: Final = np.datetime64("1582-10-15", "us")
 #: The seconds that 64 bits of nanoseconds hold.
 _NS_SECONDS: Final = 2**63 // 10**9 - 1
+#: The remedy of numbers that are no times, for Python and for the command line.
+_STORED_NUMBERS: Final = ("{} reads the stored numbers", argument(decode=False))
+_STORED_NUMBERS_SHELL: Final = "--raw reads the stored numbers"
 _TIMES: Final = "times, such as 2024-03-01 or 2024-03-01T06:00:00"
 
 
@@ -163,16 +167,16 @@ class TimeUnits:
         return np.asarray(flat).reshape(values.shape)
 
     def _cftime(self) -> Any:
-        feature = f"the calendar {self.calendar} (or stored numbers: --raw, decode=False)"
+        feature = f"the calendar {self.calendar}"
         with needs(feature, extra="pipeline"):
             return value_of("cftime")
 
     def _undefined(self, reason: str) -> InvalidInputError:
         return InvalidInputError(
             f"the units of times must follow the CF conventions, got {self.units!r} ({self.calendar})"
-            f"{reason}. Stored numbers need no units: --raw, decode=False",
+            f"{reason}",
             ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -258,10 +262,9 @@ class _Clock:
             for end in (numbers.min(), numbers.max()):
                 if not np.isfinite(end) or abs(int(end) * self.factor + start) >= 2**63 - self.factor:
                     raise InvalidInputError(
-                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}. "
-                        "Stored numbers have no range: --raw, decode=False",
+                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}",
                         ErrorKind.INVALID_ARRAY_METADATA,
-                    )
+                    ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
         if numbers.dtype.kind == "f":
             whole = np.floor(numbers.astype(np.float64))
             rest = np.rint((numbers - whole) * self.factor).astype(np.int64)

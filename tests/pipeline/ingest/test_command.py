@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,16 +128,19 @@ def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(locations) == {Path(path).as_uri() for path in paths}
 
 
-@pytest.mark.parametrize("wrong", [["--chunks", "time=x"], ["--container", "nowhere"], ["--mode", "other"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--chunks", "time=x"],
+        ["--container", "nowhere"],
+        ["--mode", "other"],
+        ["--reader-option", "squeeze"],
+        ["--filter-by-keys", "=surface"],
+    ],
+)
 def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", "a.nc", "ice", *wrong]) == 2
     assert wrong[0] in capsys.readouterr().err
-
-
-@pytest.mark.deep
-def test_other_commands_do_not_import_spark() -> None:
-    loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
-    subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)
 
 
 def test_containers_of_the_repository_are_not_authorised(

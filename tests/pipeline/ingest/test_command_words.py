@@ -16,18 +16,6 @@ from frazil.pipeline.ingest.size import is_small
 from frazil.spark import Version
 
 
-def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily_files(tmp_path / "days", 2)
-    Path(paths[1]).write_bytes(b"\x89HDF\r\n\x1a\n")
-    assert main(["ingest", *paths, str(tmp_path / "ice"), "--engine", "inline"]) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if "ingest" not in line]
-    assert "[bad-source]" in lines[0]
-    text = "\n".join(lines)
-    assert "--on-problem skip" in text
-    assert "on_problem" not in text
-    assert text.count(paths[1]) <= 2
-
-
 def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "ice"
     assert main(["ingest", str(tmp_path / "*.nc"), str(place)]) == 1
@@ -91,9 +79,3 @@ def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["ingest", str(path), str(tmp_path / "x"), "--filter-by-keys", "typeOfLevel=hybrid"]) == 1
     assert "typeOfLevel" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("wrong", [["--reader-option", "squeeze"], ["--filter-by-keys", "=surface"]])
-def test_options_without_a_value(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ingest", "a.grib", "ice", *wrong]) == 2
-    assert "KEY=VALUE" in capsys.readouterr().err

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,9 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import ledger, operation, plan, source_inspection, task_context, tasks
+from frazil.pipeline.ingest import operation, source_inspection, task_context, tasks
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest, inspect_files
+from frazil.spark import Inline, Local, Target, ingest
 
 
 @pytest.fixture
@@ -167,44 +165,6 @@ def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Reposito
         assert ingest(paths, repo, variables=variables, **(request | {"mode": "append"})).done_before
     assert not ingest(paths, repo, **request).done_before  # there might be more in them
     assert ingest(paths, repo, **(request | {"mode": "append"})).done_before
-
-
-@pytest.mark.deep
-def test_one_plan_reconciles_files_and_loads_the_ledger_once(
-    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where files have moved: their labels are compared before the plan."""
-    paths = daily_files(tmp_path / "days", 3)
-    ingest(paths[:2], repo, engine=Inline())
-    moved = [str(Path(path).rename(tmp_path / f"moved_{at}.nc")) for at, path in enumerate(paths[:2])]
-    calls: Counter[str] = Counter()
-
-    def counted(module: Any, name: str) -> None:
-        function = getattr(module, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            calls[name] += 1
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(module, name, call)
-
-    counted(plan, "reconcile")
-    counted(ledger, "load_ledger")
-    result = ingest([*moved, paths[2]], repo, mode="append", engine=Inline())
-    assert calls == {"reconcile": 1, "load_ledger": 1}
-    assert result.report is not None
-    assert result.report.unchanged == 2
-    assert_same_dataset(stored_dataset(result.version), files_dataset([*moved, paths[2]]))
-
-
-def test_help_lists_every_option(repo: frazil.Repository) -> None:
-    shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
-    shared |= {"format", "source_group", "storage_options", "reader_options", "compound"}
-    assert set(inspect.signature(inspect_files).parameters) == shared
-    more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
-    assert set(inspect.signature(ingest).parameters) == shared | more
-    with pytest.raises(TypeError, match="unexpected keyword argument 'chunk'"):
-        ingest("a.nc", repo, chunk={"time": 1})
 
 
 @pytest.mark.sample(1)

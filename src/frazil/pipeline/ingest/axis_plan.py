@@ -10,27 +10,22 @@ from numpy.typing import NDArray
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import Axis, place_labels
-from frazil.pipeline.ingest.dataset import Dataset
-from frazil.pipeline.ingest.existing import ExistingGroup, axis_of
+from frazil.pipeline.ingest.existing import GroupChange, axis_of
 from frazil.pipeline.ingest.existing_checks import require_dimension
 from frazil.pipeline.ingest.gaps import holes
-from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem
+from frazil.remedies import argument
 
 
-def plan_axis(
-    request: IngestRequest,
-    dataset: Dataset,
-    existing: ExistingGroup,
-    changed: NDArray[np.bool_],
-) -> tuple[Axis | None, list[Problem]]:
+def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | None, list[Problem]]:
     """Return the axis and its gaps. The axis is None if files do not follow each other.
 
     ``changed`` is a mask of the files that were ingested with other contents.
     """
+    request, dataset, existing = change.request, change.dataset, change.existing
     dim, mode, steps = dataset.dim, request.mode, dataset.steps
-    _require_no_arrays(request, dataset, existing)
-    require_dimension(request, dataset, existing)
+    _require_no_arrays(change)
+    require_dimension(change)
     if dim is None or not dataset.families:
         return None, []
     arrays = [existing.arrays[name] for name in existing.arrays_along(dim)]
@@ -74,13 +69,16 @@ def plan_axis(
     return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file, refused=refused)
 
 
-def _require_no_arrays(request: IngestRequest, dataset: Dataset, existing: ExistingGroup) -> None:
+def _require_no_arrays(change: GroupChange) -> None:
     """Raise an error if the mode is "create" and the group has an array of the files."""
+    request, dataset, existing = change.request, change.dataset, change.existing
     names = {name for family in dataset.families for name in family.layout.variables}
     clash = sorted(names & existing.arrays.keys())
     if request.mode == "create" and clash:
         raise AlreadyExistsError(
             f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
-            f"`{clash[0]}`. Add new files with mode='append' (--mode append). Modes 'insert', 'upsert' and "
-            "'backfill' also replace values"
+            f"`{clash[0]}`"
+        ).with_remedy(
+            "Add new files with {}. Modes 'insert', 'upsert' and 'backfill' also replace values",
+            argument(mode="append"),
         )

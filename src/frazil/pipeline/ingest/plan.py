@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.axis_plan import plan_axis
 from frazil.pipeline.ingest.dataset import Dataset
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.existing import ExistingGroup, GroupChange
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import Ledger, LedgerVersion, save_ledger
 from frazil.pipeline.ingest.ledger_match import LedgerMatch, match_ledger
@@ -66,7 +66,8 @@ def plan_ingest(
         allow=request.allow,
         stored=existing.stored_variables(),
     )
-    axis, gaps = plan_axis(request, dataset, existing, match.changed)
+    change = GroupChange(request, dataset, existing)
+    change.axis, gaps = plan_axis(change, match.changed)
     report = _report(request, dataset, match, gaps)
     if request.on_problem == "fail" and (fatal := report.fatal()):
         raise refusal(fatal, len(inspection.urls))
@@ -79,8 +80,8 @@ def plan_ingest(
     metadata = _metadata(request, report, accepted, rejected)
     tasks = Tasks([])
     if dataset.families:
-        tasks = plan_tasks(session, request, dataset, existing, axis)
-        report = replace(report, chunks=chosen_chunks(tasks.shared.arrays))
+        tasks = plan_tasks(change)
+        report = replace(report, chunks=chosen_chunks(each.target for each in tasks.shared.arrays))
     after = _ledger_after(request, dataset, ledger, rejected)
     if after is not None:
         save_ledger(session, group, ledger, after)

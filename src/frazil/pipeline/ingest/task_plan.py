@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -13,72 +13,46 @@ from frazil.pipeline.ingest.array_plan import FamilyArrays, plan_arrays
 from frazil.pipeline.ingest.axis import Axis, Pieces, runs
 from frazil.pipeline.ingest.chunk_alignment import require_aligned
 from frazil.pipeline.ingest.dataset import Dataset
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.existing import GroupChange
 from frazil.pipeline.ingest.existing_checks import require_lengths, require_names
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.group_growth import add_dimensions, create_group, grow_arrays, write_labels
-from frazil.pipeline.ingest.items import FileTable, Item, fixed_items, items, moved_old_items
-from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.items import NO_PIECES, FileTable, Item, fixed_items, items
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
 from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_scalars
 from frazil.pipeline.ingest.task_context import TaskContext
-from frazil.repository.session.session import Session
 from frazil.storage.urls import parse_url
 
 
-def plan_tasks(
-    session: Session,
-    request: IngestRequest,
-    dataset: Dataset,
-    existing: ExistingGroup,
-    axis: Axis | None,
-) -> Tasks:
+def plan_tasks(change: GroupChange) -> Tasks:
     """Create and resize arrays, write the labels, and divide the remaining work into items."""
-    require_names(request, dataset, existing)
+    dataset, existing, axis = change.dataset, change.existing, change.axis
+    require_names(change)
     if not existing.arrays:
-        create_group(session, request, dataset, existing.path)
-    retained = retained_scalars(request, dataset, existing, axis)
-    require_same_scalars(request, dataset, existing, axis)
-    add_dimensions(dataset, existing, axis)
-    families = plan_arrays(session, request, dataset, existing, axis)
+        create_group(change)
+    retained = retained_scalars(change)
+    require_same_scalars(change)
+    add_dimensions(change)
+    families = plan_arrays(change)
     arrays = [array for family in families for array in family.arrays]
-    groups = _array_groups(families, dataset, axis, retained)
+    groups = _array_groups(change, families, retained)
     require_lengths(existing, [each.target for each in arrays], dataset.dim)
-    _require_containers(session, dataset, groups)
-    bystanders: tuple[int, ...] = ()
+    _require_containers(change, groups)
+    bystanders: list[int] = []
     if axis is not None and dataset.dim is not None:
-        grown = grow_arrays(session, existing, arrays, axis, dataset.dim)
-        arrays, bystanders = list(grown.arrays), grown.bystanders
-        write_labels(session.store, dataset, existing, axis)
-    work = _items(dataset, groups, arrays, bystanders, axis)
-    return Tasks(work, _context(request, arrays), reads=existing.label_paths())
+        arrays, bystanders = grow_arrays(change, arrays, axis, dataset.dim)
+        write_labels(change, axis)
+    work = _items(change, groups, arrays, bystanders)
+    return Tasks(work, TaskContext(tuple(arrays), change.request.access), reads=existing.label_paths())
 
 
-def _context(request: IngestRequest, arrays: Sequence[PlannedArray]) -> TaskContext:
-    return TaskContext(
-        tuple(each.target for each in arrays),
-        tuple(each.shifted for each in arrays),
-        tuple(each.adds_axis for each in arrays),
-        request.access,
-        frozenset(each.target.name for each in arrays if each.unpacked),
-    )
+#: Arrays along the axis, and arrays with values of one file.
+type _Groups = tuple[list[ArrayGroup], list[FixedArrays]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """The arrays of a plan in groups: arrays along the axis, and arrays with values of one file."""
-
-    along: tuple[ArrayGroup, ...]
-    fixed: tuple[FixedArrays, ...]
-
-
-def _array_groups(
-    families: Sequence[FamilyArrays],
-    dataset: Dataset,
-    axis: Axis | None,
-    retained: frozenset[str],
-) -> _Groups:
+def _array_groups(change: GroupChange, families: Sequence[FamilyArrays], retained: frozenset[str]) -> _Groups:
+    axis = change.axis
     along: list[ArrayGroup] = []
     fixed: list[FixedArrays] = []
     first = 0
@@ -86,7 +60,7 @@ def _array_groups(
         numbered = dict(enumerate(each.arrays, first))
         first += len(each.arrays)
         if axis is not None and each.pieces is not None:
-            joined = _joined_pieces(dataset, each, numbered, axis, retained)
+            joined = _joined_pieces(change.dataset, each, numbered, axis, retained)
             along += [ArrayGroup((number,), pieces) for number, pieces in joined.items()]
             numbered = {number: array for number, array in numbered.items() if number not in joined}
         for virtual in (False, True):
@@ -97,7 +71,7 @@ def _array_groups(
                 along.append(ArrayGroup(with_axis, each.pieces, virtual))
             if without:
                 fixed.append(FixedArrays(without, int(each.family.files[0]), virtual))
-    return _Groups(tuple(along), tuple(fixed))
+    return along, fixed
 
 
 def _joined_pieces(
@@ -144,24 +118,19 @@ def _sharing_families(families: Sequence[Family], family: Family, name: str) -> 
 
 
 def _items(
-    dataset: Dataset,
-    groups: _Groups,
-    arrays: Sequence[PlannedArray],
-    bystanders: Sequence[int],
-    axis: Axis | None,
+    change: GroupChange, groups: _Groups, arrays: Sequence[PlannedArray], bystanders: Sequence[int]
 ) -> list[Item]:
-    table = _file_table(dataset)
+    (along, fixed), axis = groups, change.axis
+    table = _file_table(change.dataset)
     result: list[Item] = []
-    if axis is not None and dataset.dim is not None:
-        for group in groups.along:
-            if group.virtual:
-                for number in group.arrays:
-                    require_aligned(arrays[number].target, group.pieces, axis, dataset.inspection.urls)
+    if axis is not None and change.dataset.dim is not None:
+        for group in along:
+            for number in group.arrays if group.virtual else ():
+                require_aligned(arrays[number].target, group.pieces, axis, change.inspection.urls)
             result += items(arrays, group, axis, table)
-        result += moved_old_items(arrays, bystanders, axis, table)
-    for fixed in groups.fixed:
-        result += fixed_items(arrays, fixed, table)
-    return result
+        for number in bystanders:  # no values from files, but their steps move
+            result += items(arrays, ArrayGroup((number,), NO_PIECES), axis, table)
+    return [*result, *itertools.chain.from_iterable(fixed_items(arrays, each, table) for each in fixed)]
 
 
 def _file_table(dataset: Dataset) -> FileTable:
@@ -179,15 +148,15 @@ def _whole_second(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
-def _require_containers(session: Session, dataset: Dataset, groups: _Groups) -> None:
+def _require_containers(change: GroupChange, groups: _Groups) -> None:
     """Raise ``InvalidInputError`` for a referenced file without a virtual chunk container."""
-    numbers = [group.pieces.source for group in groups.along if group.virtual]
-    numbers += [np.array([fixed.file]) for fixed in groups.fixed if fixed.virtual]
+    numbers = [group.pieces.source for group in groups[0] if group.virtual]
+    numbers += [np.array([fixed.file]) for fixed in groups[1] if fixed.virtual]
     if not numbers:
         return
-    urls = [dataset.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
+    urls = [change.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
     locations = [parse_url(url).chunk_location for url in urls]
-    matches = session.workspace.context.virtual.matching(locations)
+    matches = change.session.workspace.context.virtual.matching(locations)
     if not matches.all():
         first = int(np.argmin(matches))
         raise without_container(locations[first], urls[first])
