@@ -23,7 +23,9 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import operation, source_inspection, task_context, tasks
+from frazil.pipeline.ingest.plan import plan_ingest
+from frazil.pipeline.ingest.source_inspection import inspect_all
+from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest
 
@@ -40,17 +42,15 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
 ) -> None:
     paths = daily_files(tmp_path / "days", 3, chunks=(2, 3, 2))
 
-    def then_changed(module: Any, name: str) -> None:
-        function = getattr(module, name)
-
+    def then_changed(function: Any, place: str) -> None:
         def replaced(*arguments: Any, **more: Any) -> Any:
             result = function(*arguments, **more)
-            monkeypatch.setattr(module, name, function)
+            monkeypatch.setattr(place, function)
             other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
             Path(other).replace(tmp_path / "days" / "day_0001.nc")
             return result
 
-        monkeypatch.setattr(module, name, replaced)
+        monkeypatch.setattr(place, replaced)
 
     request: dict[str, Any] = {"engine": Inline()}
     if case == "references":
@@ -58,9 +58,9 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     files = paths
     if case == "while it is read":
         files = paths[1:2]
-        then_changed(tasks, "_file_values")
+        then_changed(file_values, "frazil.pipeline.ingest.tasks.file_values")
     else:
-        then_changed(source_inspection, "inspect_all")
+        then_changed(inspect_all, "frazil.pipeline.ingest.source_inspection.inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: the file was changed or replaced"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
@@ -175,15 +175,14 @@ def test_two_at_once_are_one_after_the_other(
     """Another ingest commits to the same arrays while this one plans."""
     paths = daily_files(tmp_path / "days", 3)
     ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
-    plan_ingest = operation.plan_ingest
 
     def then_another(*arguments: Any) -> Any:
-        monkeypatch.setattr(operation, "plan_ingest", plan_ingest)
+        monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", plan_ingest)
         planned = plan_ingest(*arguments)
         ingest(paths[1:2], repo, mode="append", engine=Inline())
         return planned
 
-    monkeypatch.setattr(operation, "plan_ingest", then_another)
+    monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", then_another)
     result = ingest(paths[2:], repo, mode="append", allow={"hole"}, engine=engine)
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert len(list(repo.ancestry(branch="main"))) == 4
@@ -254,7 +253,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr(task_context, "OPEN", 2)
+    monkeypatch.setattr("frazil.pipeline.ingest.task_context.OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

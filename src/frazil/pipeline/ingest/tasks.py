@@ -47,7 +47,7 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
                 itertools.chain.from_iterable(each.reads for each in buffers), key=attrgetter("file")
             )
             for read in reads:
-                values = _file_values(readers, item, context, read)
+                values = file_values(readers, item, context, read)
                 read.into[...] = _stored_values(readers, item, context, read, values)
                 input_bytes += values.nbytes
             for each in buffers:
@@ -169,7 +169,7 @@ def _uncovered(
     yield from zip(remaining.start.tolist(), stop.tolist(), remaining.at.tolist(), strict=True)
 
 
-def _file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
+def file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
     """Return the raw values of one file."""
     target = context.target(read.number)
     values = readers[read.file].read(target.name, read.region)
