@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.lazy_names import value_of
+from frazil.remedies import argument
 
 type Values = NDArray[Any]
 type Mask = NDArray[np.bool_]
@@ -32,8 +33,8 @@ _DATE: Final = re.compile(
 )
 #: Microseconds of the units of times that numpy has too.
 _UNITS: Final[Mapping[str, int]] = {
-    "microsecond": 1,
-    "millisecond": 1_000,
+    **dict.fromkeys(("microsecond", "microsec"), 1),
+    **dict.fromkeys(("millisecond", "millisec", "msec", "ms"), 1_000),
     "second": 1_000_000,
     "sec": 1_000_000,
     "s": 1_000_000,
@@ -52,6 +53,9 @@ _FIRST: Final = (1582, 10, 15)
 _REFORM: Final = np.datetime64("1582-10-15", "us")
 #: The seconds that 64 bits of nanoseconds hold.
 _NS_SECONDS: Final = 2**63 // 10**9 - 1
+#: The remedy of numbers that are no times, for Python and for the command line.
+_STORED_NUMBERS: Final = ("{} reads the stored numbers", argument(decode=False))
+_STORED_NUMBERS_SHELL: Final = "--raw reads the stored numbers"
 _TIMES: Final = "times, such as 2024-03-01 or 2024-03-01T06:00:00"
 
 
@@ -163,16 +167,16 @@ class TimeUnits:
         return np.asarray(flat).reshape(values.shape)
 
     def _cftime(self) -> Any:
-        feature = f"the calendar {self.calendar} (or stored numbers: --raw, decode=False)"
+        feature = f"the calendar {self.calendar}"
         with needs(feature, extra="pipeline"):
             return value_of("cftime")
 
     def _undefined(self, reason: str) -> InvalidInputError:
         return InvalidInputError(
             f"the units of times must follow the CF conventions, got {self.units!r} ({self.calendar})"
-            f"{reason}. Stored numbers need no units: --raw, decode=False",
+            f"{reason}",
             ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
@@ -188,6 +192,20 @@ def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
         return TimeUnits(units, str(attributes.get("calendar", "standard")).lower())
     is_duration = str(attributes.get("dtype")).startswith("timedelta64")
     return TimeUnits(units, None) if is_duration and _unit(units) in {*_UNITS, "nanosecond"} else None
+
+
+def is_time(units: object) -> bool:
+    """Return whether these are units of times.
+
+    >>> is_time("days since 2000-01-01"), is_time("days"), is_time(None)
+    (True, False, False)
+    """
+    return isinstance(units, str) and _SINCE.fullmatch(units) is not None
+
+
+def is_time_or_duration(units: object) -> bool:
+    """Return whether these are units of times, or of durations such as ``hours``."""
+    return is_time(units) or (isinstance(units, str) and _unit(units) in _UNITS)
 
 
 def value_text(value: Any) -> str:
@@ -244,10 +262,9 @@ class _Clock:
             for end in (numbers.min(), numbers.max()):
                 if not np.isfinite(end) or abs(int(end) * self.factor + start) >= 2**63 - self.factor:
                     raise InvalidInputError(
-                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}. "
-                        "Stored numbers have no range: --raw, decode=False",
+                        f"times must be within the range of datetime64[{self.ticks}], got the number {end}",
                         ErrorKind.INVALID_ARRAY_METADATA,
-                    )
+                    ).with_remedy(*_STORED_NUMBERS, shell=_STORED_NUMBERS_SHELL)
         if numbers.dtype.kind == "f":
             whole = np.floor(numbers.astype(np.float64))
             rest = np.rint((numbers - whole) * self.factor).astype(np.int64)
@@ -298,7 +315,7 @@ def _clock(units: str, calendar: str | None) -> _Clock | None:
 def _unit(units: str) -> str:
     """Return the unit of ``days since ...`` or ``days`` in the singular and in lower case."""
     unit = units.split()[0].lower() if units.split() else ""
-    return unit[:-1] if len(unit) > 1 and unit.endswith("s") else unit
+    return unit if unit in _UNITS else unit.removesuffix("s")
 
 
 def _date(text: str) -> tuple[tuple[int, ...], int] | None:

@@ -117,23 +117,6 @@ def test_another_state_of_a_file_is_another_schema(change: str, tmp_path: Path, 
     assert parts.total() == 2
 
 
-def test_schemas_stay_within_a_bound() -> None:
-    cache = Schemas(most=10_000)
-    read: list[int] = []
-
-    def make_schema(number: int, values: int = 1) -> FileSchema:
-        read.append(number)
-        return FileSchema("file:///a", "hdf5", 0, "0" * 32, coords={"x": np.zeros(values)})
-
-    for number in (0, 1, 2, 3, 0, 4, 0, 1):
-        cache.get(number, partial(make_schema, number))
-    assert read == [0, 1, 2, 3, 4, 1]
-    cache.get("large", partial(make_schema, 9, 10_000))  # too large to stay
-    cache.get(1, partial(make_schema, 1))
-    assert read == [0, 1, 2, 3, 4, 1, 9]
-    assert len(cache) == 4
-
-
 def test_a_link_to_a_scale_is_not_its_name(tmp_path: Path) -> None:
     path = wide(tmp_path / "a.h5", 2)
     with h5py.File(path, "a") as file:

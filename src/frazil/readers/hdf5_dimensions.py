@@ -74,7 +74,7 @@ class Scopes:
         group = self._above
         assert group is not None
         self._above = None if group.name == "/" else group.parent
-        self._add(_datasets(group))
+        self._add(_linked_datasets(group))
 
     def _add(self, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
         for key, dataset in members:
@@ -102,7 +102,7 @@ def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
     return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
 
 
-def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
+def _linked_datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets of a group, without those behind links, which may be in other files."""
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.HardLink):

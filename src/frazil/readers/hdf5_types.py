@@ -56,7 +56,7 @@ def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
     if dtype.kind == "O":
         return f"{_kind_of_object(dtype)}: no array can hold these"
     if dtype.names is not None:
-        return "a compound type: compound='fields' (--compound fields) makes an array of each field"
+        return "a compound type: the option compound with the value 'fields' makes an array of each field"
     if dtype.kind == "V":
         return "an opaque type or an array type: no array can hold these"
     if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ from tests.pipeline.ingest.netcdf_files import assert_same_dataset, daily_files,
 
 import frazil
 from frazil.cli.main import main
-from frazil.pipeline.ingest import operation, source_inspection
+from frazil.pipeline.ingest.plan import plan_ingest
+from frazil.pipeline.ingest.source_inspection import inspect_all
 from frazil.spark import Version
 
 
@@ -99,13 +98,12 @@ def test_files_of_a_new_repository_are_inspected_once(
 ) -> None:
     daily_files(tmp_path / "days", 2)
     inspections: list[int] = []
-    inspect_all = source_inspection.inspect_all
 
     def counted(files: Any, *arguments: Any, **options: Any) -> Any:
         inspections.append(len(files.urls))
         return inspect_all(files, *arguments, **options)
 
-    monkeypatch.setattr(source_inspection, "inspect_all", counted)
+    monkeypatch.setattr("frazil.pipeline.ingest.source_inspection.inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
     assert main(request) == 0
     assert inspections == [2]
@@ -130,16 +128,19 @@ def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(locations) == {Path(path).as_uri() for path in paths}
 
 
-@pytest.mark.parametrize("wrong", [["--chunks", "time=x"], ["--container", "nowhere"], ["--mode", "other"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--chunks", "time=x"],
+        ["--container", "nowhere"],
+        ["--mode", "other"],
+        ["--reader-option", "squeeze"],
+        ["--filter-by-keys", "=surface"],
+    ],
+)
 def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", "a.nc", "ice", *wrong]) == 2
     assert wrong[0] in capsys.readouterr().err
-
-
-@pytest.mark.deep
-def test_other_commands_do_not_import_spark() -> None:
-    loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
-    subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)
 
 
 def test_containers_of_the_repository_are_not_authorised(
@@ -154,13 +155,12 @@ def test_containers_of_the_repository_are_not_authorised(
     frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice"), config)
     paths = daily_files(tmp_path / "days", 1)
     opened: list[set[str]] = []
-    plan = operation.plan_ingest
 
     def seen_by(session: frazil.Session, *arguments: Any) -> Any:
         opened.append(set(session.workspace.context.virtual.credentials))
-        return plan(session, *arguments)
+        return plan_ingest(session, *arguments)
 
-    monkeypatch.setattr(operation, "plan_ingest", seen_by)
+    monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", seen_by)
     mine = f"file://{tmp_path / 'days'}/"
     assert (
         main(

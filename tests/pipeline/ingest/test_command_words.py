@@ -11,21 +11,8 @@ from tests.pipeline.ingest.netcdf_files import daily_files
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.pipeline.ingest import size
 from frazil.pipeline.ingest.size import is_small
 from frazil.spark import Version
-
-
-def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily_files(tmp_path / "days", 2)
-    Path(paths[1]).write_bytes(b"\x89HDF\r\n\x1a\n")
-    assert main(["ingest", *paths, str(tmp_path / "ice"), "--engine", "inline"]) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if "ingest" not in line]
-    assert "[bad-source]" in lines[0]
-    text = "\n".join(lines)
-    assert "--on-problem skip" in text
-    assert "on_problem" not in text
-    assert text.count(paths[1]) <= 2
 
 
 def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +42,7 @@ def test_the_engine(
         raise frazil.InvalidInputError("enough")
 
     monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
-    monkeypatch.setattr(size, "FEW_FILES", few)
+    monkeypatch.setattr("frazil.pipeline.ingest.size.FEW_FILES", few)
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
     assert engines == [expected]
 
@@ -67,7 +54,7 @@ def test_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (group / "0").write_bytes(bytes(10))
     assert is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
     assert not is_small([str(tmp_path / "a.nc"), "https://host/b.nc"])
-    monkeypatch.setattr(size, "FEW_BYTES", 19)
+    monkeypatch.setattr("frazil.pipeline.ingest.size.FEW_BYTES", 19)
     assert not is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
 
 
@@ -91,9 +78,3 @@ def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["ingest", str(path), str(tmp_path / "x"), "--filter-by-keys", "typeOfLevel=hybrid"]) == 1
     assert "typeOfLevel" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("wrong", [["--reader-option", "squeeze"], ["--filter-by-keys", "=surface"]])
-def test_options_without_a_value(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ingest", "a.grib", "ice", *wrong]) == 2
-    assert "KEY=VALUE" in capsys.readouterr().err

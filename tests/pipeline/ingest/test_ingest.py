@@ -27,8 +27,8 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.pipeline.ingest import items, source_inspection, task_context, tasks
 from frazil.pipeline.ingest.arrays import choose_steps
+from frazil.pipeline.ingest.source_inspection import inspect_all
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -88,13 +88,13 @@ def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
 
 
 # As if a few hundred bytes were much.
-TINY = (
-    (items, "LARGE", 100),
-    (items, "TASK", 150),
-    (items, "FILES", 2),
-    (tasks, "HELD", 60),
-    (task_context, "OPEN", 1),
-)
+TINY = {
+    "frazil.pipeline.ingest.items.LARGE": 100,
+    "frazil.pipeline.ingest.items.TASK": 150,
+    "frazil.pipeline.ingest.items.FILES": 2,
+    "frazil.pipeline.ingest.tasks.HELD": 60,
+    "frazil.pipeline.ingest.task_context.OPEN": 1,
+}
 LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
 
 
@@ -134,7 +134,7 @@ def test_modes_are_what_a_dictionary_does(
     chunk, rounds = story
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         folder = Path(name)
-        for each in TINY if tiny else ():
+        for each in TINY.items() if tiny else ():
             patched.setattr(*each)
         repo = frazil.Repository.create(frazil.in_memory_storage())
         values: dict[int, int] = {}
@@ -407,14 +407,13 @@ def test_an_ingest_goes_on_where_it_stopped(
 ) -> None:
     engine = Local(workers=2, attempts=1)
     last = Path(archive[-1])
-    inspect_all = source_inspection.inspect_all
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
         inspection = inspect_all(*arguments, **more)
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    monkeypatch.setattr(source_inspection, "inspect_all", then_gone)
+    monkeypatch.setattr("frazil.pipeline.ingest.source_inspection.inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()
@@ -459,8 +458,8 @@ def test_large_arrays_go_to_several_tasks(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, int, int]
 ) -> None:
     """Tasks for parts of steps, and parts of tasks in memory."""
-    for module, name, value in TINY:
-        monkeypatch.setattr(module, name, value)
+    for name, value in TINY.items():
+        monkeypatch.setattr(name, value)
     paths = daily_files(tmp_path / "days", 5, steps=3)
     encoding = {"tas": {"chunks": chunks}, "time_bnds": {"chunks": (4, 2)}, "lat": {"chunks": (2,)}}
     ingest([*paths[:2], *paths[3:4]], repo, encoding=encoding, allow={"hole"}, engine=Inline())

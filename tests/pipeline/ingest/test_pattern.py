@@ -8,7 +8,6 @@ import pytest
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.ingest import pattern
 from frazil.pipeline.ingest.pattern import expand
 from frazil.spark import ConcatDim, FilePattern
 from frazil.storage.base import ALWAYS
@@ -37,7 +36,9 @@ def test_globs_of_buckets(glob: str, expected: tuple[str, ...], monkeypatch: pyt
     storage = frazil.in_memory_storage()
     for key in KEYS:
         storage.put(key, b"x", ALWAYS)
-    monkeypatch.setattr(pattern, "object_storage", lambda url, options: (storage, url[len("s3://b/") :]))
+    monkeypatch.setattr(
+        "frazil.pipeline.ingest.pattern.object_storage", lambda url, options: (storage, url[len("s3://b/") :])
+    )
     assert expand(f"s3://b/{glob}").urls == tuple(f"s3://b/{key}" for key in expected)
 
 

@@ -12,9 +12,8 @@ from tests.pipeline.ingest.netcdf_files import daily_files, field, repository, s
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
-from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refusal
+from frazil.pipeline.ingest.problems import KINDS, TOLERABLE
 from frazil.spark import Inline, Target, ingest, inspect_files
 
 
@@ -49,7 +48,7 @@ def test_the_later_file_has_the_labels_of_both(
     assert result.quarantined == ()
     assert result.report is not None
     assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
-    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).reconciliation.steps.at
+    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).dataset.steps.at
     assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
     # The order is that of the files as they are given, and a file may lose all of its labels.
     target = Target(repo, group="other")
@@ -148,34 +147,6 @@ def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) ->
     assert "file://" not in error.value.message
     report = inspect_files(path, source_group="/nothing", engine=Inline())
     assert [each.kind for each in report.problems] == ["options"]
-
-
-def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
-    for kind in KINDS:
-        lines = refusal([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
-        assert lines[0] == "the files are not one dataset: 12 problems in 1 of 20 files. Nothing was written"
-        assert lines[1:11] == [f"  {kind}: a.nc: is wrong"] * 10
-        assert "and 2 more" in lines[11]
-        assert lines[-1] == ("  on_problem='skip' leaves these files out; 'quarantine' also remembers them")
-        assert bool(TABLE[kind].allowed) == any(f"allow={{{kind!r}}}" in line for line in lines)
-        assert len(lines) <= 14
-
-
-def test_the_same_words_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "days").mkdir()
-    for i, labels in enumerate(([0, 1, 2], [2, 3])):
-        write(tmp_path / "days" / f"{i}.nc", labels, salt=i)
-    call = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
-    assert main(call) == 1
-    text = capsys.readouterr().err
-    assert "--allow overlap" in text
-    assert "--on-problem skip" in text
-    assert main([*call, "--inspect"]) == 1
-    assert main([*call, "--inspect", "--allow", "overlap"]) == 0
-    assert main([*call, "--allow", "overlaps"]) == 1
-    assert "allow must be one of values, unordered, overlap, duplicate, hole" in capsys.readouterr().err
-    assert main([*call, "--allow", "overlap"]) == 0
-    assert "2 files" in capsys.readouterr().out
 
 
 def test_refused_files_make_no_holes(tmp_path: Path, repo: frazil.Repository) -> None:

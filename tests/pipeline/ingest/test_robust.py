@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,11 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import ledger, operation, plan, source_inspection, task_context, tasks
+from frazil.pipeline.ingest.plan import plan_ingest
+from frazil.pipeline.ingest.source_inspection import inspect_all
+from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest, inspect_files
+from frazil.spark import Inline, Local, Target, ingest
 
 
 @pytest.fixture
@@ -42,17 +42,15 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
 ) -> None:
     paths = daily_files(tmp_path / "days", 3, chunks=(2, 3, 2))
 
-    def then_changed(module: Any, name: str) -> None:
-        function = getattr(module, name)
-
+    def then_changed(function: Any, place: str) -> None:
         def replaced(*arguments: Any, **more: Any) -> Any:
             result = function(*arguments, **more)
-            monkeypatch.setattr(module, name, function)
+            monkeypatch.setattr(place, function)
             other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
             Path(other).replace(tmp_path / "days" / "day_0001.nc")
             return result
 
-        monkeypatch.setattr(module, name, replaced)
+        monkeypatch.setattr(place, replaced)
 
     request: dict[str, Any] = {"engine": Inline()}
     if case == "references":
@@ -60,9 +58,9 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     files = paths
     if case == "while it is read":
         files = paths[1:2]
-        then_changed(tasks, "_file_values")
+        then_changed(file_values, "frazil.pipeline.ingest.tasks.file_values")
     else:
-        then_changed(source_inspection, "inspect_all")
+        then_changed(inspect_all, "frazil.pipeline.ingest.source_inspection.inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: the file was changed or replaced"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
@@ -169,44 +167,6 @@ def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Reposito
     assert ingest(paths, repo, **(request | {"mode": "append"})).done_before
 
 
-@pytest.mark.deep
-def test_one_plan_reconciles_files_and_loads_the_ledger_once(
-    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where files have moved: their labels are compared before the plan."""
-    paths = daily_files(tmp_path / "days", 3)
-    ingest(paths[:2], repo, engine=Inline())
-    moved = [str(Path(path).rename(tmp_path / f"moved_{at}.nc")) for at, path in enumerate(paths[:2])]
-    calls: Counter[str] = Counter()
-
-    def counted(module: Any, name: str) -> None:
-        function = getattr(module, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            calls[name] += 1
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(module, name, call)
-
-    counted(plan, "reconcile")
-    counted(ledger, "load_ledger")
-    result = ingest([*moved, paths[2]], repo, mode="append", engine=Inline())
-    assert calls == {"reconcile": 1, "load_ledger": 1}
-    assert result.report is not None
-    assert result.report.unchanged == 2
-    assert_same_dataset(stored_dataset(result.version), files_dataset([*moved, paths[2]]))
-
-
-def test_help_lists_every_option(repo: frazil.Repository) -> None:
-    shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
-    shared |= {"format", "source_group", "storage_options", "reader_options", "compound"}
-    assert set(inspect.signature(inspect_files).parameters) == shared
-    more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
-    assert set(inspect.signature(ingest).parameters) == shared | more
-    with pytest.raises(TypeError, match="unexpected keyword argument 'chunk'"):
-        ingest("a.nc", repo, chunk={"time": 1})
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [Inline(), Local(1)])
 def test_two_at_once_are_one_after_the_other(
@@ -215,15 +175,14 @@ def test_two_at_once_are_one_after_the_other(
     """Another ingest commits to the same arrays while this one plans."""
     paths = daily_files(tmp_path / "days", 3)
     ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
-    plan_ingest = operation.plan_ingest
 
     def then_another(*arguments: Any) -> Any:
-        monkeypatch.setattr(operation, "plan_ingest", plan_ingest)
+        monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", plan_ingest)
         planned = plan_ingest(*arguments)
         ingest(paths[1:2], repo, mode="append", engine=Inline())
         return planned
 
-    monkeypatch.setattr(operation, "plan_ingest", then_another)
+    monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", then_another)
     result = ingest(paths[2:], repo, mode="append", allow={"hole"}, engine=engine)
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert len(list(repo.ancestry(branch="main"))) == 4
@@ -294,7 +253,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr(task_context, "OPEN", 2)
+    monkeypatch.setattr("frazil.pipeline.ingest.task_context.OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

@@ -20,11 +20,11 @@ from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.file_access import FileAccess
 from frazil.pipeline.ingest.file_report import InspectionSpec
 from frazil.pipeline.ingest.inspection import inspect_all
 from frazil.pipeline.ingest.pattern import SourceFiles, expand
-from frazil.pipeline.ingest.reconcile import reconcile
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
@@ -468,10 +468,10 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     overlapping: list[int] = []
     for count in (300, 3000):
         inspection = many(count)
-        assert reconcile(inspection).steps.length == count
-        steps.append(python_steps(partial(reconcile, inspection)))
+        assert Dataset.reconcile(inspection).steps.length == count
+        steps.append(python_steps(partial(Dataset.reconcile, inspection)))
         scalars = {**inspection.scalars, "time": np.arange(count).astype(object) // 2}
         pairs = replace(inspection, scalars=scalars, dim="time")
-        overlapping.append(python_steps(partial(reconcile, pairs)))
+        overlapping.append(python_steps(partial(Dataset.reconcile, pairs)))
     for few, more in (steps, overlapping):
         assert np.log10(more / few) < 1.3

@@ -9,7 +9,7 @@ The steps of one ingest. Each step returns one frozen value, which the next step
     plan          `Plan`: for the session of the job, in this order
       existing        `ExistingGroup`: the arrays of the group
       ledger_match    `LedgerMatch`: the files that the ledger contains, unchanged or changed
-      reconcile       `Reconciliation`: families of files that are one dataset, and the order of their steps;
+      reconcile       `Dataset`: families of files that are one dataset, and the order of their steps;
                       `verdicts`: which files are still good
       axis_plan       `Axis`: the labels of the group and of the files, in order
       task_plan       the tasks of the job, in this order

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import zarr
 
+from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.arrays import NAN_FILL, TargetArray, native
+from frazil.pipeline.ingest.arrays import NAN_FILL, TargetArray
 from frazil.pipeline.ingest.existing import dims_of
-from frazil.pipeline.ingest.file_layout import PACKING, VirtualChunks
+from frazil.pipeline.ingest.file_layout import PACKING, VirtualChunks, native
 from frazil.pipeline.ingest.plain_chunks import cut_shape
 from frazil.pipeline.ingest.problems import OTHER_GROUP, TABLE
-from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.remedies import Remedy
 
 #: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.

@@ -25,21 +25,19 @@ from frazil.pipeline.ingest.arrays import (
     create,
     target_array,
 )
-from frazil.pipeline.ingest.axis import Axis, Pieces, runs
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.axis import Pieces, runs
+from frazil.pipeline.ingest.dataset import Dataset
+from frazil.pipeline.ingest.encodings import with_encoding
+from frazil.pipeline.ingest.existing import GroupChange
 from frazil.pipeline.ingest.existing_checks import require_same_values, windows_of
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import ANY, PACKING, VirtualChunks
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.items import longest_chunk, small_chunk
-from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut_array
 from frazil.pipeline.ingest.planned_array import PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.time_units import with_encoding
 from frazil.readers.reader import VariableSchema
 from frazil.remedies import argument
-from frazil.repository.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +52,25 @@ class FamilyArrays:
     arrays: tuple[PlannedArray, ...]
 
 
-def plan_arrays(
-    session: Session,
-    request: IngestRequest,
-    reconciliation: Reconciliation,
-    existing: ExistingGroup,
-    axis: Axis | None,
-) -> list[FamilyArrays]:
+def plan_arrays(change: GroupChange) -> list[FamilyArrays]:
     """Return the arrays of all families, and create the arrays that the group does not have."""
     return [
-        _family_arrays(session, _FamilyPlan(request, reconciliation, existing, axis, family), names)
-        for family, names in zip(reconciliation.families, _own_variables(reconciliation), strict=True)
+        _family_arrays(_FamilyPlan(change, family), names)
+        for family, names in zip(change.dataset.families, _own_variables(change.dataset), strict=True)
     ]
 
 
-def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
+def _own_variables(dataset: Dataset) -> list[list[str]]:
     """Return for each family the variables that its files write. The first family writes shared variables."""
     owner: dict[str, int] = {}
-    for number, family in enumerate(reconciliation.families):
+    for number, family in enumerate(dataset.families):
         for name in family.layout.variables:
             owner.setdefault(name, number)
-    if reconciliation.dim is not None and reconciliation.labels is not None:
-        owner.pop(reconciliation.dim, None)  # the driver writes the labels
+    if dataset.dim is not None and dataset.labels is not None:
+        owner.pop(dataset.dim, None)  # the driver writes the labels
     return [
         [name for name in family.layout.variables if owner.get(name) == number]
-        for number, family in enumerate(reconciliation.families)
+        for number, family in enumerate(dataset.families)
     ]
 
 
@@ -86,36 +78,26 @@ def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
 class _FamilyPlan:
     """The values that decide the arrays of one family."""
 
-    request: IngestRequest
-    reconciliation: Reconciliation
-    existing: ExistingGroup
-    axis: Axis | None
+    change: GroupChange
     family: Family
-
-    @property
-    def inspection(self) -> Inspection:
-        """The contents of all files."""
-        return self.reconciliation.inspection
 
     @property
     def longest_chunk(self) -> int:
         """The largest number of steps of a new chunk."""
-        return longest_chunk(self.inspection.length[self.family.files])
+        return longest_chunk(self.change.inspection.length[self.family.files])
 
     @property
     def length(self) -> int:
         """The number of steps of the axis; 0 without an axis."""
-        return 0 if self.axis is None else self.axis.length
+        return 0 if self.change.axis is None else self.change.axis.length
 
     def pieces(self) -> Pieces | None:
         """Return the runs of steps of the files on the axis; None if they have no steps."""
-        steps, files = self.reconciliation.steps, self.family.files
-        if self.axis is None or len(steps.start) <= 1:
+        steps = self.change.dataset.steps
+        if self.change.axis is None or len(steps.start) <= 1:
             return None
-        rows, counts = steps.rows(files), steps.counts[files]
-        source, inside = np.repeat(files, counts), rows - np.repeat(steps.start[files], counts)
-        placed = steps.at[rows] >= 0
-        return runs(source[placed], inside[placed], self.axis.new[steps.at[rows[placed]]])
+        source, inside, at = steps.placed(self.family.files)
+        return runs(source, inside, self.change.axis.new[at])
 
     def virtual_chunks(self, name: str) -> VirtualChunks | None:
         """Return the chunks of a variable for references; None if the variable is copied."""
@@ -126,31 +108,31 @@ class _FamilyPlan:
         """Return whether tasks unpack the values of a variable."""
         variable = self.family.variable(name)
         packed = not variable.coordinate and any(each in variable.attrs for each in PACKING)
-        return self.request.unpack and packed
+        return self.change.request.unpack and packed
 
     def schema(self, name: str) -> VariableSchema:
         """Return a variable with the encoding of its array."""
         variable = self.family.variable(name)
-        if name in self.reconciliation.variables:
-            variable = with_encoding(variable, self.reconciliation.variables[name])
+        if name in self.change.dataset.variables:
+            variable = with_encoding(variable, self.change.dataset.variables[name])
         return _unpacked(variable) if self.unpacks(name) else variable
 
 
-def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) -> FamilyArrays:
+def _family_arrays(plan: _FamilyPlan, names: Sequence[str]) -> FamilyArrays:
     pieces = plan.pieces()
-    windows = windows_of(plan.request, plan.reconciliation, plan.family, plan.existing)
+    windows = windows_of(plan.change, plan.family)
     arrays = []
     for target, virtual in _targets(plan, [plan.schema(name) for name in names], pieces, windows):
-        array = plan.existing.arrays.get(target.name)
+        array = plan.change.existing.arrays.get(target.name)
         if array is None:
-            create(session.store, target)
+            create(plan.change.session.store, target)
         elif target.axis is None and not _is_replaced(plan, target):
-            if "values" not in plan.request.allow:
+            if "values" not in plan.change.request.allow:
                 require_same_values(array, plan.family, target, windows)
             continue
         elif target.axis is not None and array.chunks != target.chunks:
-            recut_array(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
-            plan.existing.reopen_array(target.name)
+            recut_array(plan.change.session, target.path, target.chunks, target.axis, target.dtype.itemsize)
+            plan.change.existing.reopen_array(target.name)
         arrays.append(
             PlannedArray(
                 target,
@@ -165,14 +147,14 @@ def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) ->
 
 def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
     """Return whether an existing array is replaced: data of one file without a concat dimension."""
-    if plan.reconciliation.dim is not None or plan.request.mode in ("create", "append"):
+    if plan.change.dataset.dim is not None or plan.change.request.mode in ("create", "append"):
         return False
     if plan.family.layout.variables[target.name].coordinate:
         return False
     if target.window is not None:
         raise InvalidInputError(
-            f"mode {plan.request.mode!r} needs a file with all of `{target.path}`, but the file has a part "
-            "of it",
+            f"mode {plan.change.request.mode!r} needs a file with all of `{target.path}`, but the file has a "
+            "part of it",
             ErrorKind.INVALID_ARRAY_METADATA,
         ).with_remedy("Name the dimension in which files follow each other with {}", argument(concat_dim=...))
     return True
@@ -187,15 +169,15 @@ def _targets(
     """
     targets: list[tuple[TargetArray, bool]] = []
     for variable in sorted(variables, key=lambda each: each.coordinate):
-        array = plan.existing.arrays.get(variable.name)
+        array = plan.change.existing.arrays.get(variable.name)
         virtual = _common_chunks(plan, variable.name, pieces, array)
         target = target_array(
             variable,
-            plan.existing.path_of(variable.name),
-            plan.reconciliation.dim,
+            plan.change.existing.path_of(variable.name),
+            plan.change.dataset.dim,
             plan.length,
-            plan.request.chunks,
-            plan.request.encoding.get(variable.name),
+            plan.change.request.chunks,
+            plan.change.request.encoding.get(variable.name),
             virtual,
         )
         if array is not None:
@@ -220,8 +202,8 @@ def _with_chosen_chunks(
 
     ``data``: the arrays of data whose chunks a coordinate follows.
     """
-    request = plan.request
-    given = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
+    request = plan.change.request
+    given = "chunks" in request.encoding.get(target.name, {}) or plan.change.dataset.dim in request.chunks
     if given or target.axis is None:
         given = given or not request.chunks.keys().isdisjoint(target.dims)
         reason = "as the caller chose" if given else "at most 64 MiB"
@@ -236,7 +218,7 @@ def _with_chosen_chunks(
     elif variable.coordinate:
         steps, reason = min(target.chunks[axis], plan.longest_chunk), ""
     else:
-        lengths = plan.inspection.length[plan.family.files]
+        lengths = plan.change.inspection.length[plan.family.files]
         native = _native_chunks(target, variable, lengths)
         if native is not None and not request.chunks:
             return replace(target, chunks=native, chunk_reason="as in the files")
@@ -265,13 +247,13 @@ def _common_chunks(
 ) -> VirtualChunks | None:
     """Return the virtual chunks of a variable. Plain chunks are as long as the borders of files allow."""
     virtual = plan.virtual_chunks(name)
-    if virtual is None or ANY not in virtual.chunks or plan.axis is None or pieces is None:
+    if virtual is None or ANY not in virtual.chunks or plan.change.axis is None or pieces is None:
         return virtual
     at = virtual.chunks.index(ANY)
-    units = _units(plan.inspection, name)[plan.inspection.layout[pieces.source]]
-    lengths = plan.inspection.length[pieces.source]
+    units = _units(plan.change.inspection, name)[plan.change.inspection.layout[pieces.source]]
+    lengths = plan.change.inspection.length[pieces.source]
     existing = None if array is None or len(array.chunks) <= at else array.chunks
-    steps = common_steps(pieces, plan.axis, units, lengths, None if existing is None else existing[at])
+    steps = common_steps(pieces, plan.change.axis, units, lengths, None if existing is None else existing[at])
     return array_chunks(virtual, at, steps, whole=bool((units == steps).all()), existing=existing)
 
 

@@ -30,7 +30,7 @@ from zarr.core.buffer import cpu
 from frazil.arrays.zarr_arrays import array_at
 from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.file_layout import VirtualChunks
+from frazil.pipeline.ingest.file_layout import VirtualChunks, native
 from frazil.readers.reader import VariableSchema
 
 #: The sizes of a chunk of decoded values, in bytes: the smallest, the usual, the largest.
@@ -253,11 +253,6 @@ def target_array(
         path, variable.name, variable.dims, shape, native(variable.dtype), tuple(map(int, own)), axis,
         fill_of(variable), attrs, None if shards is None else tuple(shards), given,
     )  # fmt: skip
-
-
-def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in the byte order of this machine, which copies have."""
-    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def fill_of(variable: VariableSchema) -> Any:

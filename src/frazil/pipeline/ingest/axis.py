@@ -16,15 +16,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
+import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.time_conversion import label_text
 from frazil.remedies import argument
 
 type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
+
+
+def label_text(value: Any, units: str | None, calendar: str = "standard") -> str:
+    """Return a label as text for people.
+
+    >>> label_text(1, "days since 2000-01-01"), label_text(2.5, "m")
+    ('2000-01-02 00:00:00', '2.5')
+    """
+    if not is_time(units) or value != value:
+        return str(value)
+    try:
+        return str(cftime.num2date(value, units, calendar))
+    except (ValueError, KeyError, OverflowError):
+        return f"{value} {units}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from frazil.cf import fill_value
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import TargetArray, choose_chunks, create, open_target
+from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.dataset import Dataset, StoredVariables
 from frazil.pipeline.ingest.file_report import COMPARED
-from frazil.pipeline.ingest.stacked_variables import StoredVariables
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.options import IngestRequest
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
 
@@ -103,6 +107,29 @@ class ExistingGroup:
     def label_paths(self) -> tuple[str, ...]:
         """Return the paths of the arrays that are labels along a dimension."""
         return tuple(self.path_of(name) for name in self.arrays if self.arrays_along(name))
+
+
+@dataclass(slots=True)
+class GroupChange:
+    """The change of a group by one ingest: the call, the files, the group before, and the axis.
+
+    ``axis`` is None until it is planned, and if files do not follow each other.
+    """
+
+    request: IngestRequest
+    dataset: Dataset
+    existing: ExistingGroup
+    axis: Axis | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session of the job."""
+        return self.existing.session
+
+    @property
+    def inspection(self) -> Inspection:
+        """The contents of all files."""
+        return self.dataset.inspection
 
 
 def _attributes(array: zarr.Array[Any]) -> dict[str, Any]:

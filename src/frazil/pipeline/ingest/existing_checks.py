@@ -12,26 +12,20 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.array_match import Windows
 from frazil.pipeline.ingest.arrays import TargetArray, read_labels
 from frazil.pipeline.ingest.axis import positions
-from frazil.pipeline.ingest.dimension import scalar_time
-from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
+from frazil.pipeline.ingest.dataset import scalar_time
+from frazil.pipeline.ingest.existing import ExistingGroup, GroupChange, dims_of
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import values_digest
-from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.remedies import argument
 
 
-def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
+def require_names(change: GroupChange) -> None:
     """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group."""
-    schemas = {
-        name: each for family in reconciliation.families for name, each in family.layout.variables.items()
-    }
+    request, dataset, existing = change.request, change.dataset, change.existing
+    schemas = {name: each for family in dataset.families for name, each in family.layout.variables.items()}
     variables = schemas.keys() | existing.arrays.keys()
     dims = {
-        dim
-        for family in reconciliation.families
-        for each in family.layout.variables.values()
-        for dim in each.dims
+        dim for family in dataset.families for each in family.layout.variables.values() for dim in each.dims
     }
     for array in existing.arrays.values():
         dims.update(dims_of(array))
@@ -46,18 +40,17 @@ def require_names(request: IngestRequest, reconciliation: Reconciliation, existi
             )
 
 
-def require_dimension(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
-) -> None:
+def require_dimension(change: GroupChange) -> None:
     """Check that no existing array of data would need a new dimension."""
-    for family in reconciliation.families:
+    request, dataset, existing = change.request, change.dataset, change.existing
+    for family in dataset.families:
         for name, variable in family.layout.variables.items():
-            if name not in existing.arrays or (variable.coordinate and name != reconciliation.dim):
+            if name not in existing.arrays or (variable.coordinate and name != dataset.dim):
                 continue
-            if not _needs_dimension(request, family, name, reconciliation.dim, existing):
+            if not _needs_dimension(change, family, name):
                 continue
             names = ", ".join(dims_of(existing.arrays[name]))
-            best = reconciliation.dim or scalar_time(family.variables()) or "time"
+            best = dataset.dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
                 f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in which "
                 f"files follow each other, but the array has ({names}): it was ingested from one file alone",
@@ -68,28 +61,26 @@ def require_dimension(
             )
 
 
-def _needs_dimension(
-    request: IngestRequest, family: Family, name: str, dim: str | None, existing: ExistingGroup
-) -> bool:
+def _needs_dimension(change: GroupChange, family: Family, name: str) -> bool:
     """Return whether the array of a variable would need a dimension that it does not have."""
+    dim, existing = change.dataset.dim, change.existing
     if dim is None:
-        return request.mode == "append" and name not in family.values
+        return change.request.mode == "append" and name not in family.values
     if dim not in family.layout.variables[name].dims or dim in dims_of(existing.arrays[name]):
         return False
     return family.layout.adds_axis or not existing.arrays_along(dim)
 
 
-def windows_of(
-    request: IngestRequest, reconciliation: Reconciliation, family: Family, existing: ExistingGroup
-) -> dict[str, tuple[int, int]]:
+def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]]:
     """Return for each dimension the part that the files have, if they do not have all of it.
 
     The labels of the files must be consecutive labels of the group.
     """
-    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != reconciliation.dim]
+    request, dataset, existing = change.request, change.dataset, change.existing
+    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
     if request.mode in ("create", "append") or not dims:
         return {}
-    with request.access.open(reconciliation.inspection.urls[int(family.files[0])]) as reader:
+    with request.access.open(dataset.inspection.urls[int(family.files[0])]) as reader:
         coords = reader.schema().coords
     windows = {}
     for dim in dims:

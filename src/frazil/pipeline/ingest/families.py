@@ -1,12 +1,12 @@
 """Families: files with the same data variables.
 
 The files of a family follow each other along the concat dimension. Families with different variables are
-merged. The layout of most files of a family is the expected one, and other files get objections.
+merged. The layout of most files of a family is the expected one, and other files have problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,8 +27,7 @@ from frazil.pipeline.ingest.layout_differences import (
     meaning,
     value_differences,
 )
-from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.step_order import Objection
+from frazil.pipeline.ingest.problems import FileProblem, Problem
 from frazil.readers.reader import NotVirtual, VariableSchema
 
 
@@ -89,79 +88,53 @@ def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: b
     return Family(layout, inspection.owns[inspection.own[first]], files, values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Variants:
-    """The different codes of some files, with the first file and the number of files of each code."""
-
-    codes: NDArray[np.int64]
-    first: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, column: NDArray[Any]) -> _Variants:
-        """Return the variants in a column of codes."""
-        codes, first, counts = np.unique(column, return_index=True, return_counts=True)
-        return cls(codes, first, counts)
-
-    def usual(self, keys: Sequence[Any]) -> list[int]:
-        """Return the rows of the key that most files have; of several such keys, the earliest."""
-        rows: dict[Any, list[int]] = {}
-        for row, key in enumerate(keys):
-            rows.setdefault(key, []).append(row)
-        return max(rows.values(), key=lambda mine: (self.counts[mine].sum(), -self.first[mine].min()))
+def _minority(codes: NDArray[Any], key: Callable[[int], Any]) -> tuple[int, list[int]]:
+    """Return the first code with the key that most files have, and the codes with other keys."""
+    distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    rows: dict[Any, list[int]] = {}
+    for row, code in enumerate(distinct.tolist()):
+        rows.setdefault(key(code), []).append(row)
+    usual = max(rows.values(), key=lambda mine: (counts[mine].sum(), -first[mine].min()))
+    others = np.delete(distinct, usual).tolist()
+    return int(distinct[min(usual, key=first.__getitem__)]), others
 
 
-def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Return objections to files with other variables, dimensions or dtypes than most of these files."""
-    variants = _Variants.of(inspection.layout[members])
-    layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
-    usual = variants.usual(list(map(meaning, layouts)))
-    expected = layouts[min(usual, key=lambda row: variants.first[row])]
-    objections = []
-    for row, layout in enumerate(layouts):
-        if row in usual:
-            continue
-        lines = differences(layout, expected) or [("variables", "differs from the others")]
-        kind, text = lines[0][0], "; ".join(text for _, text in lines)
-        where = members[inspection.layout[members] == variants.codes[row]]
-        objections += [Objection(file, kind, text) for file in where.tolist()]
-    return objections
+def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
+    """Yield the files with other variables, dimensions or dtypes than most of these files."""
+    layouts, codes = inspection.layouts, inspection.layout[members]
+    usual, others = _minority(codes, lambda code: meaning(layouts[code]))
+    for code in others:
+        lines = differences(layouts[code], layouts[usual]) or [("variables", "differs from the others")]
+        text = "; ".join(text for _, text in lines)
+        yield from problems_of(members[codes == code], lines[0][0], text)
 
 
-def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Return objections to files whose shared variables have other values than in most of these files."""
-    variants = _Variants.of(inspection.layout[members])
-    values = [inspection.layouts[code].values for code in variants.codes.tolist()]
-    usual = variants.usual([tuple(sorted(each.items())) for each in values])
-    expected = values[usual[0]]
-    return [
-        Objection(file, "values", value_differences(values[row], expected))
-        for row in range(len(values))
-        if row not in usual
-        for file in members[inspection.layout[members] == variants.codes[row]].tolist()
+def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
+    """Yield the files whose shared variables have other values than in most of these files."""
+    layouts, codes = inspection.layouts, inspection.layout[members]
+    usual, others = _minority(codes, lambda code: tuple(sorted(layouts[code].values.items())))
+    for code in others:
+        text = value_differences(layouts[code].values, layouts[usual].values)
+        yield from problems_of(members[codes == code], "values", text)
+
+
+def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
+    """Yield the files with another packing than most of these files."""
+    codes = inspection.own[members]
+    packing = [tuple(each for each in own if each[1] in PACKING) for own in inspection.owns]
+    usual, others = _minority(codes, packing.__getitem__)
+    words = [
+        ", ".join(f"{name}.{attribute} {value!r}" for name, attribute, value in each) or "nothing"
+        for each in packing
     ]
+    for code in others:
+        text = f"packed with {words[code]} and not {words[usual]}"
+        yield from problems_of(members[codes == code], "packing", text)
 
 
-def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Return objections to files with another packing than most of these files."""
-    variants = _Variants.of(inspection.own[members])
-    owns = [inspection.owns[code] for code in variants.codes.tolist()]
-    usual = variants.usual(list(map(_packing, owns)))
-    expected = _in_words(owns[usual[0]])
-    return [
-        Objection(file, "packing", f"packed with {_in_words(owns[row])} and not {expected}")
-        for row in range(len(owns))
-        if row not in usual
-        for file in members[inspection.own[members] == variants.codes[row]].tolist()
-    ]
-
-
-def _packing(own: OwnAttributes) -> OwnAttributes:
-    return tuple(each for each in own if each[1] in PACKING)
-
-
-def _in_words(own: OwnAttributes) -> str:
-    return ", ".join(f"{name}.{attribute} {value!r}" for name, attribute, value in _packing(own)) or "nothing"
+def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProblem]:
+    """Return the same problem of several files."""
+    return [FileProblem(file, kind, text) for file in files.tolist()]
 
 
 def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
@@ -182,11 +155,10 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
     return problems
 
 
-def different_grids(families: Sequence[Family], inspection: Inspection) -> list[Objection]:
-    """Return objections to families that share dimensions or variables with an earlier family, but differ."""
+def different_grids(families: Sequence[Family]) -> Iterator[FileProblem]:
+    """Yield the families that share dimensions or variables with an earlier family, but differ."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}
-    objections = []
     for family in families:
         texts = [
             ("dims", f"{name} has {size} steps and not {dims[name]}, as in files with other variables")
@@ -196,10 +168,10 @@ def different_grids(families: Sequence[Family], inspection: Inspection) -> list[
         shared = {
             name: digest for name, digest in family.values.items() if name not in family.layout.individual
         }
-        other = value_differences(shared, values)
-        texts += [("values", f"{other}, unlike files with other variables")] if other else []
-        objections += [Objection(file, *each) for each in texts[:1] for file in family.files.tolist()]
-        if not texts:
+        if other := value_differences(shared, values):
+            texts.append(("values", f"{other}, unlike files with other variables"))
+        if texts:
+            yield from problems_of(family.files, *texts[0])
+        else:
             values |= shared
             dims |= family.layout.dims
-    return objections

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.cf_times import is_time
 from frazil.readers.reader import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
 
 #: The length of the concat dimension in a layout: it differs from file to file.
@@ -25,6 +25,8 @@ ANY: Final = -1
 
 #: Attributes that may differ from file to file if values are unpacked.
 PACKING: Final = ("scale_factor", "add_offset")
+#: The attributes with the numbers that mean a missing value.
+MISSING: Final = ("_FillValue", "missing_value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,11 @@ def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
     sizes = zip(variable.dims, variable.shape, strict=True)
     shape = tuple(ANY if name == dim else size for name, size in sizes)
     return replace(variable, attrs=attrs, shape=shape)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in the byte order of this machine, which copies have."""
+    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def values_digest(values: NDArray[Any]) -> str:

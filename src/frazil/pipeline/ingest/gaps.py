@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.axis import positions
+from frazil.cf_times import is_time
+from frazil.pipeline.ingest.axis import label_text, positions
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.step_order import Steps
-from frazil.pipeline.ingest.time_conversion import is_time, label_text
 
 #: Labels are regular if at least this share of their distances is within a fifth of the median...
 REGULAR: Final = 0.8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,50 +15,41 @@ from frazil.format.manifest import ChunkTable
 from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
 from frazil.pipeline.ingest.axis import Axis
 from frazil.pipeline.ingest.chunk_alignment import can_shift
-from frazil.pipeline.ingest.existing import ExistingGroup, axis_of, dims_of
+from frazil.pipeline.ingest.existing import ExistingGroup, GroupChange, axis_of, dims_of
 from frazil.pipeline.ingest.items import longest_chunk
-from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.planned_array import PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.repository.session.session import Session
 
 
-def create_group(session: Session, request: IngestRequest, reconciliation: Reconciliation, path: str) -> None:
+def create_group(change: GroupChange) -> None:
     """Create the group with the attributes of the first file. Existing attributes of the group stay."""
-    root = zarr.open_group(session.store, path=path, mode="a", zarr_format=3)
-    first = min(int(each.files[0]) for each in reconciliation.families)
-    with request.access.open(reconciliation.inspection.urls[first]) as reader:
+    root = zarr.open_group(change.session.store, path=change.existing.path, mode="a", zarr_format=3)
+    first = min(int(each.files[0]) for each in change.dataset.families)
+    with change.request.access.open(change.inspection.urls[first]) as reader:
         attrs = reader.schema().attrs
     root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
 
 
-def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None) -> None:
+def add_dimensions(change: GroupChange) -> None:
     """Give existing arrays the dimension, if they were equal in all earlier files and differ now."""
-    dim = reconciliation.dim
+    dataset, existing, axis = change.dataset, change.existing, change.axis
+    dim = dataset.dim
     if dim is None or axis is None or not existing.arrays_along(dim):
         return
-    for family in reconciliation.families:
-        longest = longest_chunk(reconciliation.inspection.length[family.files])
+    for family in dataset.families:
+        longest = longest_chunk(dataset.inspection.length[family.files])
         for name in family.along & family.layout.individual & existing.arrays.keys():
             existing.add_dimension(name, dim, len(axis.old), longest)
 
 
-@dataclass(frozen=True, slots=True)
-class GrownArrays:
-    """The arrays of a plan after the group has grown.
-
-    ``bystanders`` are the numbers of arrays that get no values from files, but whose steps tasks have to
-    move.
-    """
-
-    arrays: tuple[PlannedArray, ...]
-    bystanders: tuple[int, ...]
-
-
 def grow_arrays(
-    session: Session, existing: ExistingGroup, arrays: Sequence[PlannedArray], axis: Axis, dim: str
-) -> GrownArrays:
-    """Resize the arrays of the group, and move the chunks that can be moved as a whole."""
+    change: GroupChange, arrays: Sequence[PlannedArray], axis: Axis, dim: str
+) -> tuple[list[PlannedArray], list[int]]:
+    """Resize the arrays of the group, and move the chunks that can be moved as a whole.
+
+    Returns all arrays, and the numbers of those that get no values from files, but whose steps tasks move.
+    """
+    existing = change.existing
     result = list(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
     has_moves = axis.first_moved < len(axis.old)
@@ -78,7 +69,7 @@ def grow_arrays(
             result.append(PlannedArray(_bystander(existing, name, at, shape), existed=True))
         target = result[number].target
         if can_shift(target, axis):
-            _shift_chunks(session, target, axis)
+            _shift_chunks(change.session, target, axis)
             step = target.grid[at]
             free = np.setdiff1d(np.arange(-(-axis.length // step)), axis.old[::step] // step)
             for part in np.split(free, np.flatnonzero(np.diff(free) != 1) + 1) if len(free) else ():
@@ -92,7 +83,7 @@ def grow_arrays(
             )
         elif number >= len(arrays):
             bystanders.append(number)
-    return GrownArrays(tuple(result), tuple(bystanders))
+    return result, bystanders
 
 
 def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
@@ -134,14 +125,15 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     )
 
 
-def write_labels(store: Any, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis) -> None:
+def write_labels(change: GroupChange, axis: Axis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
-    dim = reconciliation.dim
-    if dim is None or axis.labels is None or dim not in reconciliation.variables:
+    dataset, existing, store = change.dataset, change.existing, change.session.store
+    dim = dataset.dim
+    if dim is None or axis.labels is None or dim not in dataset.variables:
         return
     path = existing.path_of(dim).strip("/")
     if dim not in existing.arrays:
-        variable = replace(reconciliation.variables[dim], dims=(dim,), shape=(-1,))
+        variable = replace(dataset.variables[dim], dims=(dim,), shape=(-1,))
         create(store, target_array(variable, path, dim, axis.length))
         start = 0
     else:

@@ -4,7 +4,7 @@
     executors   open each file (`frazil.pipeline.ingest.inspection_task`)
     driver      makes columns with an entry for each file, and tables of the properties that files share
 
-`frazil.pipeline.ingest.reconcile` decides which of the files are one dataset.
+`frazil.pipeline.ingest.dataset` decides which of the files are one dataset.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
+from frazil.pipeline.ingest.encodings import Conversion
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
-from frazil.pipeline.ingest.time_conversion import Conversion
 
 #: The bytes that a task writes, unless it would read fewer files than `FILES`.
 TASK: Final = 128 << 20
@@ -123,12 +123,12 @@ def items(arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: 
         for (where, _), mine in sorted(boxes.items()):
             low, high = where * span, min((where + 1) * span, axis.length)
             existed = any(arrays[box.array].existed for box in mine)
-            old = old_pieces(axis, low, high) if existed else _NO_PIECES
+            old = old_pieces(axis, low, high) if existed else NO_PIECES
             yield table.item(mine, group.pieces.within(low, high), old, virtual=group.virtual)
 
 
 _NO_STEPS: Final = np.zeros(0, np.int64)
-_NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
+NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
@@ -204,14 +204,6 @@ def fixed_items(arrays: Sequence[PlannedArray], fixed: FixedArrays, table: FileT
         for at in range(0, array.shape[0], step):
             stop = (min(at + step, array.shape[0]), *array.shape[1:])
             box = Box(number, (at, *whole.start[1:]), stop)
-            yield table.item([box], piece, _NO_PIECES, virtual=fixed.virtual)
+            yield table.item([box], piece, NO_PIECES, virtual=fixed.virtual)
     if small:
-        yield table.item(small, piece, _NO_PIECES, virtual=fixed.virtual)
-
-
-def moved_old_items(
-    arrays: Sequence[PlannedArray], numbers: Sequence[int], axis: Axis, table: FileTable
-) -> Iterator[Item]:
-    """Yield the items of existing arrays that get no values from files, but whose steps move."""
-    for number in numbers:
-        yield from items(arrays, ArrayGroup((number,), _NO_PIECES), axis, table)
+        yield table.item(small, piece, NO_PIECES, virtual=fixed.virtual)

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from frazil.pipeline.ingest.arrays import native
-from frazil.pipeline.ingest.file_layout import ANY, FileLayout, VirtualChunks
-from frazil.pipeline.ingest.time_conversion import MISSING
+from frazil.pipeline.ingest.file_layout import ANY, MISSING, FileLayout, VirtualChunks, native
 from frazil.readers.reader import NotVirtual, VariableSchema
 
 # Attributes that change the meaning of the stored numbers.

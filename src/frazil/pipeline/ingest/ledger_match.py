@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import positions
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import Ledger
 from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.reconcile import labels_of_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,14 @@ def _with_stored_labels(
     """Return a mask of those of ``files`` (a mask) whose labels the group has; of all without labels."""
     if not files.any() or inspection.dim is None:
         return files
-    steps, unusable = labels_of_files(inspection, files, existing.stored_variables())
-    if steps is None or steps.labels is None:
-        return files
+    dataset = Dataset.labelled(inspection, files, existing.stored_variables())
+    steps = dataset.steps
+    if steps.labels is None:
+        return files & dataset.good
     if inspection.dim not in existing.arrays:
         return np.zeros_like(files)
     stored = positions(read_labels(existing.arrays[inspection.dim]), steps.labels) >= 0
     before = np.concatenate(([0], np.cumsum(stored)))
     complete = before[steps.start[1:]] - before[steps.start[:-1]] == steps.counts
-    matches: NDArray[np.bool_] = files & complete & ~unusable
+    matches: NDArray[np.bool_] = files & complete & dataset.good
     return matches

@@ -14,10 +14,10 @@ import numpy as np
 
 from frazil.display import counted
 from frazil.jobs.progress import size
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import ANY, VirtualChunks
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Reconciliation
 
 #: A reference to fewer bytes costs more than these bytes themselves...
 SMALL: Final = 4 << 10
@@ -27,12 +27,12 @@ MANY: Final = 1_000
 _NAMED: Final = 10
 
 
-def notes(reconciliation: Reconciliation) -> list[Problem]:
+def notes(dataset: Dataset) -> list[Problem]:
     """Return notes on variables that are left out, and on references to a few bytes.
 
     Files with the same layout get one note, with the URL of the first file.
     """
-    inspection = reconciliation.inspection
+    inspection = dataset.inspection
     codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
     problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
@@ -40,8 +40,8 @@ def notes(reconciliation: Reconciliation) -> list[Problem]:
             text = reasons(inspection.layouts[code].skipped)
             more = f" ({count:,} such files)" if count > 1 else ""
             problems.append(Problem("types", f"left out{more}: {text}", inspection.urls[row], fatal=False))
-    for family in reconciliation.families:
-        problems += _small_references(reconciliation, family)
+    for family in dataset.families:
+        problems += _small_references(dataset, family)
     return problems
 
 
@@ -56,10 +56,10 @@ def reasons(skipped: Mapping[str, str]) -> str:
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
-def _small_references(reconciliation: Reconciliation, family: Family) -> Iterator[Problem]:
-    inspection = reconciliation.inspection
+def _small_references(dataset: Dataset, family: Family) -> Iterator[Problem]:
+    inspection = dataset.inspection
     lengths = inspection.length[family.files]
-    steps = int(lengths.sum()) if reconciliation.axis is None else len(reconciliation.axis)
+    steps = int(lengths.sum()) if dataset.axis is None else len(dataset.axis)
     small: dict[int, list[tuple[str, int]]] = {}
     single: list[str] = []
     for name, each in (family.layout.virtual or {}).items():

@@ -18,7 +18,6 @@ from frazil.jobs.run_options import Run, with_options
 from frazil.jobs.versions import Target, takes_versions
 from frazil.pipeline.ingest.axis import Mode
 from frazil.pipeline.ingest.containers import with_containers
-from frazil.pipeline.ingest.dimension import NO_GROWTH, Growth
 from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import LedgerVersion
@@ -26,7 +25,13 @@ from frazil.pipeline.ingest.options import IngestOptions, IngestRequest, Inspect
 from frazil.pipeline.ingest.pattern import Files
 from frazil.pipeline.ingest.plan import Plan, plan_ingest
 from frazil.pipeline.ingest.report import Report
-from frazil.pipeline.ingest.source_inspection import inspect_request, inspection_report, new_group_growth
+from frazil.pipeline.ingest.source_inspection import (
+    NO_GROWTH,
+    Growth,
+    inspect_request,
+    inspection_report,
+    new_group_growth,
+)
 from frazil.pipeline.ingest.tasks import run_item
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session

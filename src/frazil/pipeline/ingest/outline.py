@@ -9,34 +9,32 @@ from itertools import islice
 from frazil.display import Shown, counted, some_of
 from frazil.jobs.progress import size
 from frazil.jobs.summary import Listing, brief, listed
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.file_layout import ANY
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.readers.reader import VariableSchema
 
 #: The number of variables and of problems that the HTML lists.
 _LISTED = 100
 
 
-def outline(
-    reconciliation: Reconciliation, problems: Sequence[Problem], unchanged: int
-) -> list[tuple[str, str]]:
+def outline(dataset: Dataset, problems: Sequence[Problem], unchanged: int) -> list[tuple[str, str]]:
     """Return names and values of the lines: files, steps, variables, and kinds of problems and notes."""
     before = f"{unchanged:,} of them already in the repository" if unchanged else ""
-    rows = [("files", listed([files_line(reconciliation.inspection), before]))]
-    if reconciliation.dim is not None:
-        rows.append((reconciliation.dim, steps_line(reconciliation)))
-    data = [name for name, each in _variables(reconciliation) if not each.coordinate]
+    rows = [("files", listed([files_line(dataset.inspection), before]))]
+    if dataset.dim is not None:
+        rows.append((dataset.dim, steps_line(dataset)))
+    data = [name for name, each in _variables(dataset) if not each.coordinate]
     rows.append(("variables", brief(some_of(data))))
     rows.append(("problems", _kinds(each for each in problems if each.fatal)))
     notes = [each for each in problems if not each.fatal]
     return [*rows, *([("notes", _kinds(notes))] if notes else [])]
 
 
-def details(reconciliation: Reconciliation, problems: Sequence[Problem]) -> Iterable[tuple[str, Shown]]:
+def details(dataset: Dataset, problems: Sequence[Problem]) -> Iterable[tuple[str, Shown]]:
     """Return all variables, problems and notes, as records for HTML."""
-    described = ((name, brief(variable_line(each))) for name, each in _variables(reconciliation))
+    described = ((name, brief(variable_line(each))) for name, each in _variables(dataset))
     yield "all variables", _listing("variables", described)
     if problems:
         listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in problems)
@@ -52,12 +50,12 @@ def files_line(inspection: Inspection) -> str:
     return f"{counted(len(inspection.urls), 'file')}, {size(int(inspection.size.sum()))}{kinds}"
 
 
-def steps_line(reconciliation: Reconciliation) -> str:
+def steps_line(dataset: Dataset) -> str:
     """Return the number of steps of the dimension, and its first and last label, as text."""
-    axis = reconciliation.axis
+    axis = dataset.axis
     if axis is None or not len(axis):
-        return f"{counted(reconciliation.steps.length, 'step')}, without labels"
-    ends = [reconciliation.steps.label_text(axis[i]) for i in (0, -1)]
+        return f"{counted(dataset.steps.length, 'step')}, without labels"
+    ends = [dataset.steps.label_text(axis[i]) for i in (0, -1)]
     return f"{counted(len(axis), 'step')}, {ends[0]} to {ends[1]}"
 
 
@@ -71,8 +69,8 @@ def variable_line(variable: VariableSchema) -> str:
     return "  ".join(filter(None, [f"({dims}) {variable.dtype}", ", ".join(filter(None, stored))]))
 
 
-def _variables(reconciliation: Reconciliation) -> list[tuple[str, VariableSchema]]:
-    return [each for family in reconciliation.families for each in family.layout.variables.items()]
+def _variables(dataset: Dataset) -> list[tuple[str, VariableSchema]]:
+    return [each for family in dataset.families for each in family.layout.variables.items()]
 
 
 def _kinds(problems: Iterable[Problem]) -> str:

@@ -1,7 +1,7 @@
 """The plan of an ingest, made on the driver: the new files, and the tasks that write them.
 
 ledger_match  finds the files that the ledger contains
-reconcile     finds the dataset of the other files
+dataset       finds the dataset of the other files
 axis_plan     finds the positions of their steps
 task_plan     plans the arrays, and the items of work
 """
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.axis_plan import plan_axis
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.dataset import Dataset
+from frazil.pipeline.ingest.existing import ExistingGroup, GroupChange
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import Ledger, LedgerVersion, save_ledger
 from frazil.pipeline.ingest.ledger_match import LedgerMatch, match_ledger
 from frazil.pipeline.ingest.notes import notes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem, refusal
-from frazil.pipeline.ingest.reconcile import Reconciliation, reconcile
 from frazil.pipeline.ingest.report import Report, chosen_chunks
 from frazil.pipeline.ingest.task_plan import plan_tasks
 from frazil.repository.session.session import Session
@@ -59,18 +59,19 @@ def plan_ingest(
     existing = ExistingGroup(session, group)
     match = match_ledger(request, inspection, ledger, existing)
     rewrites = request.on_change == "rewrite"
-    reconciliation = reconcile(
+    dataset = Dataset.reconcile(
         inspection,
         unpack=request.unpack,
         only=~match.unchanged & (rewrites | ~match.changed),
         allow=request.allow,
         stored=existing.stored_variables(),
     )
-    axis, gaps = plan_axis(request, reconciliation, existing, match.changed)
-    report = _report(request, reconciliation, match, gaps)
+    change = GroupChange(request, dataset, existing)
+    change.axis, gaps = plan_axis(change, match.changed)
+    report = _report(request, dataset, match, gaps)
     if request.on_problem == "fail" and (fatal := report.fatal()):
         raise refusal(fatal, len(inspection.urls))
-    accepted = reconciliation.members
+    accepted = dataset.members
     rejected = ~accepted & ~match.unchanged & ~match.changed
     if request.on_problem == "fail" and rejected.any():
         # A commit must never leave out a file silently.
@@ -78,22 +79,20 @@ def plan_ingest(
         raise refusal(texts, len(inspection.urls))
     metadata = _metadata(request, report, accepted, rejected)
     tasks = Tasks([])
-    if reconciliation.families:
-        tasks = plan_tasks(session, request, reconciliation, existing, axis)
-        report = replace(report, chunks=chosen_chunks(tasks.shared.arrays))
-    after = _ledger_after(request, reconciliation, ledger, rejected)
+    if dataset.families:
+        tasks = plan_tasks(change)
+        report = replace(report, chunks=chosen_chunks(each.target for each in tasks.shared.arrays))
+    after = _ledger_after(request, dataset, ledger, rejected)
     if after is not None:
         save_ledger(session, group, ledger, after)
     return Plan(tasks, report, metadata)
 
 
-def _report(
-    request: IngestRequest, reconciliation: Reconciliation, match: LedgerMatch, gaps: Sequence[Problem]
-) -> Report:
-    inspection = reconciliation.inspection
+def _report(request: IngestRequest, dataset: Dataset, match: LedgerMatch, gaps: Sequence[Problem]) -> Report:
+    inspection = dataset.inspection
     unchanged = set(inspection.chosen_urls(match.unchanged))
     problems = [each for each in inspection.problems if each.url not in unchanged]
-    problems += reconciliation.problems
+    problems += dataset.problems
     if request.on_change != "rewrite":
         fatal = request.on_change == "fail"
         for mask, text in (
@@ -102,8 +101,8 @@ def _report(
         ):
             problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
     problems += [replace(each, fatal="hole" not in request.allow) for each in gaps]
-    problems += notes(reconciliation)
-    return Report(reconciliation, tuple(problems), int(match.unchanged.sum()))
+    problems += notes(dataset)
+    return Report(dataset, tuple(problems), int(match.unchanged.sum()))
 
 
 def _metadata(
@@ -124,17 +123,17 @@ def _metadata(
 
 
 def _ledger_after(
-    request: IngestRequest, reconciliation: Reconciliation, ledger: Ledger, rejected: NDArray[np.bool_]
+    request: IngestRequest, dataset: Dataset, ledger: Ledger, rejected: NDArray[np.bool_]
 ) -> Ledger | None:
     """Return the ledger with the files of this ingest; None if there are no files to record."""
-    inspection = reconciliation.inspection
-    recorded = reconciliation.members
+    inspection = dataset.inspection
+    recorded = dataset.members
     if request.on_problem == "quarantine":
         recorded = recorded | rejected
     if not recorded.any():
         return None
     urls = inspection.chosen_urls(recorded)
-    unlimited = {name for family in reconciliation.families for name in family.layout.unlimited}
+    unlimited = {name for family in dataset.families for name in family.layout.unlimited}
     after = ledger.with_variables(urls, request.variables).with_files(
         urls,
         inspection.fingerprint[recorded],
@@ -144,6 +143,6 @@ def _ledger_after(
     )
     return replace(
         after,
-        concat_dim=reconciliation.dim or ledger.concat_dim,
+        concat_dim=dataset.dim or ledger.concat_dim,
         unlimited=tuple(sorted(unlimited | {*ledger.unlimited})),
     )

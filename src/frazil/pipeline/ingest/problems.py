@@ -44,6 +44,15 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class FileProblem:
+    """A problem of one file, which is given by its number."""
+
+    file: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of problem: its meaning, the effect of ``allow`` ("" if not tolerable), and another remedy."""
 

@@ -39,8 +39,8 @@ def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outco
             strict=True,
         )
         for (file, start, at, steps), box in itertools.product(rows, item.boxes):
-            target = context.arrays[box.array]
-            references = _references(readers, item, target, file, context.adds_axis[box.array])
+            target = context.target(box.array)
+            references = _references(readers, item, target, file, context.arrays[box.array].adds_axis)
             low, high = _place(target, box, at, steps)
             index = references.index.astype(np.int64)
             if target.axis is not None:

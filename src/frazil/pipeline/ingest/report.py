@@ -14,10 +14,10 @@ from frazil.display import Shown, some_of
 from frazil.jobs.progress import size
 from frazil.jobs.summary import Summary
 from frazil.pipeline.ingest.arrays import TargetArray
+from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.outline import details, files_line, outline, steps_line, variable_line
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Reconciliation
 
 _EXAMPLES: Final = 10
 
@@ -53,13 +53,13 @@ class Report(Summary):
     """The inspected files and their problems: ``str(report)`` for people, `table` for programs.
 
     Attributes:
-        reconciliation: The files as one dataset: dimension, steps and variables.
+        dataset: The files as one dataset: dimension, steps and variables.
         problems: All problems and notes, in the order in which they were found.
         unchanged: The number of files that the repository already contains.
         chunks: The chunks of the new arrays of data, as `ChosenChunks`. Empty for an inspection.
     """
 
-    reconciliation: Reconciliation
+    dataset: Dataset
     problems: tuple[Problem, ...]
     unchanged: int = 0
     chunks: tuple[ChosenChunks, ...] = ()
@@ -69,7 +69,7 @@ class Report(Summary):
     @property
     def inspection(self) -> Inspection:
         """The contents of all files, as columns."""
-        return self.reconciliation.inspection
+        return self.dataset.inspection
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class Report(Summary):
     @property
     def concat_dim(self) -> str | None:
         """The dimension in which files follow each other; None if there is none."""
-        return self.reconciliation.dim
+        return self.dataset.dim
 
     @property
     def bad(self) -> tuple[str, ...]:
@@ -124,11 +124,11 @@ class Report(Summary):
         return pa.table(arrays, names=list(columns))
 
     def _ends(self) -> tuple[list[str | None], list[str | None]]:
-        inspection, reconciliation = self.inspection, self.reconciliation
-        labels = reconciliation.labels
+        inspection, dataset = self.inspection, self.dataset
+        labels = dataset.labels
         if labels is None:
             return [None] * len(inspection.urls), [None] * len(inspection.urls)
-        steps = reconciliation.steps
+        steps = dataset.steps
         starts, stops = steps.start[:-1], steps.start[1:]
 
         def ends(at: Any) -> list[str | None]:
@@ -141,7 +141,7 @@ class Report(Summary):
 
     def outline(self) -> list[tuple[str, str]]:
         """Return the few lines that `IngestResult` prints, as names and values."""
-        rows = outline(self.reconciliation, self.problems, self.unchanged)
+        rows = outline(self.dataset, self.problems, self.unchanged)
         return [*rows, *(("chunks", line) for line in self.chunk_lines()[:1])]
 
     def chunk_lines(self) -> list[str]:
@@ -156,7 +156,7 @@ class Report(Summary):
 
     def details(self) -> Iterable[tuple[str, Shown]]:
         """Return the folded parts of the HTML, as titles and records."""
-        return details(self.reconciliation, self.problems)
+        return details(self.dataset, self.problems)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return self.outline()
@@ -171,13 +171,13 @@ class Report(Summary):
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:
-        reconciliation = self.reconciliation
+        dataset = self.dataset
         lines = [files_line(self.inspection)]
         if self.unchanged:
             lines.append(f"{self.unchanged:,} of them are in the repository, unchanged")
-        if reconciliation.dim is not None:
-            lines.append(f"{reconciliation.dim}: {steps_line(reconciliation)}")
-        for family in reconciliation.families:
+        if dataset.dim is not None:
+            lines.append(f"{dataset.dim}: {steps_line(dataset)}")
+        for family in dataset.families:
             for name, each in family.layout.variables.items():
                 lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_line(each)}")
         kinds = Counter((each.kind, each.fatal) for each in self.problems)

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from frazil.cf_times import is_time_or_duration
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.axis import Axis
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.dataset import same
+from frazil.pipeline.ingest.existing import GroupChange
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.shared_coordinates import same, values_by_file
-from frazil.pipeline.ingest.time_conversion import is_time_or_duration
 from frazil.remedies import argument
 
 
-def retained_scalars(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
-) -> frozenset[str]:
+def retained_scalars(change: GroupChange) -> frozenset[str]:
     """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
 
     Files with new variables must not change the scalars of variables that the group has, and that no file of
     this call has.
     """
-    dim, retained = reconciliation.dim, set()
-    if dim is None or axis is None or len(reconciliation.steps.start) <= 1:
+    dataset, existing = change.dataset, change.existing
+    dim, retained = dataset.dim, set()
+    if dim is None or change.axis is None or len(dataset.steps.start) <= 1:
         return frozenset()
-    in_files = {name for family in reconciliation.families for name in family.layout.variables}
+    in_files = {name for family in dataset.families for name in family.layout.variables}
     if not set(existing.arrays_along(dim)) - in_files - {dim}:
         return frozenset()
-    for family in reconciliation.families:
+    for family in dataset.families:
         if family.layout.data & existing.arrays.keys():
             continue
         for name in sorted(family.along & family.layout.individual & existing.arrays.keys() - {dim}):
-            stored = np.asarray(existing.arrays[name][...])
-            if not _differs(reconciliation, family, name, axis, stored):
+            if not _differs(change, family, name, change.axis):
                 continue
-            if "values" not in request.allow:
+            if "values" not in change.request.allow:
                 raise InvalidInputError(
                     f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
                     "new variables have other values",
@@ -52,26 +45,25 @@ def retained_scalars(
     return frozenset(retained)
 
 
-def require_same_scalars(
-    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
-) -> None:
+def require_same_scalars(change: GroupChange) -> None:
     """Check that steps that are written again have the level, member, ... that the group has for them.
 
     Times and durations may differ: a later forecast for a step replaces an earlier forecast.
     """
-    if axis is None or len(reconciliation.steps.start) <= 1 or "values" in request.allow:
+    dataset, existing, axis = change.dataset, change.existing, change.axis
+    if axis is None or len(dataset.steps.start) <= 1 or "values" in change.request.allow:
         return
-    for family in reconciliation.families:
+    for family in dataset.families:
         if not family.layout.data & existing.arrays.keys():
             continue
-        for name in sorted(family.layout.individual & existing.arrays.keys() - {reconciliation.dim}):
+        for name in sorted(family.layout.individual & existing.arrays.keys() - {dataset.dim}):
             variable = family.variable(name)
-            if not variable.coordinate or is_time_or_duration(variable.attrs):
+            if not variable.coordinate or is_time_or_duration(variable.attrs.get("units")):
                 continue
-            stored = np.asarray(existing.arrays[name][...])
-            if _differs(reconciliation, family, name, axis, stored):
+            if _differs(change, family, name, axis):
                 raise InvalidInputError(
-                    f"mode {request.mode!r} writes steps again that have another {name} in the repository",
+                    f"mode {change.request.mode!r} writes steps again that have another {name} in the "
+                    "repository",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 ).with_remedy(
                     "To store both, ingest with {} from the first file on, or into another group. {} "
@@ -81,16 +73,12 @@ def require_same_scalars(
                 )
 
 
-def _differs(
-    reconciliation: Reconciliation, family: Family, name: str, axis: Axis, stored: NDArray[Any]
-) -> bool:
-    """Return whether a scalar of a family differs from the values of the group at the same steps.
-
-    ``stored``: the values of the group, one for all steps or one for each step.
-    """
-    inspection, steps = reconciliation.inspection, reconciliation.steps
-    column = values_by_file(inspection, family.files, name, reconciliation.units)
-    if column is None or stored.ndim > 1 or name not in inspection.scalars:
+def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool:
+    """Return whether a scalar of a family differs from the values of the group at the same steps."""
+    dataset, steps = change.dataset, change.dataset.steps
+    stored = np.asarray(change.existing.arrays[name][...])
+    column = dataset.values_by_file(family.files, name)
+    if column is None or stored.ndim > 1 or name not in change.inspection.scalars:
         return False
     rows = steps.rows(family.files)
     values = np.repeat(column, steps.counts[family.files])

@@ -29,9 +29,9 @@ def constant_of(
     readers: Readers, context: TaskContext, item: Item, number: int, region: Region
 ) -> NDArray[Any] | None:
     """Return the single value of a region of an array (by number), or None if files store chunks of it."""
-    target = context.arrays[number]
+    target = context.target(number)
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
-    if size < SMALLEST or target.window is not None or target.name in context.unpacked:
+    if size < SMALLEST or target.window is not None or context.arrays[number].unpacked:
         return None
     if target.axis is None:
         return _constant(readers, 0, target, region)
@@ -44,7 +44,7 @@ def constant_of(
     for file, start, count in rows:
         if target.name in (item.conversions[file] or {}):
             return None
-        along = () if context.adds_axis[number] else (slice(start, start + count),)
+        along = () if context.arrays[number].adds_axis else (slice(start, start + count),)
         value = _constant(readers, file, target, (*region[:axis], *along, *region[axis + 1 :]))
         if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
             return None

@@ -17,16 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.time_conversion import label_text
-
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """A problem of one file, which is given by its number."""
-
-    file: int
-    kind: str
-    text: str
+from frazil.pipeline.ingest.axis import label_text
+from frazil.pipeline.ingest.problems import FileProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,15 @@ class Steps:
     def rows(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of files, file by file."""
         return rows_of(self.start, files)
+
+    def placed(
+        self, files: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return columns of the steps of files that are on the axis: file, step in the file, position."""
+        rows, counts = self.rows(files), self.counts[files]
+        source, inside = np.repeat(files, counts), rows - np.repeat(self.start[files], counts)
+        on_axis = self.at[rows] >= 0
+        return source[on_axis], inside[on_axis], self.at[rows[on_axis]]
 
     def label_text(self, label: Any) -> str:
         """Return a label as text for people."""
@@ -103,21 +104,21 @@ def _directions(
     return file[1:], (labels[1:] > labels[:-1]) & inside, (labels[1:] < labels[:-1]) & inside
 
 
-def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
-    """Return objections to files with labels that are not in the order of most files, repeated, or NaN."""
+def order_problems(steps: Steps, good: NDArray[np.bool_]) -> list[FileProblem]:
+    """Return problems to files with labels that are not in the order of most files, repeated, or NaN."""
     labels = _labels(steps)
     file = np.repeat(np.arange(len(good)), steps.counts)
     if labels.dtype.kind not in "iuf":
-        return [Objection(each, "unordered", "has a label twice") for each in _twice(file, labels, good)]
+        return [FileProblem(each, "unordered", "has a label twice") for each in _twice(file, labels, good)]
     behind, up, down = _directions(steps.start, labels, good)
     inside = (behind == file[:-1]) & good[behind]
     wrong = np.unique(behind[inside & ~(down if steps.descending else up)])
     unknown = np.unique(file[~(labels == labels) & good[file]])
     way = "decrease" if steps.descending else "increase"
     return [
-        *(Objection(each, "unordered", f"labels do not all {way}") for each in wrong.tolist()),
+        *(FileProblem(each, "unordered", f"labels do not all {way}") for each in wrong.tolist()),
         *(
-            Objection(each, "unordered", "has labels that are NaN")
+            FileProblem(each, "unordered", "has labels that are NaN")
             for each in np.setdiff1d(unknown, wrong).tolist()
         ),
     ]
@@ -132,12 +133,12 @@ def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_
     return twice
 
 
-def overlap_objections(
+def overlap_problems(
     steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
-) -> list[Objection]:
-    """Return objections to files with a label that an earlier file has.
+) -> list[FileProblem]:
+    """Return problems to files with a label that an earlier file has.
 
-    Labels of files with an objection do not count as labels of an earlier file.
+    Labels of files with a problem do not count as labels of an earlier file.
     """
     labels, counts = _labels(steps), steps.counts
     rows = steps.rows(files)
@@ -152,7 +153,7 @@ def overlap_objections(
     by_file = np.lexsort((codes, owners))
     numbers, first = np.unique(owners[by_file], return_index=True)
     owner: dict[int, int] = {}
-    objections = []
+    problems = []
     for each, mine in zip(numbers.tolist(), np.split(codes[by_file], first[1:]), strict=True):
         codes_of = mine.tolist()
         taken = [code for code in codes_of if code in owner]
@@ -163,14 +164,14 @@ def overlap_objections(
         same = bool((contents[each] == contents[earlier]).all())
         label = steps.label_text(distinct[taken[0]])
         text = f"shares {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
-        objections.append(
-            Objection(
+        problems.append(
+            FileProblem(
                 each,
                 "duplicate" if same else "overlap",
                 f"{text}{', and has the same contents' if same else ''}",
             )
         )
-    return objections
+    return problems
 
 
 def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:

@@ -11,6 +11,7 @@ from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.file_access import FileAccess
 from frazil.pipeline.ingest.file_report import state_of
 from frazil.pipeline.ingest.items import Item
+from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.readers.files import find_file
 from frazil.readers.reader import Reader
 
@@ -20,17 +21,14 @@ OPEN: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """The value that all tasks share: the arrays of the plan as columns, and the access to files.
+    """The value that all tasks share: the arrays of the plan by number, and the access to files."""
 
-    The columns are those of `PlannedArray`. ``unpacked`` are the names of the variables whose values are
-    unpacked.
-    """
-
-    arrays: tuple[TargetArray, ...]
-    shifted: tuple[bool, ...]
-    adds_axis: tuple[bool, ...]
+    arrays: tuple[PlannedArray, ...]
     access: FileAccess
-    unpacked: frozenset[str] = frozenset()
+
+    def target(self, number: int) -> TargetArray:
+        """Return an array by its number."""
+        return self.arrays[number].target
 
 
 class Readers:

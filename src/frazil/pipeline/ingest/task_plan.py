@@ -2,83 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import numpy as np
 
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.array_plan import FamilyArrays, plan_arrays
-from frazil.pipeline.ingest.axis import Axis, Pieces
+from frazil.pipeline.ingest.axis import Axis, Pieces, runs
 from frazil.pipeline.ingest.chunk_alignment import require_aligned
-from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.dataset import Dataset
+from frazil.pipeline.ingest.existing import GroupChange
 from frazil.pipeline.ingest.existing_checks import require_lengths, require_names
+from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.group_growth import add_dimensions, create_group, grow_arrays, write_labels
-from frazil.pipeline.ingest.items import FileTable, Item, fixed_items, items, moved_old_items
-from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.items import NO_PIECES, FileTable, Item, fixed_items, items
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
-from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_scalars
-from frazil.pipeline.ingest.shared_coordinates import joined_pieces, sharing_families
 from frazil.pipeline.ingest.task_context import TaskContext
-from frazil.repository.session.session import Session
 from frazil.storage.urls import parse_url
 
 
-def plan_tasks(
-    session: Session,
-    request: IngestRequest,
-    reconciliation: Reconciliation,
-    existing: ExistingGroup,
-    axis: Axis | None,
-) -> Tasks:
+def plan_tasks(change: GroupChange) -> Tasks:
     """Create and resize arrays, write the labels, and divide the remaining work into items."""
-    require_names(request, reconciliation, existing)
+    dataset, existing, axis = change.dataset, change.existing, change.axis
+    require_names(change)
     if not existing.arrays:
-        create_group(session, request, reconciliation, existing.path)
-    retained = retained_scalars(request, reconciliation, existing, axis)
-    require_same_scalars(request, reconciliation, existing, axis)
-    add_dimensions(reconciliation, existing, axis)
-    families = plan_arrays(session, request, reconciliation, existing, axis)
+        create_group(change)
+    retained = retained_scalars(change)
+    require_same_scalars(change)
+    add_dimensions(change)
+    families = plan_arrays(change)
     arrays = [array for family in families for array in family.arrays]
-    groups = _array_groups(families, reconciliation, axis, retained)
-    require_lengths(existing, [each.target for each in arrays], reconciliation.dim)
-    _require_containers(session, reconciliation, groups)
-    bystanders: tuple[int, ...] = ()
-    if axis is not None and reconciliation.dim is not None:
-        grown = grow_arrays(session, existing, arrays, axis, reconciliation.dim)
-        arrays, bystanders = list(grown.arrays), grown.bystanders
-        write_labels(session.store, reconciliation, existing, axis)
-    work = _items(reconciliation, groups, arrays, bystanders, axis)
-    return Tasks(work, _context(request, arrays), reads=existing.label_paths())
+    groups = _array_groups(change, families, retained)
+    require_lengths(existing, [each.target for each in arrays], dataset.dim)
+    _require_containers(change, groups)
+    bystanders: list[int] = []
+    if axis is not None and dataset.dim is not None:
+        arrays, bystanders = grow_arrays(change, arrays, axis, dataset.dim)
+        write_labels(change, axis)
+    work = _items(change, groups, arrays, bystanders)
+    return Tasks(work, TaskContext(tuple(arrays), change.request.access), reads=existing.label_paths())
 
 
-def _context(request: IngestRequest, arrays: Sequence[PlannedArray]) -> TaskContext:
-    return TaskContext(
-        tuple(each.target for each in arrays),
-        tuple(each.shifted for each in arrays),
-        tuple(each.adds_axis for each in arrays),
-        request.access,
-        frozenset(each.target.name for each in arrays if each.unpacked),
-    )
+#: Arrays along the axis, and arrays with values of one file.
+type _Groups = tuple[list[ArrayGroup], list[FixedArrays]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """The arrays of a plan in groups: arrays along the axis, and arrays with values of one file."""
-
-    along: tuple[ArrayGroup, ...]
-    fixed: tuple[FixedArrays, ...]
-
-
-def _array_groups(
-    families: Sequence[FamilyArrays],
-    reconciliation: Reconciliation,
-    axis: Axis | None,
-    retained: frozenset[str],
-) -> _Groups:
+def _array_groups(change: GroupChange, families: Sequence[FamilyArrays], retained: frozenset[str]) -> _Groups:
+    axis = change.axis
     along: list[ArrayGroup] = []
     fixed: list[FixedArrays] = []
     first = 0
@@ -86,7 +60,7 @@ def _array_groups(
         numbered = dict(enumerate(each.arrays, first))
         first += len(each.arrays)
         if axis is not None and each.pieces is not None:
-            joined = _joined_pieces(reconciliation, each, numbered, axis, retained)
+            joined = _joined_pieces(change.dataset, each, numbered, axis, retained)
             along += [ArrayGroup((number,), pieces) for number, pieces in joined.items()]
             numbered = {number: array for number, array in numbered.items() if number not in joined}
         for virtual in (False, True):
@@ -97,11 +71,11 @@ def _array_groups(
                 along.append(ArrayGroup(with_axis, each.pieces, virtual))
             if without:
                 fixed.append(FixedArrays(without, int(each.family.files[0]), virtual))
-    return _Groups(tuple(along), tuple(fixed))
+    return along, fixed
 
 
 def _joined_pieces(
-    reconciliation: Reconciliation,
+    dataset: Dataset,
     arrays: FamilyArrays,
     numbered: Mapping[int, PlannedArray],
     axis: Axis,
@@ -116,41 +90,56 @@ def _joined_pieces(
         if array.target.axis is None:
             continue
         name = array.target.name
-        families = list(sharing_families(reconciliation.families, arrays.family, name))
+        families = list(_sharing_families(dataset.families, arrays.family, name))
         if name in retained or len(families) > 1:
-            fresh_only = name in retained
-            joined[number] = joined_pieces(reconciliation.steps, families, axis, fresh_only=fresh_only)
+            # Each step is from the first family that has it.
+            files = np.concatenate([family.files for family in families])
+            source, inside, at = dataset.steps.placed(files)
+            places, first = np.unique(axis.new[at], return_index=True)
+            if name in retained:
+                fresh = ~np.isin(places, axis.old)
+                places, first = places[fresh], first[fresh]
+            joined[number] = runs(source[first], inside[first], places)
     return joined
 
 
+def _sharing_families(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
+    """Yield the families whose variable of this name has the same dimensions as in this family."""
+    mine = family.layout.variables[name]
+    for each in families:
+        variable = each.layout.variables.get(name)
+        if (
+            variable is not None
+            and (variable.dims, variable.shape) == (mine.dims, mine.shape)
+            and (name in each.along) == (name in family.along)
+            and (each.layout.is_converted(name) or np.can_cast(variable.dtype, mine.dtype, "same_kind"))
+        ):
+            yield each
+
+
 def _items(
-    reconciliation: Reconciliation,
-    groups: _Groups,
-    arrays: Sequence[PlannedArray],
-    bystanders: Sequence[int],
-    axis: Axis | None,
+    change: GroupChange, groups: _Groups, arrays: Sequence[PlannedArray], bystanders: Sequence[int]
 ) -> list[Item]:
-    table = _file_table(reconciliation)
+    (along, fixed), axis = groups, change.axis
+    table = _file_table(change.dataset)
     result: list[Item] = []
-    if axis is not None and reconciliation.dim is not None:
-        for group in groups.along:
-            if group.virtual:
-                for number in group.arrays:
-                    require_aligned(arrays[number].target, group.pieces, axis, reconciliation.inspection.urls)
+    if axis is not None and change.dataset.dim is not None:
+        for group in along:
+            for number in group.arrays if group.virtual else ():
+                require_aligned(arrays[number].target, group.pieces, axis, change.inspection.urls)
             result += items(arrays, group, axis, table)
-        result += moved_old_items(arrays, bystanders, axis, table)
-    for fixed in groups.fixed:
-        result += fixed_items(arrays, fixed, table)
-    return result
+        for number in bystanders:  # no values from files, but their steps move
+            result += items(arrays, ArrayGroup((number,), NO_PIECES), axis, table)
+    return [*result, *itertools.chain.from_iterable(fixed_items(arrays, each, table) for each in fixed)]
 
 
-def _file_table(reconciliation: Reconciliation) -> FileTable:
-    inspection = reconciliation.inspection
+def _file_table(dataset: Dataset) -> FileTable:
+    inspection = dataset.inspection
     checks = [
         etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
     return FileTable(
-        inspection.urls, inspection.encodings, reconciliation.conversions, checks, inspection.fingerprint
+        inspection.urls, inspection.encodings, dataset.encodings.by_code(), checks, inspection.fingerprint
     )
 
 
@@ -159,15 +148,15 @@ def _whole_second(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
-def _require_containers(session: Session, reconciliation: Reconciliation, groups: _Groups) -> None:
+def _require_containers(change: GroupChange, groups: _Groups) -> None:
     """Raise ``InvalidInputError`` for a referenced file without a virtual chunk container."""
-    numbers = [group.pieces.source for group in groups.along if group.virtual]
-    numbers += [np.array([fixed.file]) for fixed in groups.fixed if fixed.virtual]
+    numbers = [group.pieces.source for group in groups[0] if group.virtual]
+    numbers += [np.array([fixed.file]) for fixed in groups[1] if fixed.virtual]
     if not numbers:
         return
-    urls = [reconciliation.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
+    urls = [change.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
     locations = [parse_url(url).chunk_location for url in urls]
-    matches = session.workspace.context.virtual.matching(locations)
+    matches = change.session.workspace.context.virtual.matching(locations)
     if not matches.all():
         first = int(np.argmin(matches))
         raise without_container(locations[first], urls[first])

@@ -17,11 +17,11 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, open_target
 from frazil.pipeline.ingest.axis import Pieces, runs
+from frazil.pipeline.ingest.encodings import Conversion, inexact_text
 from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.references import set_references
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
-from frazil.pipeline.ingest.time_conversion import Conversion, inexact_text
 from frazil.readers.attribute_values import decoded
 from frazil.repository.session.session import ForkSession
 
@@ -41,22 +41,22 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
                 if constant is None:
                     buffers.append(_region_buffer(before, context, item, number, region))
                 else:
-                    write_constant(fork, context.arrays[number], region, constant)
+                    write_constant(fork, context.target(number), region, constant)
             # In the order of files, so that each file is opened once for all of its variables.
             reads = sorted(
                 itertools.chain.from_iterable(each.reads for each in buffers), key=attrgetter("file")
             )
             for read in reads:
-                values = _file_values(readers, item, context, read)
+                values = file_values(readers, item, context, read)
                 read.into[...] = _stored_values(readers, item, context, read, values)
                 input_bytes += values.nbytes
             for each in buffers:
-                open_target(fork.store, context.arrays[each.number].path)[each.region] = each.values
+                open_target(fork.store, context.target(each.number).path)[each.region] = each.values
                 input_bytes += each.old_bytes
                 output_bytes += each.values.nbytes
     return Outcome(
         rows=int(item.pieces.count.sum()),
-        chunks=sum(_chunks(box, context.arrays[box.array]) for box in item.boxes),
+        chunks=sum(_chunks(box, context.target(box.array)) for box in item.boxes),
         bytes_read=input_bytes,
         bytes_written=output_bytes,
     )
@@ -91,7 +91,7 @@ def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[
     batch: list[tuple[int, tuple[slice, ...]]] = []
     held = 0
     for box in boxes:
-        target = context.arrays[box.array]
+        target = context.target(box.array)
         for region in _blocks(box, target):
             size = math.prod(each.stop - each.start for each in region) * target.itemsize
             if batch and held + size > HELD:
@@ -106,7 +106,7 @@ def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[
 def _region_buffer(
     before: ForkSession, context: TaskContext, item: Item, number: int, region: tuple[slice, ...]
 ) -> _RegionBuffer:
-    target = context.arrays[number]
+    target = context.target(number)
     axis = target.axis
     shape = tuple(each.stop - each.start for each in region)
     values = np.full(shape, target.missing, target.dtype)
@@ -116,7 +116,7 @@ def _region_buffer(
     pieces = item.pieces.within(low, high)
     covering = pieces if target.window is None else pieces.within(0, 0)
     old_bytes = 0
-    for start, stop, at in _uncovered(item.old, covering, low, high, context.shifted[number]):
+    for start, stop, at in _uncovered(item.old, covering, low, high, context.arrays[number].shifted):
         in_array = (*region[:axis], slice(start, stop), *region[axis + 1 :])
         in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
         values[in_buffer] = open_target(before.store, target.path)[in_array]
@@ -130,7 +130,7 @@ def _region_buffer(
         in_file = (*in_file[:axis], slice(start, start + count), *in_file[axis + 1 :])
         in_buffer = (*in_buffer[:axis], slice(at - low, at - low + count), *in_buffer[axis + 1 :])
         into = values[in_buffer]
-        if context.adds_axis[number]:
+        if context.arrays[number].adds_axis:
             # All steps of a file get its single value.
             in_file, into = in_file[:axis] + in_file[axis + 1 :], np.moveaxis(into, axis, 0)
         reads.append(_FileRead(file, number, in_file, into))
@@ -169,9 +169,9 @@ def _uncovered(
     yield from zip(remaining.start.tolist(), stop.tolist(), remaining.at.tolist(), strict=True)
 
 
-def _file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
+def file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
     """Return the raw values of one file."""
-    target = context.arrays[read.number]
+    target = context.target(read.number)
     values = readers[read.file].read(target.name, read.region)
     expected = tuple(each.stop - each.start for each in read.region)
     if values.shape != expected:
@@ -187,8 +187,8 @@ def _stored_values(
     readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
 ) -> NDArray[Any]:
     """Return the values of a file as the array stores them: unpacked, or in its encoding."""
-    target = context.arrays[read.number]
-    if target.name in context.unpacked:
+    target = context.target(read.number)
+    if context.arrays[read.number].unpacked:
         return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
     if target.dtype.kind == "T" and values.dtype.kind == "S":
         return decoded(values)
