@@ -225,8 +225,8 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     (
-        "frazil.repository.settings.array_conditions",
-        "frazil.repository.settings.linear_search",
+        "frazil.repository.settings.conditions",
+        "frazil.repository.settings.conditions",
     ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.cli.verify_command",

@@ -148,7 +148,7 @@ class _ArgumentCheck:
         for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
-                raise wrong_type(f"{_call(self._function)}: {name}", value, *wanted[1].split(" or "))
+                _check(wanted, f"{_call(self._function)}: {name}", value)
 
     def _read_signature(self) -> inspect.Signature:
         signature = inspect.signature(self._function)
@@ -253,16 +253,23 @@ def unchecked[F: Callable[..., Any]](method: F) -> F:
 def check_fields(value: Any) -> None:
     """Raise ``TypeError`` for a field of the wrong type. A dataclass calls this in ``__post_init__``."""
     cls = type(value)
-    for name, wanted in _fields_of(cls):  # type: ignore[arg-type]  # classes can be hashed
-        given = getattr(value, name)
-        if wanted is not None and not _is_one(given, wanted):
-            raise wrong_type(f"{cls.__name__}(): {name}", given, *wanted[1].split(" or "))
+    for name, check in checks_of_fields(cls).items():  # type: ignore[arg-type]  # classes can be hashed
+        check(f"{cls.__name__}(): {name}", getattr(value, name))
 
 
 @functools.cache
-def _fields_of(cls: type) -> list[tuple[str, _Expected]]:
+def checks_of_fields(cls: type) -> dict[str, Callable[[str, Any], None]]:
+    """Return the check of each field of a dataclass by its annotation. It gets a name for messages."""
     module = vars(sys.modules[cls.__module__])
-    return [(field.name, _expected(field.type, module)) for field in dataclasses.fields(cls)]
+    return {
+        field.name: functools.partial(_check, _expected(field.type, module))
+        for field in dataclasses.fields(cls)
+    }
+
+
+def _check(wanted: _Expected, name: str, value: Any) -> None:
+    if wanted is not None and not _is_one(value, wanted):
+        raise wrong_type(name, value, *wanted[1].split(" or "))
 
 
 def checks_arguments[C: type](cls: C) -> C:
