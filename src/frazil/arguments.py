@@ -142,9 +142,10 @@ class _ArgumentCheck:
         else:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
-            except TypeError:
-                self._raise_as_python_does(signature, args, kwargs)
-                raise
+            except TypeError as error:
+                unknown = _UNEXPECTED.search(str(error))
+                advice = "" if unknown is None else suggest(unknown[1], signature.parameters)
+                raise TypeError(f"{_call(self._function)} {error}{advice}") from None
         for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
@@ -166,18 +167,6 @@ class _ArgumentCheck:
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
-
-    def _raise_as_python_does(
-        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Call the function to get Python's message, which names the function and the wrong argument."""
-        try:
-            inspect.unwrap(self._function)(*args, **kwargs)
-        except TypeError as error:
-            unknown = _UNEXPECTED.search(str(error))
-            if unknown is None:
-                raise
-            raise TypeError(f"{error}{suggest(unknown[1], signature.parameters)}") from None
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:

@@ -19,7 +19,7 @@ from tests.support.loopback_http import LoopbackHttp
 import frazil
 from frazil.errors import ErrorKind
 from frazil.storage.base import IfAbsent, Storage
-from frazil.storage.credentials import Credentials
+from frazil.storage.credential_families import Credentials
 from frazil.storage.foreign import open_foreign
 
 _FAST: Final = frazil.StorageSettings(

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.storage.credential_families import Credentials, HttpAccess, LocalFileSystemAccess
 from frazil.storage.credentials import (
-    Credentials,
-    HttpAccess,
-    LocalFileSystemAccess,
     azure_credentials,
     gcs_credentials,
     s3_anonymous_credentials,

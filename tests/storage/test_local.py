@@ -21,8 +21,7 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.files import locks, reads
 from frazil.storage.files.flusher import Flusher
-from frazil.storage.local import LocalStorage
-from frazil.storage.local_constructors import local_filesystem_storage
+from frazil.storage.local import LocalStorage, local_filesystem_storage
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from frazil.storage.urls import storage_from_url
 if TYPE_CHECKING:
     from frazil.repository.catalog.context import Context
     from frazil.repository.handle.repository import Repository
-    from frazil.storage.credentials import AnyCredential
+    from frazil.storage.credential_families import AnyCredential
 
 _OPENING: Final = "frazil.repository.handle.opening"
 _ENVIRONMENT: Final = "frazil.storage.access:environment_access"

@@ -14,7 +14,7 @@ from frazil.importing.manifests import Sizes
 from frazil.importing.source import in_parallel
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.credentials import AnyCredential
+from frazil.storage.credential_families import AnyCredential
 from frazil.storage.foreign import ForeignObjects, open_foreign
 from frazil.storage.hints import require_hint
 

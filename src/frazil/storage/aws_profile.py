@@ -19,7 +19,7 @@ from configparser import Error, RawConfigParser
 from pathlib import Path
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.credentials import S3StaticCredentials
+from frazil.storage.credential_families import S3StaticCredentials
 
 
 def profile_keys() -> S3StaticCredentials | None:

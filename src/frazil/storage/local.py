@@ -37,6 +37,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, override
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.base import (
     ALWAYS,
@@ -48,6 +49,7 @@ from frazil.storage.base import (
     OpenReplacement,
     Refused,
     Replacement,
+    Storage,
     Stored,
     Version,
 )
@@ -414,3 +416,38 @@ def _local_storage(root: str, settings: StorageSettings | None, flush: bool) -> 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+@checked
+def local_filesystem_storage(path: str | os.PathLike[str], *, flush: bool = True) -> Storage:
+    """Return a storage whose objects are files below a directory.
+
+    The first write creates the directory. Any number of threads and processes on one machine can use it at
+    the same time.
+
+    Args:
+        path: Path of the directory. ``~`` at its start means the home directory of the user.
+        flush: Whether each write waits until its bytes are on the disk. Default: True.
+
+            Warning: without it, a power cut or a crash of the operating system can lose or damage the last
+            commits, although they were reported as done. It can also damage the file ``repo``, and then the
+            repository does not open until it is repaired. The end of a process, even by ``kill -9``, loses
+            nothing. Use it only for data that can be made again.
+
+    Returns:
+        The storage.
+
+    Examples:
+        >>> local_filesystem_storage("/scratch/ice", flush=False)
+        <frazil.Storage>
+        type: local filesystem
+        path: /scratch/ice
+        flush: False
+        <BLANKLINE>
+        >>> local_filesystem_storage("/data/ice")
+        <frazil.Storage>
+        type: local filesystem
+        path: /data/ice
+        <BLANKLINE>
+    """
+    return LocalStorage(os.path.expanduser(path), flush=flush)

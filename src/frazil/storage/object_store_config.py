@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from os import PathLike, fspath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Family, Numbered, Shown, literal
@@ -31,6 +31,20 @@ class ChecksumAlgorithm(IntEnum):
 
     def __repr__(self) -> str:
         return f"ChecksumAlgorithm.{self.name}"
+
+
+class StorageHeaders(TypedDict, total=False):
+    """Headers of the requests of a storage.
+
+    Attributes:
+        read_headers: Headers that are sent with every request that reads. Default: none.
+        write_headers: Headers that are sent with every request that writes. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+    """
+
+    read_headers: dict[str, str] | None
+    write_headers: dict[str, str] | None
+    headers: dict[str, str] | None
 
 
 @dataclass(slots=True, repr=False)

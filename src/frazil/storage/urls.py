@@ -9,14 +9,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from frazil import storage as clients
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.lazy_names import value_of
+from frazil.storage import object_store_config
 from frazil.storage.base import Storage
-from frazil.storage.local_constructors import local_filesystem_storage
+from frazil.storage.local import local_filesystem_storage
 from frazil.storage.url_options import UrlOptions
 from frazil.storage.url_parts import UrlParts, parse_parts
 
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 
 #: Options by name, or as one object.
 type Options = Mapping[str, Any] | UrlOptions | None
-
-#: Family of a URL -> the function that creates its storage. Its module imports the clients of the clouds.
-_CONSTRUCTORS: Final[Mapping[str, str]] = {
-    "s3": "frazil.storage.s3_constructors:s3_storage",
-    "gs": "frazil.storage.constructors:gcs_storage",
-    "az": "frazil.storage.constructors:azure_storage",
-    "http": "frazil.storage.constructors:http_storage",
-}
-_STORES: Final = "frazil.storage.object_store_config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,11 @@ class StorageUrl(UrlParts):
             place = {"account": self.account, "container": self.bucket, "prefix": prefix}
         elif self.family == "http":
             place = {"base_url": self.url}
-        storage: Storage = value_of(_CONSTRUCTORS[self.family])(**place, **arguments)
+        # A name of the package imports its module, with the clients of a cloud.
+        constructors: Any = {"s3": "s3_storage", "gs": "gcs_storage", "az": "azure_storage"}
+        storage: Storage = getattr(clients, constructors.get(self.family, "http_storage"))(
+            **place, **arguments
+        )
         return storage
 
     def split_key(self) -> tuple[StorageUrl, str]:
@@ -79,24 +75,23 @@ class StorageUrl(UrlParts):
         """Return the store of a virtual chunk container with this URL, without credentials."""
         values = _as_options(options)
         arguments = self._arguments(values)
-        stores = value_of(_STORES)
         store: AnyObjectStoreConfig
         match self.scheme:
             case "file":
-                store = stores.local_filesystem_store(self.path)
+                store = object_store_config.local_filesystem_store(self.path)
             case "s3":
                 names = ("region", "endpoint_url", "allow_http", "force_path_style")
-                store = stores.s3_store(
+                store = object_store_config.s3_store(
                     **{name: arguments[name] for name in names},
                     anonymous=values.anonymous,
                     s3_compatible=arguments["endpoint_url"] is not None,
                 )
             case "gs":
-                store = stores.gcs_store(arguments["config"])
+                store = object_store_config.gcs_store(arguments["config"])
             case "az":
-                store = stores.azure_store(account=self.account, config=arguments["config"])
+                store = object_store_config.azure_store(account=self.account, config=arguments["config"])
             case "http" | "https":
-                store = stores.http_store(arguments.get("opts"), arguments.get("headers"))
+                store = object_store_config.http_store(arguments.get("opts"), arguments.get("headers"))
         return store
 
 

@@ -8,7 +8,7 @@ from hypothesis import note
 
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.storage.local_constructors import in_memory_storage
+from frazil.storage.memory import in_memory_storage
 from frazil.testing.models import GroupNode, ModelStore
 from frazil.zarr_store import IcechunkStore
 

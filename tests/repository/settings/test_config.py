@@ -26,7 +26,6 @@ from frazil.repository.settings.config import (
     RepoUpdateRetryConfig,
     opened_with,
 )
-from frazil.repository.settings.resolved import ResolvedConfig, Retries
 from frazil.repository.settings.manifest_config import (
     UNSPLIT,
     ManifestConfig,
@@ -35,6 +34,7 @@ from frazil.repository.settings.manifest_config import (
     ManifestVirtualChunkLocationCompressionConfig,
     split_sizes_for,
 )
+from frazil.repository.settings.resolved import ResolvedConfig, Retries
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
@@ -339,7 +339,9 @@ def test_some_defaults_are_printed() -> None:
 
 
 def test_a_limit_is_at_least_1() -> None:
-    effective = ResolvedConfig.of(RepositoryConfig(get_partial_values_concurrency=0, max_concurrent_requests=0))
+    effective = ResolvedConfig.of(
+        RepositoryConfig(get_partial_values_concurrency=0, max_concurrent_requests=0)
+    )
     assert (effective.get_partial_values_concurrency, effective.max_concurrent_requests) == (1, 1)
 
 

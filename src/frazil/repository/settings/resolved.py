@@ -98,9 +98,9 @@ class ResolvedConfig:
         full = with_defaults(config)
         manifest, locations = full.manifest, full.manifest.virtual_chunk_location_compression
         given = ManifestConfig() if config.manifest is None else config.manifest
-        is_split = (
-            isinstance(given.splitting, ManifestSplittingConfig) and given.splitting.split_sizes is not None
-        )
+        splitting = given.splitting
+        if not isinstance(splitting, ManifestSplittingConfig) or splitting.split_sizes is None:
+            splitting = DEFAULT_SPLITTING
         checksums = None if config.chunks is None else config.chunks.checksums
         partial_values = config.get_partial_values_concurrency
         return ResolvedConfig(

@@ -12,7 +12,7 @@ from frazil.remedies import Remedy
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import retry_config, split_options
 from frazil.storage.buckets.providers import RefreshProvider
-from frazil.storage.credentials import AnyAzureCredential, AzureCredentials, AzureStaticCredentials
+from frazil.storage.credential_families import AnyAzureCredential, AzureCredentials, AzureStaticCredentials
 from frazil.storage.failures import MessageTerms
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from frazil.storage.aws_profile import profile_keys
-from frazil.storage.credentials import (
+from frazil.storage.credential_families import (
     AnyAzureRefreshableCredential,
     AnyS3Credential,
     AzureCredentials,

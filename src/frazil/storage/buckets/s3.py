@@ -16,7 +16,7 @@ from frazil.storage.aws_profile import profile_region
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import client_options, retry_config
 from frazil.storage.buckets.providers import s3_provider
-from frazil.storage.credentials import AnyS3Credential, S3Credentials
+from frazil.storage.credential_families import AnyS3Credential, S3Credentials
 from frazil.storage.failures import MessageTerms
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import shown_url

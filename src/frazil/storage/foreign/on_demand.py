@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.storage import foreign
 
 if TYPE_CHECKING:
-    from frazil.storage.credentials import AnyCredential
+    from frazil.storage.credential_families import AnyCredential
     from frazil.storage.foreign.base import ForeignObjects
     from frazil.storage.object_store_config import AnyObjectStoreConfig
 
