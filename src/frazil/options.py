@@ -61,14 +61,14 @@ def option(implied: Any = None, check: Check | None = None) -> Any:
 
 
 @cache
-def options_of(cls: type[Settings]) -> Mapping[str, Option]:
-    """Return the fields of a class, in the order of printing."""
+def options_of(cls: Any) -> Mapping[str, Option]:
+    """Return the fields of a class of ``Settings``, in the order of printing."""
     by_annotation = checks_of_fields(cls)
     declared = {
         each.name: Option(
             each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
         )
-        for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
+        for each in dataclasses.fields(cls)
         if each.init
     }
     return {name: declared[name] for name in (cls.order or declared)}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ObjectInfo,
         Refused,
         Storage,
+        StorageObjectInfo,
         Stored,
         Version,
     )
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
     from frazil.storage.foreign import ForeignObjects, open_foreign
     from frazil.storage.http import HttpStorage, http_storage
-    from frazil.storage.listing import StorageObjectInfo
     from frazil.storage.local import LocalStorage, local_filesystem_storage
     from frazil.storage.memory import MemoryStorage, in_memory_storage
     from frazil.storage.object_store import ObjectStorage
@@ -87,7 +87,7 @@ import_on_demand(
         "ForeignObjects": "frazil.storage.foreign",
         "open_foreign": "frazil.storage.foreign",
         "HttpStorage": "frazil.storage.http",
-        "StorageObjectInfo": "frazil.storage.listing",
+        "StorageObjectInfo": "frazil.storage.base",
         "LocalStorage": "frazil.storage.local",
         "MemoryStorage": "frazil.storage.memory",
         "ObjectStorage": "frazil.storage.object_store",

@@ -46,9 +46,7 @@ from frazil.storage.base import (
     IfAbsent,
     IfVersion,
     ObjectInfo,
-    OpenReplacement,
     Refused,
-    Replacement,
     Storage,
     Stored,
     Version,
@@ -62,6 +60,7 @@ from frazil.storage.files.reads import check_short_read, read_into, read_large, 
 from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
 from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
+from frazil.storage.local_commit import OpenReplacement, Replacement
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
@@ -281,9 +280,8 @@ class LocalStorage(SynchronousStorage):
                 case IfVersion(version):
                     return update_file(path, views, version, self._flusher)
 
-    @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write all files and their names first, and flush all of them together, as ``Storage.put_many``.
+        """Write all files and their names first, and flush all of them together, as ``LocalCommit.put_many``.
 
         After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
@@ -329,11 +327,10 @@ class LocalStorage(SynchronousStorage):
                 return [], link.flushes()
         return self._write_and_name_all(stack, [(to, view)]), []
 
-    @override
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
-        """Write all files first, and flush them together, as ``Storage.open_replacement``."""
+        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``."""
         batches = list(batched(objects, _OPEN_FILES))
         for batch in batches[:-1]:
             self._put_batch(batch)
@@ -346,9 +343,8 @@ class LocalStorage(SynchronousStorage):
             flush_all([new, *files, *copies], others, directories, self._flusher)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
 
-    @override
-    def turn(self, key: str) -> AbstractContextManager[None]:
-        """Wait for the turn of this writer, for a second at most, as ``Storage.turn``."""
+    def local_queue(self, key: str) -> AbstractContextManager[None]:
+        """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
         return writer_turn(self._path(key))
 
     @override

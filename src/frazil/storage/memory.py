@@ -141,10 +141,6 @@ class MemoryStorage(SynchronousStorage):
         return Stored(new.version)
 
     @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        self.put(to, data)
-
-    @override
     def head(self, key: str) -> ObjectInfo | None:
         TRAFFIC.count_request()
         stored_object = self._objects().get(check_key(key))

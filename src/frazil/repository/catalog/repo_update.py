@@ -41,7 +41,8 @@ from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.outcome import not_applied
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.settings.resolved import ResolvedConfig
-from frazil.storage.base import OpenReplacement, Replacement, Storage, Stored, Version
+from frazil.storage.base import Storage, Stored, Version
+from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +205,7 @@ def _opened(
 ) -> OpenReplacement:
     if is_saved:
         return OpenReplacement(storage, replacement)
-    return storage.open_replacement(replacement, () if files is None else files.objects)
+    return open_replacement(storage, replacement, () if files is None else files.objects)
 
 
 def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInfo, after: RepoInfo) -> None:

@@ -225,7 +225,7 @@ def condition_form(family: type[ConditionFamily[Any]], **others: tuple[type, For
     """Return the form of the conditions of one family."""
     several = partial(several_conditions, one=lambda: form)
     regex = partial(single_field, name="regex", form=TEXT, in_map=True)
-    form = variants(
+    form: Form = variants(
         {
             "or": (family.Or, several(family.Or)),
             "and": (family.And, several(family.And)),
@@ -534,9 +534,9 @@ def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
         ):
             yield from _of_s3(options)
         case ObjectStoreConfig.Gcs(opts) | ObjectStoreConfig.Azure(opts):
-            yield from _options(opts)
+            yield from _secret_options(opts)
         case ObjectStoreConfig.Http(opts, headers):
-            yield from _options(opts)
+            yield from _secret_options(opts)
             yield from (f"header `{name}`" for name in secret_headers(headers or {}))
         case _:
             pass
@@ -544,8 +544,8 @@ def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
 
 def _of_s3(options: S3Options) -> Iterator[str]:
     if options.endpoint_url is not None:
-        yield from _options({"endpoint_url": options.endpoint_url})
+        yield from _secret_options({"endpoint_url": options.endpoint_url})
 
 
-def _options(options: Mapping[str, str] | None) -> Iterator[str]:
+def _secret_options(options: Mapping[str, str] | None) -> Iterator[str]:
     return (f"option `{name}`" for name in secret_options(options or {}))
