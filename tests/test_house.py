@@ -392,7 +392,7 @@ def test_one_module_makes_thread_pools() -> None:
 SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "jobs"}
 #: Module with its own clock or random numbers -> why.
 OWN_CLOCK = {
-    "frazil.storage.buckets.providers": "credentials expire at a time of the service",
+    "frazil.storage.buckets": "credentials expire at a time of the service",
     "frazil.storage.object_store": "measures requests over a real network",
     "frazil.storage.web.pools": "waits for a real network",
     "frazil.jobs.worker_process": "waits for processes of this machine",

@@ -16,9 +16,8 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -60,9 +59,18 @@ def option(implied: Any = None, check: Check | None = None) -> Any:
     return dataclasses.field(default=None, metadata={"implied": implied, "check": check})
 
 
-@cache
-def options_of(cls: Any) -> Mapping[str, Option]:
-    """Return the fields of a class of ``Settings``, in the order of printing."""
+_DECLARED: Final[dict[type, Mapping[str, Option]]] = {}
+
+
+def options_of(cls: type[Settings]) -> Mapping[str, Option]:
+    """Return the fields of a class, in the order of printing."""
+    found = _DECLARED.get(cls)
+    if found is None:
+        found = _DECLARED[cls] = _declared(cls)
+    return found
+
+
+def _declared(cls: Any) -> Mapping[str, Option]:
     by_annotation = checks_of_fields(cls)
     declared = {
         each.name: Option(

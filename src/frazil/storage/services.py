@@ -7,15 +7,23 @@ send a request. The functions ``build_*`` take options and credentials as object
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import Any, Final, Self, Unpack
 
 from frazil.argument_docs import with_argument_docs, with_keywords
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import Storage
 from frazil.storage.buckets import NATIVE, AzureContainer, GcsBucket, S3Bucket
+from frazil.storage.constructor_keywords import (
+    AzureKeywords,
+    GcsKeywords,
+    HfKeywords,
+    R2Keywords,
+    S3Keywords,
+    S3ObjectStoreKeywords,
+)
 from frazil.storage.credential_families import (
     AnyAzureCredential,
     AnyGcsCredential,
@@ -23,126 +31,19 @@ from frazil.storage.credential_families import (
     AzureCredentials,
     GcsCredentials,
     S3Credentials,
-    S3StaticCredentials,
 )
 from frazil.storage.credentials import (
-    AzureSecrets,
-    GcsWays,
-    S3Key,
     S3Ways,
     azure_credentials,
     gcs_credentials,
     s3_credentials,
 )
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options, StorageHeaders
+from frazil.storage.object_store_config import S3Options
 
 #: The endpoints of R2 and Tigris.
 R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
 TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
-
-
-class HfKeywords(S3Key, StorageHeaders, total=False):
-    """The arguments of ``hf_storage``, besides its place.
-
-    Attributes:
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        legacy_rooted_keys: True is not supported and raises an error. Default: None.
-    """
-
-    from_env: bool | None
-    get_credentials: Callable[[], S3StaticCredentials] | None
-    scatter_initial_credentials: bool
-    network_stream_timeout_seconds: int
-    legacy_rooted_keys: bool | None
-
-
-class S3Endpoint(TypedDict, total=False):
-    """The server of a storage with the protocol of S3.
-
-    Attributes:
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        anonymous: True sends requests without credentials.
-    """
-
-    region: str | None
-    endpoint_url: str | None
-    allow_http: bool
-    anonymous: bool | None
-
-
-class R2Keywords(S3Endpoint, HfKeywords, total=False):
-    """The arguments of ``r2_storage`` and ``tigris_storage``, besides the place.
-
-    Attributes:
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-    """
-
-    checksum_algorithm: ChecksumAlgorithm | None
-
-
-class S3Keywords(R2Keywords, total=False):
-    """The arguments of ``s3_storage``, besides its place.
-
-    Attributes:
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-    """
-
-    force_path_style: bool
-    requester_pays: bool
-
-
-class S3ObjectStoreKeywords(S3Endpoint, S3Key, StorageHeaders, total=False):
-    """The arguments of ``s3_object_store_storage``, besides its place.
-
-    Attributes:
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-    """
-
-    from_env: bool | None
-    force_path_style: bool
-
-
-class GcsKeywords(GcsWays, StorageHeaders, total=False):
-    """The arguments of ``gcs_storage``, besides its place.
-
-    Attributes:
-        config: Other options of the client and their values, for example ``{'timeout': '30s'}``. Default:
-            none.
-    """
-
-    config: dict[str, str] | None
-
-
-class AzureKeywords(AzureSecrets, total=False):
-    """The arguments of ``azure_storage``, besides its place.
-
-    Attributes:
-        from_env: True takes the credentials from the environment. This is the default.
-        anonymous: True sends requests without credentials.
-        config: Other options of the client and their values. Default: none.
-    """
-
-    from_env: bool | None
-    anonymous: bool | None
-    config: dict[str, str] | None
-
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"network_stream_timeout_seconds": 60}
 _WAYS: Final = S3Ways.__annotations__.keys()

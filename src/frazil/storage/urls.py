@@ -18,15 +18,15 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage import object_store_config
 from frazil.storage.base import Storage
 from frazil.storage.local import local_filesystem_storage
-from frazil.storage.url_options import UrlOptions
+from frazil.storage.url_options import constructor_arguments, plain_options
 from frazil.storage.url_parts import UrlParts, parse_parts
 
 if TYPE_CHECKING:
     from frazil.storage.object_store_config import AnyObjectStoreConfig
     from frazil.storage.settings import StorageSettings
 
-#: Options by name, or as one object.
-type Options = Mapping[str, Any] | UrlOptions | None
+#: Options by name.
+type Options = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class StorageUrl(UrlParts):
 
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
         """Return the storage whose objects have names that begin with ``key``."""
-        arguments = self._arguments(_as_options(options))
+        arguments = self._arguments(plain_options(options or {}))
         storage = self._construct(self.key.strip("/"), arguments)
         return storage if settings is None else storage.with_settings(settings)
 
-    def _arguments(self, options: UrlOptions) -> dict[str, Any]:
-        if self.scheme == "az" and options.account not in (None, self.account):
+    def _arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        if self.scheme == "az" and options.get("account", self.account) != self.account:
             raise InvalidInputError(
                 f"the option `account` must be the account of the URL, {self.account!r} in {self.url!r}, "
-                f"got {options.account!r}. URLs of Azure are az://account/container/prefix",
+                f"got {options['account']!r}. URLs of Azure are az://account/container/prefix",
                 ErrorKind.NOT_ALLOWED,
             )
-        return options.arguments(self.family)
+        return constructor_arguments(self.family, options)
 
     def _construct(self, prefix: str, arguments: dict[str, Any]) -> Storage:
         if self.is_local:
@@ -73,7 +73,7 @@ class StorageUrl(UrlParts):
 
     def store_config(self, options: Options = None) -> AnyObjectStoreConfig:
         """Return the store of a virtual chunk container with this URL, without credentials."""
-        values = _as_options(options)
+        values = plain_options(options or {})
         arguments = self._arguments(values)
         store: AnyObjectStoreConfig
         match self.scheme:
@@ -83,7 +83,7 @@ class StorageUrl(UrlParts):
                 names = ("region", "endpoint_url", "allow_http", "force_path_style")
                 store = object_store_config.s3_store(
                     **{name: arguments[name] for name in names},
-                    anonymous=values.anonymous,
+                    anonymous=values.get("anonymous", False),
                     s3_compatible=arguments["endpoint_url"] is not None,
                 )
             case "gs":
@@ -95,10 +95,6 @@ class StorageUrl(UrlParts):
         return store
 
 
-def _as_options(options: Options) -> UrlOptions:
-    return options if isinstance(options, UrlOptions) else UrlOptions.from_mapping(options or {})
-
-
 def parse_url(text: str | PathLike[str]) -> StorageUrl:
     """Return the URL of a URL text or path. ``frazil.storage.url_parts`` lists the possible forms."""
     parts = parse_parts(text)
@@ -107,7 +103,7 @@ def parse_url(text: str | PathLike[str]) -> StorageUrl:
 
 @checked
 def storage_from_url(
-    url: str | PathLike[str], options: Mapping[str, Any] | UrlOptions | None = None, **named_options: Any
+    url: str | PathLike[str], options: Mapping[str, Any] | None = None, **named_options: Any
 ) -> Storage:
     """Return the storage that a URL names.
 
@@ -116,7 +112,7 @@ def storage_from_url(
 
     Args:
         url: URL or path, for example ``s3://bucket/prefix`` or ``~/ice``.
-        options: Options by name, or ``UrlOptions``. Default: none.
+        options: Options by name. Default: none.
         **named_options: More options by name. They override ``options``.
 
     Returns:
@@ -125,7 +121,6 @@ def storage_from_url(
     Raises:
         InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage; ``not-allowed`` for
             options that do not belong to the URL.
-        TypeError: ``UrlOptions`` and ``named_options`` are both passed.
 
     Examples:
         >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
@@ -137,8 +132,4 @@ def storage_from_url(
         anonymous: True
         <BLANKLINE>
     """
-    if named_options and isinstance(options, UrlOptions):
-        raise TypeError("storage_from_url: pass UrlOptions or options by name, not both")
-    if named_options and isinstance(options, Mapping):
-        named_options = {**options, **named_options}
-    return parse_url(url).storage(named_options or options)
+    return parse_url(url).storage({**(options or {}), **named_options})
