@@ -42,6 +42,7 @@ COMMON = {
         "extras",
         "host",
         "lazy_names",
+        "options",
         "remedies",
     ),
     *("logs", "threads"),
@@ -71,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cf_times": set(),
     "argument_docs": set(),
     "errors": set(),
+    "options": set(),
     "extras": set(),
     "remedies": set(),
     "host": set(),
@@ -220,14 +222,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
-    (
-        "frazil.storage.web.client",
-        "frazil.storage.web.pools",
-    ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
-    (
-        "frazil.repository.settings.conditions",
-        "frazil.repository.settings.conditions",
-    ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.cli.verify_command",
         "frazil.pipeline",

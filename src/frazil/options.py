@@ -64,10 +64,10 @@ _DECLARED: Final[dict[type, Mapping[str, Option]]] = {}
 
 def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
-    found = _DECLARED.get(cls)
-    if found is None:
-        found = _DECLARED[cls] = _declared(cls)
-    return found
+    options = _DECLARED.get(cls)
+    if options is None:
+        options = _DECLARED[cls] = _declared(cls)
+    return options
 
 
 def _declared(cls: Any) -> Mapping[str, Option]:

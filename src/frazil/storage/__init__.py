@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from frazil.storage.chunk_type import ChunkType
     from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
     from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
-    from frazil.storage.foreign import ForeignObjects, open_foreign
+    from frazil.storage.foreign.base import ForeignObjects
+    from frazil.storage.foreign.factory import open_foreign
     from frazil.storage.http import HttpStorage, http_storage
     from frazil.storage.local import LocalStorage, local_filesystem_storage
     from frazil.storage.memory import MemoryStorage, in_memory_storage
@@ -84,8 +85,8 @@ import_on_demand(
         "azure_credentials": "frazil.storage.credentials",
         "gcs_credentials": "frazil.storage.credentials",
         "s3_credentials": "frazil.storage.credentials",
-        "ForeignObjects": "frazil.storage.foreign",
-        "open_foreign": "frazil.storage.foreign",
+        "ForeignObjects": "frazil.storage.foreign.base",
+        "open_foreign": "frazil.storage.foreign.factory",
         "HttpStorage": "frazil.storage.http",
         "StorageObjectInfo": "frazil.storage.base",
         "LocalStorage": "frazil.storage.local",

@@ -159,7 +159,7 @@ def storage_label(storage: Storage) -> str:
     return url or ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
-class Storage(StorageClassMethods, ABC):
+class Storage(StorageClassMethods["Storage"], ABC):
     """Bytes under keys: the base class of all storages.
 
     The docstring of the module ``frazil.storage.base`` is the contract. A class for another storage

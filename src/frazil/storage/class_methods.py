@@ -1,25 +1,27 @@
 """The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
 They have the names and arguments of the reference. They take options and credentials as objects.
-The names of ``frazil.storage`` are imported on demand, so a process loads only the clients that it uses.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+import sys
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from frazil import storage
 from frazil.argument_docs import with_argument_docs, with_keywords
 from frazil.arguments import checked
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
 if TYPE_CHECKING:
-    from frazil.storage.base import Storage
     from frazil.storage.credential_families import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
+#: The package ``frazil.storage``. Its names are imported on demand, so a process loads only the clients that
+#: it uses, and the contract of storages (``base``) depends on none of them.
+PUBLIC: Final[Any] = sys.modules[__name__.rpartition(".")[0]]
 
-class StorageClassMethods:
-    """The class methods of ``Storage``."""
+
+class StorageClassMethods[Storage]:
+    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``."""
 
     @classmethod
     @checked
@@ -34,7 +36,7 @@ class StorageClassMethods:
             >>> Storage.new_in_memory().label()
             'in-memory'
         """
-        return storage.in_memory_storage()
+        return cast("Storage", PUBLIC.in_memory_storage())
 
     @classmethod
     @checked
@@ -51,7 +53,7 @@ class StorageClassMethods:
             >>> from frazil.storage import Storage
             >>> storage = Storage.new_local_filesystem("/data/ice")
         """
-        return storage.local_filesystem_storage(path)
+        return cast("Storage", PUBLIC.local_filesystem_storage(path))
 
     @classmethod
     @checked
@@ -89,8 +91,8 @@ class StorageClassMethods:
             >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        arguments = storage.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers)
-        return storage.services.build_s3(arguments, bucket, prefix)
+        arguments = PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers)
+        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix))
 
     @classmethod
     @checked
@@ -119,8 +121,8 @@ class StorageClassMethods:
             >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        arguments = storage.services.S3Arguments(config, credentials, **headers)
-        return storage.services.build_s3(arguments, bucket, prefix, shown_as="S3")
+        arguments = PUBLIC.services.S3Arguments(config, credentials, **headers)
+        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix, shown_as="S3"))
 
     @classmethod
     @checked
@@ -156,11 +158,14 @@ class StorageClassMethods:
             >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
             True
         """
-        return storage.services.build_tigris(
-            storage.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-            bucket,
-            prefix,
-            use_weak_consistency,
+        return cast(
+            "Storage",
+            PUBLIC.services.build_tigris(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                use_weak_consistency,
+            ),
         )
 
     @classmethod
@@ -199,11 +204,14 @@ class StorageClassMethods:
             >>> storage.bucket.name, storage.prefix
             ('ice', 'a')
         """
-        return storage.services.build_r2(
-            storage.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-            bucket,
-            prefix,
-            account_id,
+        return cast(
+            "Storage",
+            PUBLIC.services.build_r2(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                account_id,
+            ),
         )
 
     @classmethod
@@ -239,11 +247,14 @@ class StorageClassMethods:
             >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
             'https://s3.hf.co/me'
         """
-        return storage.services.build_hf(
-            storage.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-            bucket,
-            prefix,
-            namespace,
+        return cast(
+            "Storage",
+            PUBLIC.services.build_hf(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                namespace,
+            ),
         )
 
     @classmethod
@@ -279,7 +290,7 @@ class StorageClassMethods:
             >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
             'gs://ice/a'
         """
-        return storage.services.build_gcs(bucket, prefix, credentials, config, **headers)
+        return cast("Storage", PUBLIC.services.build_gcs(bucket, prefix, credentials, config, **headers))
 
     @classmethod
     @checked
@@ -312,7 +323,7 @@ class StorageClassMethods:
             >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
             'az://me/ice/a'
         """
-        return storage.services.build_azure(account, container, prefix, credentials, config)
+        return cast("Storage", PUBLIC.services.build_azure(account, container, prefix, credentials, config))
 
     @classmethod
     @checked
@@ -339,7 +350,7 @@ class StorageClassMethods:
             >>> Storage.new_http("https://example.org/ice").is_read_only
             True
         """
-        return storage.http_storage(base_url, config, headers)
+        return cast("Storage", PUBLIC.http_storage(base_url, config, headers))
 
     @classmethod
     @checked
@@ -359,4 +370,4 @@ class StorageClassMethods:
             >>> from frazil.storage import Storage
             >>> storage = Storage.new_redirect("https://example.org/latest")
         """
-        return storage.redirect_storage(base_url)
+        return cast("Storage", PUBLIC.redirect_storage(base_url))

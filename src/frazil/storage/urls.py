@@ -12,11 +12,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from frazil import storage as clients
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage import object_store_config
 from frazil.storage.base import Storage
+from frazil.storage.class_methods import PUBLIC
 from frazil.storage.local import local_filesystem_storage
 from frazil.storage.url_options import constructor_arguments, plain_options
 from frazil.storage.url_parts import UrlParts, parse_parts
@@ -56,9 +56,8 @@ class StorageUrl(UrlParts):
             place = {"account": self.account, "container": self.bucket, "prefix": prefix}
         elif self.family == "http":
             place = {"base_url": self.url}
-        # A name of the package imports its module, with the clients of a cloud.
-        constructors: Any = {"s3": "s3_storage", "gs": "gcs_storage", "az": "azure_storage"}
-        storage: Storage = getattr(clients, constructors.get(self.family, "http_storage"))(
+        constructors = {"s3": "s3_storage", "gs": "gcs_storage", "az": "azure_storage"}
+        storage: Storage = getattr(PUBLIC, constructors.get(self.family, "http_storage"))(
             **place, **arguments
         )
         return storage
