@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.display import Family, instance, required, unsigned
+from frazil.display import Family
 from frazil.errors import InvalidInputError
+from frazil.options import unsigned
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary
 from frazil.repository.settings.config import CompressionConfig, RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.object_store_config import gcs_store
+from frazil.storage.object_store_config import S3Options, gcs_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 
 
@@ -68,11 +69,11 @@ def test_checks() -> None:
     for wrong in (True, 1.0, "1"):
         with pytest.raises(TypeError):
             unsigned(8)("n", wrong)
-    instance(str)("n", None)
-    with pytest.raises(TypeError, match="n must be str or int or None, got float"):
-        instance(str, int)("n", 1.0)
-    with pytest.raises(TypeError, match="n must be str, got NoneType"):
-        required(str)("n", None)
+    StorageSettings(storage_class=None)
+    with pytest.raises(TypeError, match="storage_class must be str or None, got float"):
+        StorageSettings(storage_class=1.0)
+    with pytest.raises(TypeError, match="allow_http must be bool, got NoneType"):
+        S3Options(allow_http=None)
 
 
 def test_a_family_is_closed() -> None:

@@ -42,6 +42,7 @@ COMMON = {
         "extras",
         "host",
         "lazy_names",
+        "options",
         "remedies",
     ),
     *("logs", "threads"),
@@ -70,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cf_times": set(),
     "argument_docs": set(),
     "errors": set(),
+    "options": set(),
     "extras": set(),
     "remedies": set(),
     "host": set(),
@@ -224,14 +226,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
-    (
-        "frazil.storage.web.client",
-        "frazil.storage.web.pools",
-    ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
-    (
-        "frazil.repository.settings.array_conditions",
-        "frazil.repository.settings.linear_search",
-    ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.engines",
         "importlib.metadata",
@@ -409,7 +403,7 @@ def test_one_module_makes_thread_pools() -> None:
 SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "jobs"}
 #: Module with its own clock or random numbers -> why.
 OWN_CLOCK = {
-    "frazil.storage.buckets.providers": "credentials expire at a time of the service",
+    "frazil.storage.buckets": "credentials expire at a time of the service",
     "frazil.storage.object_store": "measures requests over a real network",
     "frazil.storage.web.pools": "waits for a real network",
     "frazil.jobs.worker_process": "waits for processes of this machine",

@@ -30,7 +30,6 @@ STANDARD_PRIVATE = {
     "_fields": "of named tuples",
     "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
     "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
-    "_whole": "of display.Settings: classes of settings in other rooms declare it",
     "_meta": "of dask arrays: the only way to the type of their chunks",
     "_write_region": "of xarray's writer of zarr, which has no public form",
     "_validate_encoding": "of xarray's writer of zarr, which has no public form",

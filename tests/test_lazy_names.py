@@ -137,7 +137,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil.spark": frozenset(),
     "frazil.cli.main": frozenset(),
     # Upkeep of a repository in local files
-    "frazil.storage.local_constructors": frozenset(("numpy",)),
+    "frazil.storage.local": frozenset(("numpy",)),
     "frazil.repository.handle.repository": frozenset(("numpy",)),
     "frazil.maintenance.collection": frozenset(("numpy",)),
     "frazil.spark.data_source": SLOW

@@ -71,6 +71,29 @@ def with_argument_docs(*sources: object) -> Decorator:
     return decorate
 
 
+def with_keywords(keywords: type, **defaults: object) -> Decorator:
+    """Return a decorator that lists the keywords of ``**name: Unpack[keywords]``.
+
+    They stand in the signature and, with the descriptions of the ``TypedDict``, in the docstring.
+    ``defaults`` are those that are neither None nor, for flags, False.
+    """
+
+    def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
+        own = inspect.signature(function)
+        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        for name, annotation in keywords.__annotations__.items():
+            text = getattr(annotation, "__forward_arg__", annotation)
+            default = defaults.get(name, False if text == "bool" else None)
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=text))
+        listed = own.replace(parameters=parameters)
+        function.__signature__ = listed  # type: ignore[attr-defined]  # `inspect` reads it
+        function.__doc__ = complete_doc(function.__doc__, listed.parameters, [keywords])
+        return function
+
+    return decorate
+
+
 def complete_doc(doc: str | None, arguments: Iterable[str], sources: Iterable[object]) -> str | None:
     """Return a docstring whose section ``Args:`` describes these arguments, in this order.
 

@@ -142,13 +142,14 @@ class _ArgumentCheck:
         else:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
-            except TypeError:
-                self._raise_as_python_does(signature, args, kwargs)
-                raise
+            except TypeError as error:
+                unknown = _UNEXPECTED.search(str(error))
+                advice = "" if unknown is None else suggest(unknown[1], signature.parameters)
+                raise TypeError(f"{_call(self._function)} {error}{advice}") from None
         for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
-                raise wrong_type(f"{_call(self._function)}: {name}", value, *wanted[1].split(" or "))
+                _check(wanted, f"{_call(self._function)}: {name}", value)
 
     def _read_signature(self) -> inspect.Signature:
         signature = inspect.signature(self._function)
@@ -166,18 +167,6 @@ class _ArgumentCheck:
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
-
-    def _raise_as_python_does(
-        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Call the function to get Python's message, which names the function and the wrong argument."""
-        try:
-            inspect.unwrap(self._function)(*args, **kwargs)
-        except TypeError as error:
-            unknown = _UNEXPECTED.search(str(error))
-            if unknown is None:
-                raise
-            raise TypeError(f"{error}{suggest(unknown[1], signature.parameters)}") from None
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
@@ -253,16 +242,23 @@ def unchecked[F: Callable[..., Any]](method: F) -> F:
 def check_fields(value: Any) -> None:
     """Raise ``TypeError`` for a field of the wrong type. A dataclass calls this in ``__post_init__``."""
     cls = type(value)
-    for name, wanted in _fields_of(cls):  # type: ignore[arg-type]  # classes can be hashed
-        given = getattr(value, name)
-        if wanted is not None and not _is_one(given, wanted):
-            raise wrong_type(f"{cls.__name__}(): {name}", given, *wanted[1].split(" or "))
+    for name, check in checks_of_fields(cls).items():  # type: ignore[arg-type]  # classes can be hashed
+        check(f"{cls.__name__}(): {name}", getattr(value, name))
 
 
 @functools.cache
-def _fields_of(cls: type) -> list[tuple[str, _Expected]]:
+def checks_of_fields(cls: type) -> dict[str, Callable[[str, Any], None]]:
+    """Return the check of each field of a dataclass by its annotation. It gets a name for messages."""
     module = vars(sys.modules[cls.__module__])
-    return [(field.name, _expected(field.type, module)) for field in dataclasses.fields(cls)]
+    return {
+        field.name: functools.partial(_check, _expected(field.type, module))
+        for field in dataclasses.fields(cls)
+    }
+
+
+def _check(wanted: _Expected, name: str, value: Any) -> None:
+    if wanted is not None and not _is_one(value, wanted):
+        raise wrong_type(name, value, *wanted[1].split(" or "))
 
 
 def checks_arguments[C: type](cls: C) -> C:

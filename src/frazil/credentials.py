@@ -1,6 +1,6 @@
 """Credentials for storages and for containers of virtual chunks."""
 
-from frazil.storage.credentials import (
+from frazil.storage.credential_families import (
     AnyAzureCredential,
     AnyAzureStaticCredential,
     AnyCredential,
@@ -18,6 +18,8 @@ from frazil.storage.credentials import (
     LocalFileSystemAccess,
     S3Credentials,
     S3StaticCredentials,
+)
+from frazil.storage.credentials import (
     azure_anonymous_credentials,
     azure_credentials,
     azure_from_env_credentials,

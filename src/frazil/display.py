@@ -18,16 +18,13 @@ All public values print in the same way. A class only names its fields:
 
 * the *HTML* has the same fields as the record. Nested values are folded.
 
-``Settings`` is the base of mutable options. It checks every assignment with the function that the table of
-the class has for the field. This module imports only ``frazil.errors``, so that all modules can use it.
+``frazil.options`` is the base of mutable options. This module imports nothing of Frazil.
 """
 
 from __future__ import annotations
 
 import json
-import numbers
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
@@ -36,8 +33,6 @@ from html import escape
 from itertools import islice
 from textwrap import indent
 from typing import Any, ClassVar, Final
-
-from frazil.errors import ErrorKind, InvalidInputError
 
 PACKAGE: Final = "frazil"
 
@@ -244,107 +239,6 @@ class NamedEnum(Enum):
         return f"{type(self).__name__}.{self.name}"
 
     __str__ = __repr__
-
-
-Check = Callable[[str, Any], None]
-
-
-def unsigned(bits: int, *, zero: bool = True) -> Check:
-    """Return a check that accepts None and unsigned integers of ``bits`` bits.
-
-    ``zero`` says whether the check accepts 0.
-    """
-    low = 0 if zero else 1
-
-    def check(name: str, value: Any) -> None:
-        if value is None:
-            return
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(f"{name} must be an integer or None, got {type(value).__name__}")
-        if not low <= int(value) < 1 << bits:
-            raise InvalidInputError(
-                f"{name} must be between {low} and {(1 << bits) - 1}, got {value}",
-                ErrorKind.STORAGE_CONFIG,
-            )
-
-    return check
-
-
-def instance(*types: type) -> Check:
-    """Return a check that accepts None and values of these types."""
-
-    def check(name: str, value: Any) -> None:
-        if value is not None and not isinstance(value, types):
-            expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name} must be {expected} or None, got {type(value).__name__}")
-
-    return check
-
-
-def required(*types: type) -> Check:
-    """Return a check that accepts values of these types."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, types):
-            expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
-
-    return check
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """The value that a record shows for a field that is None."""
-
-    value: Any
-
-
-class Settings(Record):
-    """The base of mutable options. ``repr`` is a call, ``str`` is a record with defaults.
-
-    Subclasses are slotted dataclasses. ``_fields`` has the fields in the order of printing, with a
-    ``Default``, or None for a field without a default. ``_checks`` has the check of each field.
-    """
-
-    __slots__ = ()
-
-    _fields: ClassVar[Mapping[str, Default | None]]
-    _checks: ClassVar[Mapping[str, Check]]
-    #: Whether a merge of configurations takes the value as a whole from one side.
-    _whole: ClassVar[bool] = False
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        check = self._checks.get(name)
-        if check is not None:
-            check(name, value)
-        elif not hasattr(type(self), name):
-            raise AttributeError(f"{self._title()} has no field `{name}`{suggest(name, self._fields)}")
-        if not isinstance(value, int) and isinstance(value, numbers.Integral):
-            value = int(value)  # an integer of numpy
-        object.__setattr__(self, name, value)
-
-    def _displayed(self, name: str) -> Any:
-        """Return the printable value of a field. Subclasses hide secrets here."""
-        return getattr(self, name)
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name, default in self._fields.items():
-            yield name, self._shown(self._displayed(name), default)
-
-    @staticmethod
-    def _shown(value: Any, default: Default | None) -> Shown:
-        if value is None and default is not None:
-            implied = default.value
-            if isinstance(implied, Record):
-                return implied
-            text = implied if isinstance(implied, str) else literal(implied)
-            return f"{text} (default)"
-        if isinstance(value, dict) and any(isinstance(v, Record) for v in value.values()):
-            return value
-        return value if isinstance(value, Record) else literal(value)
-
-    def __repr__(self) -> str:
-        return call(self._title(), ((name, self._displayed(name)) for name in self._fields))
 
 
 class Family(type):

@@ -80,8 +80,7 @@ def test_failed_uploads_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "put_parts", failing)
-        patch.setattr(storage, "put_many", failing)
+        patch.setattr(storage, "put", failing)
         rows = RowWriter(writer, 1, inline_threshold=0)
         rows.add(np.array([[0]], np.uint32), rows_of([b"1" * 70]))
         with pytest.raises(StorageError, match="full"):

@@ -14,7 +14,7 @@ from tests.support.patience import patience
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.manifest import VirtualRef
-from frazil.storage.credentials import Credentials
+from frazil.storage.credential_families import Credentials
 from frazil.storage.object_store_config import (
     azure_store,
     gcs_store,

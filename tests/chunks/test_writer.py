@@ -24,6 +24,7 @@ from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
 from frazil.format.ids import id_from_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
+from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
 SMALL = PackSettings(threshold=50, pack_size=100, checksums=False)
@@ -390,7 +391,7 @@ def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
         assert (key, bytes(data)) == (chunk_key(ref.chunk_id), b"abc")
         assert not list(storage.list("chunks"))
         assert pending(writer, ref) == b"abc"
-        storage.put_many(flush.files)
+        put_many(storage, flush.files)
         flush.confirm()
     assert (pending(writer, ref), stored(storage, ref)) == (None, b"abc")
     assert set(threading.enumerate()) == threads

@@ -36,7 +36,7 @@ from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
 from frazil.repository.settings import config_document, config_yaml
-from frazil.repository.settings.array_conditions import matches
+from frazil.repository.settings.conditions import matches
 from frazil.repository.settings.config_yaml import load_config
 
 decoders = pytest.mark.parametrize("name", DECODERS)

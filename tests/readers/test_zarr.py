@@ -26,7 +26,7 @@ from frazil.errors import FormatError, StorageError
 from frazil.readers.reader import ChunkReferences
 from frazil.readers.registry import open_source
 from frazil.readers.storage_store import StorageStore
-from frazil.storage.local_constructors import local_filesystem_storage
+from frazil.storage.local import local_filesystem_storage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),

@@ -125,15 +125,15 @@ MUTANTS = (
     ),
     Mutant(
         "the write has no condition",
-        "frazil.storage.base:OpenReplacement.finish",
+        "frazil.storage.local_commit:OpenReplacement.finish",
         ", IfVersion(replacement.version)",
         "",
         ("conditional",),
     ),
     Mutant(
         "no backup of an update",
-        "frazil.storage.base:Storage.open_replacement",
-        "self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)",
+        "frazil.storage.local_commit:open_replacement",
+        "storage.backup(replacement.key, replacement.version, replacement.old, replacement.backup)",
         "pass",
         ("backup",),
     ),

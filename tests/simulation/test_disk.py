@@ -14,9 +14,10 @@ from tests.simulation.pools import installed
 from tests.simulation.scheduler import Preempting, Scheduler
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Replacement, Stored
+from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
 from frazil.storage.files.replacements import FileReplacement
 from frazil.storage.local import LocalStorage
+from frazil.storage.local_commit import Replacement
 
 _WRITES = "frazil.storage.files.writes"
 _REPLACEMENTS = "frazil.storage.files.replacements"

@@ -14,16 +14,15 @@ from tests.support.patience import patience
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Stored
 from frazil.storage.buckets import s3_addressing
-from frazil.storage.constructors import (
+from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
+from frazil.storage.http import http_storage
+from frazil.storage.local import local_filesystem_storage
+from frazil.storage.memory import in_memory_storage
+from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
+from frazil.storage.redirect import redirect_storage
+from frazil.storage.services import (
     azure_storage,
     gcs_storage,
-    http_storage,
-    redirect_storage,
-)
-from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
-from frazil.storage.local_constructors import in_memory_storage, local_filesystem_storage
-from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.s3_constructors import (
     hf_storage,
     r2_storage,
     s3_storage,

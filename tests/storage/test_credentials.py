@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from frazil import credentials as c
 from frazil.errors import InvalidInputError
-from frazil.storage import credentials as c
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 SECRET = "hush-do-not-print"

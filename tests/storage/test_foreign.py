@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.storage.credential_families import Credentials, HttpAccess, LocalFileSystemAccess
 from frazil.storage.credentials import (
-    Credentials,
-    HttpAccess,
-    LocalFileSystemAccess,
     azure_credentials,
     gcs_credentials,
     s3_anonymous_credentials,
     s3_static_credentials,
 )
-from frazil.storage.foreign import ForeignObjects, file_etag, open_foreign
+from frazil.storage.foreign.base import ForeignObjects
+from frazil.storage.foreign.factory import open_foreign
+from frazil.storage.foreign.files import file_etag
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
     azure_store,

@@ -18,11 +18,11 @@ import pytest
 from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.storage.files import locks, reads
 from frazil.storage.files.flusher import Flusher
-from frazil.storage.local import LocalStorage
-from frazil.storage.local_constructors import local_filesystem_storage
+from frazil.storage.local import LocalStorage, local_filesystem_storage
+from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def test_without_flush_nothing_waits_for_the_disk(tmp_path: Path, monkeypatch: p
 def test_a_writer_continues_without_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "TURN_SECONDS", 0.01)
     storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path / "missing")
-    with storage.turn("repo"), storage.turn("repo"), other.turn("repo"):
+    with storage.local_queue("repo"), storage.local_queue("repo"), other.local_queue("repo"):
         _put(storage, b"1")
     assert [info.key for info in storage.list("")] == ["repo"]
     assert storage.delete_abandoned(datetime.now(UTC) + timedelta(hours=1)) == 0

@@ -11,7 +11,7 @@ import pytest
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.object_store_config import ObjectStoreConfig, azure_store, gcs_store, http_store, s3_store
-from frazil.storage.url_options import OPTION_NAMES, SECRET_OPTION_NAMES, UrlOptions
+from frazil.storage.url_options import OPTION_NAMES, SECRET_OPTION_NAMES
 from frazil.storage.urls import StorageUrl, parse_url, storage_from_url
 
 #: Text -> scheme, account, bucket, key.
@@ -118,8 +118,10 @@ def test_messages_show_no_secrets() -> None:
         with pytest.raises(InvalidInputError) as caught:
             parse_url(text)
         assert "secret" not in str(caught.value)
-    options = UrlOptions.from_mapping(dict.fromkeys(SECRET_OPTION_NAMES, "secret"))
-    assert "'secret'" not in repr(options)
+    for name in SECRET_OPTION_NAMES:
+        with pytest.raises(InvalidInputError) as caught:
+            storage_from_url("https://host/a", {name: "secret"})
+        assert "secret" not in str(caught.value).replace(name, "")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,6 @@ def test_options(text: str, options: dict[str, Any], expected: frazil.Storage) -
     assert repr(storage) == repr(expected)
     bucket = getattr(expected, "bucket", None)
     assert getattr(storage, "bucket", None) == bucket
-    assert parse_url(text).storage(UrlOptions.from_mapping(options)).__class__ is type(expected)
 
 
 @pytest.mark.parametrize(
@@ -332,9 +333,6 @@ def test_the_public_function() -> None:
     assert frazil.storage_from_url is storage_from_url
     by_name = frazil.storage_from_url("s3://b/p", region="r", anonymous=True)
     assert repr(frazil.storage_from_url("s3://b/p", {"region": "r"}, anonymous=True)) == repr(by_name)
-    assert repr(frazil.storage_from_url("s3://b/p", UrlOptions(region="r", anonymous=True))) == repr(by_name)
-    with pytest.raises(TypeError, match="not both"):
-        frazil.storage_from_url("s3://b/p", UrlOptions(region="r"), anonymous=True)
     assert isinstance(by_name, frazil.Storage)
     assert isinstance(parse_url("s3://b"), StorageUrl)
     assert SECRET_OPTION_NAMES < OPTION_NAMES

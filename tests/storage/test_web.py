@@ -14,7 +14,7 @@ from tests.repository.hostile import DATA, Listener, hostile, listening, read
 import frazil
 from frazil.credentials import HttpAccess
 from frazil.errors import InvalidInputError, StorageError
-from frazil.storage.foreign import open_foreign
+from frazil.storage.foreign.factory import open_foreign
 from frazil.storage.object_store_config import http_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.web.client import _is_same_server

@@ -42,11 +42,7 @@ from tests.support.patience import patience
 
 from frazil.errors import ServerFailedError
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
-from frazil.storage.credentials import (
-    azure_credentials,
-    gcs_credentials,
-    s3_static_credentials,
-)
+from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_static_credentials
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.testing.processes import free_port, running

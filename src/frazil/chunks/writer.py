@@ -45,6 +45,7 @@ from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
 from frazil.lazy_names import ModuleOnDemand
+from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
@@ -416,7 +417,7 @@ class ChunkWriter:
             return [self._put_file(views[0])]
         ids = [self._new_id() for _ in views]
         files = [b"".join(self._file_parts(id_, view)) for id_, view in zip(ids, views, strict=True)]
-        self._storage.put_many(zip(map(chunk_key, ids), files, strict=True))
+        put_many(self._storage, zip(map(chunk_key, ids), files, strict=True))
         return ids
 
     def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
@@ -510,7 +511,7 @@ class ChunkWriter:
         parts = pack.file_parts()
         if len(parts) == 1 and self._storage.is_local:
             # One wait for the disk instead of two: nobody looks for a pack before its flush.
-            self._storage.put_many([(chunk_key(pack.id), parts[0])])
+            put_many(self._storage, [(chunk_key(pack.id), parts[0])])
         else:
             self._storage.put_parts(chunk_key(pack.id), parts)
         # Not earlier: a reader that does not find the bytes here must find them in storage.

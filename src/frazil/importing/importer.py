@@ -20,9 +20,9 @@ from frazil.remedies import Remedy, call
 from frazil.repository.catalog.generations import older_layout
 from frazil.repository.handle.virtual_access import explicit_access
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.config_document import document_to_save
 from frazil.storage.base import Storage
-from frazil.storage.credentials import AnyCredential
+from frazil.storage.credential_families import AnyCredential
 
 Chunks = Literal["auto", "copy", "reference"]
 

@@ -16,6 +16,9 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage import foreign
 from frazil.storage.credentials import AnyCredential
+from frazil.storage.credential_families import AnyCredential
+from frazil.storage.foreign.base import ForeignObjects
+from frazil.storage.foreign.factory import open_foreign
 from frazil.storage.hints import require_hint
 
 _UNKNOWN = -1

@@ -31,7 +31,7 @@ from frazil.readers.storage_store import StorageStore
 from frazil.readers.zarr_codecs import codecs_of
 from frazil.readers.zarr_schema import fill_value, is_text, variable_schema
 from frazil.storage.base import ObjectInfo
-from frazil.storage.local_constructors import local_filesystem_storage
+from frazil.storage.local import local_filesystem_storage
 
 
 class ZarrReader(BaseReader):

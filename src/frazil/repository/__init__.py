@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frazil.repository.session.session import Session
     from frazil.repository.settings.config import RepositoryConfig
     from frazil.storage import Storage, StorageSettings
-    from frazil.storage.credentials import AnyCredential
+    from frazil.storage.credential_families import AnyCredential
 
 import_on_demand(
     __name__,
@@ -47,7 +47,7 @@ import_on_demand(
         "RepositoryConfig": "frazil.repository.settings.config",
         "Storage": "frazil.storage",
         "StorageSettings": "frazil.storage",
-        "AnyCredential": "frazil.storage.credentials",
+        "AnyCredential": "frazil.storage.credential_families",
     },
 )
 

@@ -17,29 +17,18 @@ if TYPE_CHECKING:
         ObjectInfo,
         Refused,
         Storage,
+        StorageObjectInfo,
         Stored,
         Version,
     )
     from frazil.storage.chunk_type import ChunkType
-    from frazil.storage.constructors import (
-        azure_storage,
-        gcs_storage,
-        http_storage,
-        redirect_storage,
-    )
-    from frazil.storage.credentials import (
-        GcsBearerCredential,
-        S3StaticCredentials,
-        azure_credentials,
-        gcs_credentials,
-        s3_credentials,
-    )
-    from frazil.storage.foreign import ForeignObjects, open_foreign
-    from frazil.storage.http import HttpStorage
-    from frazil.storage.listing import StorageObjectInfo
-    from frazil.storage.local import LocalStorage
-    from frazil.storage.local_constructors import in_memory_storage, local_filesystem_storage
-    from frazil.storage.memory import MemoryStorage
+    from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
+    from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
+    from frazil.storage.foreign.base import ForeignObjects
+    from frazil.storage.foreign.factory import open_foreign
+    from frazil.storage.http import HttpStorage, http_storage
+    from frazil.storage.local import LocalStorage, local_filesystem_storage
+    from frazil.storage.memory import MemoryStorage, in_memory_storage
     from frazil.storage.object_store import ObjectStorage
     from frazil.storage.object_store_config import (
         AnyObjectStoreConfig,
@@ -53,8 +42,10 @@ if TYPE_CHECKING:
         s3_store,
     )
     from frazil.storage.probe import probe_conditions
-    from frazil.storage.redirect import RedirectStorage
-    from frazil.storage.s3_constructors import (
+    from frazil.storage.redirect import RedirectStorage, redirect_storage
+    from frazil.storage.services import (
+        azure_storage,
+        gcs_storage,
         hf_storage,
         r2_storage,
         s3_object_store_storage,
@@ -83,21 +74,21 @@ import_on_demand(
         "Stored": "frazil.storage.base",
         "Version": "frazil.storage.base",
         "ChunkType": "frazil.storage.chunk_type",
-        "azure_storage": "frazil.storage.constructors",
-        "gcs_storage": "frazil.storage.constructors",
-        "http_storage": "frazil.storage.constructors",
-        "in_memory_storage": "frazil.storage.local_constructors",
-        "local_filesystem_storage": "frazil.storage.local_constructors",
-        "redirect_storage": "frazil.storage.constructors",
-        "GcsBearerCredential": "frazil.storage.credentials",
-        "S3StaticCredentials": "frazil.storage.credentials",
+        "azure_storage": "frazil.storage.services",
+        "gcs_storage": "frazil.storage.services",
+        "http_storage": "frazil.storage.http",
+        "in_memory_storage": "frazil.storage.memory",
+        "local_filesystem_storage": "frazil.storage.local",
+        "redirect_storage": "frazil.storage.redirect",
+        "GcsBearerCredential": "frazil.storage.credential_families",
+        "S3StaticCredentials": "frazil.storage.credential_families",
         "azure_credentials": "frazil.storage.credentials",
         "gcs_credentials": "frazil.storage.credentials",
         "s3_credentials": "frazil.storage.credentials",
-        "ForeignObjects": "frazil.storage.foreign",
-        "open_foreign": "frazil.storage.foreign",
+        "ForeignObjects": "frazil.storage.foreign.base",
+        "open_foreign": "frazil.storage.foreign.factory",
         "HttpStorage": "frazil.storage.http",
-        "StorageObjectInfo": "frazil.storage.listing",
+        "StorageObjectInfo": "frazil.storage.base",
         "LocalStorage": "frazil.storage.local",
         "MemoryStorage": "frazil.storage.memory",
         "ObjectStorage": "frazil.storage.object_store",
@@ -112,11 +103,11 @@ import_on_demand(
         "s3_store": "frazil.storage.object_store_config",
         "probe_conditions": "frazil.storage.probe",
         "RedirectStorage": "frazil.storage.redirect",
-        "hf_storage": "frazil.storage.s3_constructors",
-        "r2_storage": "frazil.storage.s3_constructors",
-        "s3_object_store_storage": "frazil.storage.s3_constructors",
-        "s3_storage": "frazil.storage.s3_constructors",
-        "tigris_storage": "frazil.storage.s3_constructors",
+        "hf_storage": "frazil.storage.services",
+        "r2_storage": "frazil.storage.services",
+        "s3_object_store_storage": "frazil.storage.services",
+        "s3_storage": "frazil.storage.services",
+        "tigris_storage": "frazil.storage.services",
         "StorageConcurrencySettings": "frazil.storage.settings",
         "StorageRetriesSettings": "frazil.storage.settings",
         "StorageSettings": "frazil.storage.settings",

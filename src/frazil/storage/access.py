@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.credentials import (
+from frazil.storage.credential_families import (
     AnyCredential,
     AzureCredentials,
     Credentials,

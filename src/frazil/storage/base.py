@@ -36,9 +36,10 @@ in-memory storage can be unpickled only in its own process.) A storage that was 
 used in a child that ``os.fork()`` creates afterwards. The storage detects the child and raises
 ``StorageError`` (``forked-process``).
 
-The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop, in which hundreds of
-requests for chunks wait at the same time. A caller does not need them if ``is_local`` is true, because the
-synchronous methods then return at once.
+A storage on this machine may also have the methods of ``frazil.storage.local_commit.LocalCommit``, which save
+flushes of the disk. The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop,
+in which hundreds of requests for chunks wait at the same time. A caller does not need them if ``is_local`` is
+true, because the synchronous methods then return at once.
 
 Specification: *Storage Operations*.
 """
@@ -47,15 +48,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Lines
+from frazil.display import PACKAGE, Lines, Record, Shown, utc
 from frazil.storage.class_methods import StorageClassMethods
-from frazil.storage.listing import StorageObjectInfo
 
 if TYPE_CHECKING:
     from frazil.storage.settings import StorageSettings
@@ -111,53 +110,6 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
-    """The replacement of an object that the caller has read, with a backup of its old bytes.
-
-    Attributes:
-        key: Key of the object.
-        data: All new bytes of the object.
-        version: Version of the object, from ``get_versioned``. The object is replaced only if it still has
-            this version.
-        old: Bytes of the object, from ``get_versioned``.
-        backup: Key of the backup. It must contain a random id.
-    """
-
-    key: str
-    data: Buffer
-    version: Version
-    old: Buffer
-    backup: str
-
-
-class OpenReplacement:
-    """A replacement whose backup and new objects are durable. Only ``finish`` is missing.
-
-    It is a context manager. Its end removes temporary files.
-    """
-
-    __slots__ = ("_replacement", "_storage")
-
-    def __init__(self, storage: Storage, replacement: Replacement) -> None:
-        self._storage = storage
-        self._replacement = replacement
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def finish(self) -> Stored | Refused:
-        """Replace the object if it has the version of the replacement. Call it once.
-
-        The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
-        """
-        replacement = self._replacement
-        return self._storage.put(replacement.key, replacement.data, IfVersion(replacement.version))
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object of a listing, or the answer of ``Storage.head``.
 
@@ -174,6 +126,30 @@ class ObjectInfo:
     size: int
     modified: datetime
     etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StorageObjectInfo(Record):
+    """One object of a storage.
+
+    Attributes:
+        key: Key of the object.
+        size_bytes: Size in bytes.
+        created_at: Time of the last write, with a time zone.
+    """
+
+    key: str
+    size_bytes: int
+    created_at: datetime
+
+    shown_as: ClassVar[str] = "storage.StorageObjectInfo"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (
+            ("key", self.key),
+            ("size_bytes", str(self.size_bytes)),
+            ("created_at", utc(self.created_at)),
+        )
 
 
 def storage_label(storage: Storage) -> str:
@@ -389,34 +365,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """
         return self.put(key, b"".join(parts), condition)
 
-    def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write many whole objects without conditions.
-
-        All objects are durable when the method returns. The keys must contain random ids, and no reader may
-        look for them before the method returns. Until then, and after an error, each object may or may not be
-        there. After a power failure an object may be incomplete.
-
-        The base class calls ``put`` for each object. A storage may override this method with a faster one.
-
-        Args:
-            objects: Pairs of key and bytes.
-
-        Raises:
-            StorageError: A write failed.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
-            >>> sorted(info.key for info in storage.list("chunks"))
-            ['chunks/A', 'chunks/B']
-        """
-        for key, data in objects:
-            self.put(key, data)
-
-    @abstractmethod
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """Create a copy of an object that the caller has read.
 
@@ -443,73 +391,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
             >>> bytes(storage.get("overwritten/repo.1"))
             b'state'
         """
-
-    def open_replacement(
-        self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
-    ) -> OpenReplacement:
-        """Prepare the conditional replacement of an object: store its backup, and new objects.
-
-        The new objects, as in ``put_many``, and the backup are durable when the method returns, and
-        ``OpenReplacement.finish`` replaces the object. A storage may also write the new bytes of the object
-        before ``finish``, to a place where no reader finds them.
-
-        The base class calls ``put_many``, ``backup`` and, in ``finish``, ``put``. A storage may override this
-        method with a faster one: a local storage flushes all files together.
-
-        Args:
-            replacement: The key, the new and the old bytes, the version, and the key of the backup.
-            objects: Pairs of key and bytes of new objects. Default: none.
-
-        Returns:
-            A context manager with the method ``finish``. If its block ends without ``finish``, the object
-            does not change.
-
-        Raises:
-            StorageError: A write failed. Each new object may or may not be there.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("repo", b"1")
-            >>> old, version = storage.get_versioned("repo")
-            >>> replacement = Replacement("repo", b"2", version, old, backup="overwritten/repo.1")
-            >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
-            ...     isinstance(ready.finish(), Stored)
-            True
-            >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
-            [b'2', b'1', b'new']
-        """
-        self.put_many(objects)
-        self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
-        return OpenReplacement(self, replacement)
-
-    def turn(self, key: str) -> AbstractContextManager[None]:
-        """Return a context in which this writer of an object has its turn.
-
-        Turns save work. A writer that reads an object, changes it, and writes it with a condition loses if
-        another writer is faster, and begins again. Writers with turns work one after the other. Turns are no
-        condition: a storage may let a writer continue without one, and other programs do not know them.
-
-        The base class never waits. A local storage waits for writers on the same machine, for a second at
-        most.
-
-        Args:
-            key: Key of the object.
-
-        Returns:
-            A context manager.
-
-        Raises:
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> with in_memory_storage().turn("repo"):
-            ...     pass  # read `repo`, and write it with a condition
-        """
-        return nullcontext()
+        self.put(to, data)
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:
@@ -638,7 +520,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
         Examples:
             >>> from frazil.storage import in_memory_storage
             >>> storage = in_memory_storage()
-            >>> storage.put_many([("repo", b"12"), ("chunks/A", b"123")])
+            >>> stored = storage.put("repo", b"12"), storage.put("chunks/A", b"123")
             >>> storage.list_objects(prefix="chunks")
             [('A', 3)]
         """

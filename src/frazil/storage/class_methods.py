@@ -1,56 +1,27 @@
 """The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
-They have the names and arguments of the reference. They take options and credentials as objects. The
-functions of ``constructors`` take single arguments instead.
-
-``Storage`` inherits these methods, and the methods create subclasses of ``Storage``. Therefore this module is
-below ``base``, and imports the functions that create storages when a program calls them.
+They have the names and arguments of the reference. They take options and credentials as objects.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from frazil.argument_docs import with_argument_docs
+from frazil.argument_docs import with_argument_docs, with_keywords
 from frazil.arguments import checked
-from frazil.lazy_names import value_of
-from frazil.storage.object_store_config import S3Options
+from frazil.storage.object_store_config import S3Options, StorageHeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from frazil.storage.credential_families import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
-    from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
-
-#: Name of a class method -> the function that creates its storage.
-_CONSTRUCTORS: Final[Mapping[str, str]] = {
-    "new_in_memory": "frazil.storage.local_constructors:in_memory_storage",
-    "new_local_filesystem": "frazil.storage.local_constructors:local_filesystem_storage",
-    "new_s3": "frazil.storage.services:build_s3",
-    "new_tigris": "frazil.storage.services:build_tigris",
-    "new_r2": "frazil.storage.services:build_r2",
-    "new_hf": "frazil.storage.services:build_hf",
-    "new_gcs": "frazil.storage.services:build_gcs",
-    "new_azure_blob": "frazil.storage.services:build_azure",
-    "new_http": "frazil.storage.constructors:http_storage",
-    "new_redirect": "frazil.storage.constructors:redirect_storage",
-}
-
-#: Imports the credentials of all clouds, which storages without a bucket do not need.
-_S3_ARGUMENTS: Final = "frazil.storage.s3_arguments:S3Arguments"
-
-
-def _s3_arguments(values: Mapping[str, Any]) -> Any:
-    return value_of(_S3_ARGUMENTS).from_values(values)
+#: The package ``frazil.storage``. Its names are imported on demand, so a process loads only the clients that
+#: it uses, and the contract of storages (``base``) depends on none of them.
+PUBLIC: Final[Any] = sys.modules[__name__.rpartition(".")[0]]
 
 
 class StorageClassMethods[Storage]:
-    """The class methods of ``Storage``. The type parameter of this class is ``Storage``."""
-
-    @classmethod
-    def _construct(cls, method: str, *arguments: Any, **options: Any) -> Storage:
-        """Return the result of the constructor of a class method."""
-        storage: Storage = value_of(_CONSTRUCTORS[method])(*arguments, **options)
-        return storage
+    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``."""
 
     @classmethod
     @checked
@@ -65,7 +36,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_in_memory().label()
             'in-memory'
         """
-        return cls._construct("new_in_memory")
+        return cast("Storage", PUBLIC.in_memory_storage())
 
     @classmethod
     @checked
@@ -82,10 +53,11 @@ class StorageClassMethods[Storage]:
             >>> from frazil.storage import Storage
             >>> storage = Storage.new_local_filesystem("/data/ice")
         """
-        return cls._construct("new_local_filesystem", path)
+        return cast("Storage", PUBLIC.local_filesystem_storage(path))
 
     @classmethod
     @checked
+    @with_keywords(StorageHeaders)
     def new_s3(
         cls,
         config: S3Options,
@@ -93,10 +65,7 @@ class StorageClassMethods[Storage]:
         prefix: str | None,
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
-        *,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in S3, or in a server with the same protocol.
 
@@ -109,9 +78,6 @@ class StorageClassMethods[Storage]:
             credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
                 environment.
             legacy_rooted_keys: True is not supported and raises an error. Default: None.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.
@@ -125,21 +91,20 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        return cls._construct("new_s3", _s3_arguments(locals()))
+        arguments = PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers)
+        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix))
 
     @classmethod
     @checked
     @with_argument_docs(new_s3)
+    @with_keywords(StorageHeaders)
     def new_s3_object_store(
         cls,
         config: S3Options,
         bucket: str,
         prefix: str | None,
         credentials: AnyS3Credential | None = None,
-        *,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in S3. Frazil has one client for S3, the one of ``new_s3``.
 
@@ -156,11 +121,13 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        return cls._construct("new_s3", _s3_arguments(locals()), shown_as="S3")
+        arguments = PUBLIC.services.S3Arguments(config, credentials, **headers)
+        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix, shown_as="S3"))
 
     @classmethod
     @checked
     @with_argument_docs(new_s3)
+    @with_keywords(StorageHeaders)
     def new_tigris(
         cls,
         config: S3Options,
@@ -169,10 +136,7 @@ class StorageClassMethods[Storage]:
         use_weak_consistency: bool,
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
-        *,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in Tigris.
 
@@ -194,11 +158,20 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
             True
         """
-        return cls._construct("new_tigris", _s3_arguments(locals()), use_weak_consistency)
+        return cast(
+            "Storage",
+            PUBLIC.services.build_tigris(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                use_weak_consistency,
+            ),
+        )
 
     @classmethod
     @checked
     @with_argument_docs(new_s3)
+    @with_keywords(StorageHeaders)
     def new_r2(
         cls,
         config: S3Options,
@@ -207,10 +180,7 @@ class StorageClassMethods[Storage]:
         account_id: str | None = None,
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
-        *,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in Cloudflare R2.
 
@@ -234,11 +204,20 @@ class StorageClassMethods[Storage]:
             >>> storage.bucket.name, storage.prefix
             ('ice', 'a')
         """
-        return cls._construct("new_r2", _s3_arguments(locals()), account_id)
+        return cast(
+            "Storage",
+            PUBLIC.services.build_r2(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                account_id,
+            ),
+        )
 
     @classmethod
     @checked
     @with_argument_docs(new_s3)
+    @with_keywords(StorageHeaders)
     def new_hf(
         cls,
         config: S3Options,
@@ -247,10 +226,7 @@ class StorageClassMethods[Storage]:
         namespace: str,
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
-        *,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in a Hugging Face storage bucket.
 
@@ -271,11 +247,20 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
             'https://s3.hf.co/me'
         """
-        return cls._construct("new_hf", _s3_arguments(locals()), namespace)
+        return cast(
+            "Storage",
+            PUBLIC.services.build_hf(
+                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
+                bucket,
+                prefix,
+                namespace,
+            ),
+        )
 
     @classmethod
     @checked
     @with_argument_docs(new_s3)
+    @with_keywords(StorageHeaders)
     def new_gcs(
         cls,
         bucket: str,
@@ -283,9 +268,7 @@ class StorageClassMethods[Storage]:
         credentials: AnyGcsCredential | None = None,
         *,
         config: dict[str, str] | None = None,
-        read_headers: dict[str, str] | None = None,
-        write_headers: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        **headers: Unpack[StorageHeaders],
     ) -> Storage:
         """Return a storage in Google Cloud Storage.
 
@@ -307,9 +290,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
             'gs://ice/a'
         """
-        return cls._construct(
-            "new_gcs", bucket, prefix, credentials, config, headers, read_headers, write_headers
-        )
+        return cast("Storage", PUBLIC.services.build_gcs(bucket, prefix, credentials, config, **headers))
 
     @classmethod
     @checked
@@ -342,7 +323,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
             'az://me/ice/a'
         """
-        return cls._construct("new_azure_blob", account, container, prefix, credentials, config)
+        return cast("Storage", PUBLIC.services.build_azure(account, container, prefix, credentials, config))
 
     @classmethod
     @checked
@@ -369,7 +350,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_http("https://example.org/ice").is_read_only
             True
         """
-        return cls._construct("new_http", base_url, config, headers)
+        return cast("Storage", PUBLIC.http_storage(base_url, config, headers))
 
     @classmethod
     @checked
@@ -389,4 +370,4 @@ class StorageClassMethods[Storage]:
             >>> from frazil.storage import Storage
             >>> storage = Storage.new_redirect("https://example.org/latest")
         """
-        return cls._construct("new_redirect", base_url)
+        return cast("Storage", PUBLIC.redirect_storage(base_url))

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote, urlsplit
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, StorageError, UnreachableError
-from frazil.storage.base import ObjectInfo, Version
+from frazil.storage.base import ObjectInfo, Storage, Version
 from frazil.storage.keys import check_key, check_range, object_not_found, range_past_end
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
@@ -183,3 +184,35 @@ def check_url(url: str) -> str:
             ErrorKind.CANNOT_PARSE_URL,
         )
     return url
+
+
+@checked
+def http_storage(
+    base_url: str, opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
+) -> Storage:
+    """Return a read-only storage of the objects below a URL on a web server.
+
+    The storage cannot list its objects.
+
+    Args:
+        base_url: URL of the directory that holds the objects, for example ``https://example.org/ice``.
+        opts: Options of the HTTP client and their values, for example ``{"timeout": "30s"}``,
+            ``follow_redirects`` or ``proxy_url``. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+
+    Returns:
+        The storage. No request is sent.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for an
+            invalid option.
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+    Examples:
+        >>> http_storage("https://example.org/ice", {"timeout": "30s"})
+        <frazil.Storage>
+        type: HTTP
+        url: https://example.org/ice
+        <BLANKLINE>
+    """
+    return HttpStorage(base_url, opts, headers)

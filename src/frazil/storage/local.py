@@ -37,6 +37,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, override
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.base import (
     ALWAYS,
@@ -45,9 +46,8 @@ from frazil.storage.base import (
     IfAbsent,
     IfVersion,
     ObjectInfo,
-    OpenReplacement,
     Refused,
-    Replacement,
+    Storage,
     Stored,
     Version,
 )
@@ -60,6 +60,7 @@ from frazil.storage.files.reads import check_short_read, read_into, read_large, 
 from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
 from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
+from frazil.storage.local_commit import OpenReplacement, Replacement
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
@@ -279,9 +280,8 @@ class LocalStorage(SynchronousStorage):
                 case IfVersion(version):
                     return update_file(path, views, version, self._flusher)
 
-    @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write all files and their names first, and flush all of them together, as ``Storage.put_many``.
+        """Write all files and their names first, and flush all of them together, as ``LocalCommit.put_many``.
 
         After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
@@ -327,11 +327,10 @@ class LocalStorage(SynchronousStorage):
                 return [], link.flushes()
         return self._write_and_name_all(stack, [(to, view)]), []
 
-    @override
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
-        """Write all files first, and flush them together, as ``Storage.open_replacement``."""
+        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``."""
         batches = list(batched(objects, _OPEN_FILES))
         for batch in batches[:-1]:
             self._put_batch(batch)
@@ -344,9 +343,8 @@ class LocalStorage(SynchronousStorage):
             flush_all([new, *files, *copies], others, directories, self._flusher)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
 
-    @override
-    def turn(self, key: str) -> AbstractContextManager[None]:
-        """Wait for the turn of this writer, for a second at most, as ``Storage.turn``."""
+    def local_queue(self, key: str) -> AbstractContextManager[None]:
+        """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
         return writer_turn(self._path(key))
 
     @override
@@ -414,3 +412,38 @@ def _local_storage(root: str, settings: StorageSettings | None, flush: bool) -> 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+@checked
+def local_filesystem_storage(path: str | os.PathLike[str], *, flush: bool = True) -> Storage:
+    """Return a storage whose objects are files below a directory.
+
+    The first write creates the directory. Any number of threads and processes on one machine can use it at
+    the same time.
+
+    Args:
+        path: Path of the directory. ``~`` at its start means the home directory of the user.
+        flush: Whether each write waits until its bytes are on the disk. Default: True.
+
+            Warning: without it, a power cut or a crash of the operating system can lose or damage the last
+            commits, although they were reported as done. It can also damage the file ``repo``, and then the
+            repository does not open until it is repaired. The end of a process, even by ``kill -9``, loses
+            nothing. Use it only for data that can be made again.
+
+    Returns:
+        The storage.
+
+    Examples:
+        >>> local_filesystem_storage("/scratch/ice", flush=False)
+        <frazil.Storage>
+        type: local filesystem
+        path: /scratch/ice
+        flush: False
+        <BLANKLINE>
+        >>> local_filesystem_storage("/data/ice")
+        <frazil.Storage>
+        type: local filesystem
+        path: /data/ice
+        <BLANKLINE>
+    """
+    return LocalStorage(os.path.expanduser(path), flush=flush)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, override
 
 from frazil import host
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import (
     ALWAYS,
@@ -25,6 +26,7 @@ from frazil.storage.base import (
     IfVersion,
     ObjectInfo,
     Refused,
+    Storage,
     Stored,
     Version,
 )
@@ -139,10 +141,6 @@ class MemoryStorage(SynchronousStorage):
         return Stored(new.version)
 
     @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        self.put(to, data)
-
-    @override
     def head(self, key: str) -> ObjectInfo | None:
         TRAFFIC.count_request()
         stored_object = self._objects().get(check_key(key))
@@ -210,3 +208,21 @@ def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
             ErrorKind.STORAGE_CONFIG,
         )
     return _storage_of_contents(contents, settings)
+
+
+@checked
+def in_memory_storage() -> Storage:
+    """Return a new, empty storage in the memory of this process.
+
+    For tests and examples. Threads of this process may share it. It cannot be unpickled in another process.
+
+    Returns:
+        The storage.
+
+    Examples:
+        >>> in_memory_storage()
+        <frazil.Storage>
+        type: in-memory
+        <BLANKLINE>
+    """
+    return MemoryStorage()

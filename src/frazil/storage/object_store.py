@@ -322,11 +322,6 @@ class ObjectStorage(Storage):
         return {"Storage-Class": storage_class} if storage_class else None
 
     @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        # Not every server can copy on the condition of a version. The data is small.
-        self.put(to, data)
-
-    @override
     def delete(self, keys: Iterable[str]) -> None:
         client = self._write_client()
         for batch in batched(map(check_key, keys), _DELETE_BATCH):

@@ -10,22 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from os import PathLike, fspath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from frazil.arguments import checked
-from frazil.display import (
-    PACKAGE,
-    Check,
-    Default,
-    Family,
-    Numbered,
-    Settings,
-    Shown,
-    instance,
-    literal,
-    required,
-    unsigned,
-)
+from frazil.display import PACKAGE, Family, Numbered, Shown, literal
+from frazil.options import Settings, option, unsigned
 from frazil.storage.option_names import check_headers, shown_headers, shown_options, shown_url
 
 
@@ -42,6 +31,20 @@ class ChecksumAlgorithm(IntEnum):
 
     def __repr__(self) -> str:
         return f"ChecksumAlgorithm.{self.name}"
+
+
+class StorageHeaders(TypedDict, total=False):
+    """Headers of the requests of a storage.
+
+    Attributes:
+        read_headers: Headers that are sent with every request that reads. Default: none.
+        write_headers: Headers that are sent with every request that writes. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+    """
+
+    read_headers: dict[str, str] | None
+    write_headers: dict[str, str] | None
+    headers: dict[str, str] | None
 
 
 @dataclass(slots=True, repr=False)
@@ -70,31 +73,11 @@ class S3Options(Settings):
     allow_http: bool = False
     anonymous: bool = False
     force_path_style: bool = False
-    network_stream_timeout_seconds: int | None = None
+    network_stream_timeout_seconds: int | None = option(check=unsigned(32))
     requester_pays: bool = False
     checksum_algorithm: ChecksumAlgorithm | None = None
 
     shown_as: ClassVar[str] = "storage.S3Options"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "region": None,
-        "endpoint_url": None,
-        "allow_http": None,
-        "anonymous": None,
-        "force_path_style": None,
-        "network_stream_timeout_seconds": None,
-        "requester_pays": None,
-        "checksum_algorithm": None,
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "region": instance(str),
-        "endpoint_url": instance(str),
-        "allow_http": required(bool),
-        "anonymous": required(bool),
-        "force_path_style": required(bool),
-        "network_stream_timeout_seconds": unsigned(32),
-        "requester_pays": required(bool),
-        "checksum_algorithm": instance(ChecksumAlgorithm),
-    }
 
     def _displayed(self, name: str) -> Any:
         value = getattr(self, name)
@@ -111,8 +94,6 @@ class _Variant(Numbered, Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
     __slots__ = ()
-    _fields: ClassVar[dict[str, Default | None]] = {}
-    _checks: ClassVar[dict[str, Check]] = {}
     _shown_names: ClassVar[dict[str, str]] = {}
 
     def _values(self) -> list[tuple[str, Any]]:
@@ -127,10 +108,6 @@ class _Variant(Numbered, Settings):
 
     def __repr__(self) -> str:
         return f"{PACKAGE}.{self.shown_as}({', '.join(literal(_masked(*pair)) for pair in self._values())})"
-
-
-_Options = Mapping[str, str]
-_OPTIONS = instance(Mapping)
 
 
 class ObjectStoreConfig(metaclass=Family):
@@ -155,7 +132,6 @@ class ObjectStoreConfig(metaclass=Family):
 
         path: str
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.LocalFileSystem"
-        _checks: ClassVar[dict[str, Check]] = {"path": required(str)}
 
     @dataclass(slots=True, repr=False)
     class S3Compatible(_Variant):
@@ -163,7 +139,6 @@ class ObjectStoreConfig(metaclass=Family):
 
         options: S3Options
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.S3Compatible"
-        _checks: ClassVar[dict[str, Check]] = {"options": required(S3Options)}
 
     @dataclass(slots=True, repr=False)
     class S3(_Variant):
@@ -171,25 +146,22 @@ class ObjectStoreConfig(metaclass=Family):
 
         options: S3Options
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.S3"
-        _checks: ClassVar[dict[str, Check]] = {"options": required(S3Options)}
 
     @dataclass(slots=True, repr=False)
     class Gcs(_Variant):
         """Google Cloud Storage. ``opts`` has options of the client."""
 
-        opts: _Options | None = None
+        opts: Mapping[str, str] | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Gcs"
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
-        _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)
     class Azure(_Variant):
         """Azure blob storage. ``opts`` has the ``account`` and options of the client."""
 
-        opts: _Options | None = None
+        opts: Mapping[str, str] | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Azure"
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
-        _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)
     class Tigris(_Variant):
@@ -197,16 +169,14 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: S3Options
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Tigris"
-        _checks: ClassVar[dict[str, Check]] = {"opts": required(S3Options)}
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
         """A web server, which is read only. Every request carries ``headers``."""
 
-        opts: _Options | None = None
-        headers: _Options | None = None
+        opts: Mapping[str, str] | None = None
+        headers: Mapping[str, str] | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Http"
-        _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS, "headers": _OPTIONS}
 
 
 AnyObjectStoreConfig = (

@@ -23,19 +23,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import parse_qsl, urlsplit
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
-from frazil.storage.buckets import AzureContainer, GcsBucket, S3Bucket
-from frazil.storage.credentials import (
-    azure_anonymous_credentials,
-    gcs_anonymous_credentials,
-    s3_anonymous_credentials,
-)
+from frazil.storage.base import ObjectInfo, Storage, Version
+from frazil.storage.buckets import AzureContainer, GcsBucket
+from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.http import HttpStorage, check_url
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
-from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, S3Arguments, build_s3
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.url_parts import UrlParts, parse_parts
 from frazil.storage.web.address import join_url
@@ -45,7 +43,6 @@ from frazil.storage.web.options import web_options
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping
 
-    from frazil.storage.base import ObjectInfo, Storage, Version
 
 _MAX_REDIRECTS: Final = 10
 #: Few retries, because the user waits for the redirect before the first read.
@@ -223,8 +220,7 @@ class _Target:
 
 def _s3(target: _Target, options: S3Options) -> Storage:
     parts = target.parts("s3")
-    bucket = S3Bucket(parts.bucket, options, s3_anonymous_credentials())
-    return ObjectStorage(bucket, parts.key, read_only=True)
+    return build_s3(S3Arguments(options, S3Credentials.Anonymous()), parts.bucket, parts.key, read_only=True)
 
 
 def _aws(target: _Target) -> Storage:
@@ -243,13 +239,13 @@ def _tigris(target: _Target) -> Storage:
 
 def _gcs(target: _Target) -> Storage:
     parts = target.parts("gs")
-    bucket = GcsBucket(parts.bucket, {}, gcs_anonymous_credentials())
+    bucket = GcsBucket(parts.bucket, {}, GcsCredentials.Anonymous())
     return ObjectStorage(bucket, parts.key, read_only=True)
 
 
 def _azure(target: _Target) -> Storage:
     parts = target.parts("az", target.require_parameter("account"))
-    bucket = AzureContainer(parts.account, parts.bucket, {}, azure_anonymous_credentials())
+    bucket = AzureContainer(parts.account, parts.bucket, {}, AzureCredentials.Anonymous())
     return ObjectStorage(bucket, parts.key, read_only=True)
 
 
@@ -270,3 +266,29 @@ _BUILDERS: Final[Mapping[str, Callable[[_Target], Storage]]] = {
     "https+icechunk": _http,
     "https+ic": _http,
 }
+
+
+@checked
+def redirect_storage(base_url: str) -> Storage:
+    """Return the read-only storage that a URL on a web server redirects to.
+
+    The first use sends a request to the URL and follows its redirects to the URL of the storage. The
+    docstring of ``frazil.storage.redirect`` lists the possible URLs.
+
+    Args:
+        base_url: URL on a web server that redirects to the URL of the storage.
+
+    Returns:
+        The storage. No request is sent before its first use.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
+
+    Examples:
+        >>> redirect_storage("https://example.org/latest")
+        <frazil.Storage>
+        type: redirect
+        url: https://example.org/latest
+        <BLANKLINE>
+    """
+    return RedirectStorage(base_url)

@@ -1,29 +1,15 @@
 """Settings of a storage: retries, time-outs, concurrency, storage classes and conditions.
 
 A field that is None has the default of the kind of storage. The objects here hold the settings of the user or
-of the saved configuration. ``merged`` combines both, field by field.
+of the saved configuration. ``frazil.options.merged`` combines both, field by field.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from frazil.display import Check, Default, Settings, instance, unsigned
-
-
-def merged[T](over: T | None, under: T | None) -> T | None:
-    """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too."""
-    if over is None:
-        return under
-    return over if under is None else _overlaid(over, under)
-
-
-def _overlaid(over: Any, under: Any) -> Any:
-    if not isinstance(over, Settings) or over._whole or type(over) is not type(under):
-        return over
-    values = {name: merged(getattr(over, name), getattr(under, name)) for name in over._fields}
-    return type(over)(**values)
+from frazil.options import Settings, option, unsigned
 
 
 @dataclass(slots=True, repr=False)
@@ -40,21 +26,11 @@ class StorageRetriesSettings(Settings):
         3
     """
 
-    max_tries: int | None = None
-    initial_backoff_ms: int | None = None
-    max_backoff_ms: int | None = None
+    max_tries: int | None = option(10, unsigned(16, zero=False))
+    initial_backoff_ms: int | None = option(100, unsigned(32))
+    max_backoff_ms: int | None = option(180_000, unsigned(32))
 
     shown_as: ClassVar[str] = "storage.StorageRetriesSettings"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "max_tries": Default(10),
-        "initial_backoff_ms": Default(100),
-        "max_backoff_ms": Default(180_000),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "max_tries": unsigned(16, zero=False),
-        "initial_backoff_ms": unsigned(32),
-        "max_backoff_ms": unsigned(32),
-    }
 
 
 @dataclass(slots=True, repr=False)
@@ -73,19 +49,12 @@ class StorageTimeoutSettings(Settings):
         2000
     """
 
-    connect_timeout_ms: int | None = None
-    read_timeout_ms: int | None = None
-    operation_timeout_ms: int | None = None
-    operation_attempt_timeout_ms: int | None = None
+    connect_timeout_ms: int | None = option(check=unsigned(32))
+    read_timeout_ms: int | None = option(check=unsigned(32))
+    operation_timeout_ms: int | None = option(check=unsigned(32))
+    operation_attempt_timeout_ms: int | None = option(check=unsigned(32))
 
     shown_as: ClassVar[str] = "storage.StorageTimeoutSettings"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "connect_timeout_ms": None,
-        "read_timeout_ms": None,
-        "operation_timeout_ms": None,
-        "operation_attempt_timeout_ms": None,
-    }
-    _checks: ClassVar[dict[str, Check]] = dict.fromkeys(_fields, unsigned(32))
 
 
 @dataclass(slots=True, repr=False)
@@ -97,18 +66,10 @@ class StorageConcurrencySettings(Settings):
         ideal_concurrent_request_size: Size of each request in bytes. At least 1. Default: 12 MiB.
     """
 
-    max_concurrent_requests_for_object: int | None = None
-    ideal_concurrent_request_size: int | None = None
+    max_concurrent_requests_for_object: int | None = option(18, unsigned(16, zero=False))
+    ideal_concurrent_request_size: int | None = option(12 << 20, unsigned(64, zero=False))
 
     shown_as: ClassVar[str] = "storage.StorageConcurrencySettings"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "max_concurrent_requests_for_object": Default(18),
-        "ideal_concurrent_request_size": Default(12 * 1024 * 1024),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "max_concurrent_requests_for_object": unsigned(16, zero=False),
-        "ideal_concurrent_request_size": unsigned(64, zero=False),
-    }
 
 
 @dataclass(slots=True, repr=False)
@@ -140,39 +101,27 @@ class StorageSettings(Settings):
         'STANDARD_IA'
     """
 
-    concurrency: StorageConcurrencySettings | None = None
-    retries: StorageRetriesSettings | None = None
-    unsafe_use_conditional_create: bool | None = None
-    unsafe_use_conditional_update: bool | None = None
-    unsafe_use_metadata: bool | None = None
+    concurrency: StorageConcurrencySettings | None = option(StorageConcurrencySettings())
+    retries: StorageRetriesSettings | None = option(StorageRetriesSettings())
+    unsafe_use_conditional_create: bool | None = option(True)
+    unsafe_use_conditional_update: bool | None = option(True)
+    unsafe_use_metadata: bool | None = option(True)
     storage_class: str | None = None
     metadata_storage_class: str | None = None
     chunks_storage_class: str | None = None
-    minimum_size_for_multipart_upload: int | None = None
+    minimum_size_for_multipart_upload: int | None = option(100 << 20, unsigned(64))
     timeouts: StorageTimeoutSettings | None = None
 
     shown_as: ClassVar[str] = "storage.StorageSettings"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "unsafe_use_conditional_create": Default(True),
-        "unsafe_use_conditional_update": Default(True),
-        "unsafe_use_metadata": Default(True),
-        "storage_class": None,
-        "metadata_storage_class": None,
-        "chunks_storage_class": None,
-        "minimum_size_for_multipart_upload": Default(100 * 1024 * 1024),
-        "concurrency": Default(StorageConcurrencySettings()),
-        "retries": Default(StorageRetriesSettings()),
-        "timeouts": None,
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "unsafe_use_conditional_create": instance(bool),
-        "unsafe_use_conditional_update": instance(bool),
-        "unsafe_use_metadata": instance(bool),
-        "storage_class": instance(str),
-        "metadata_storage_class": instance(str),
-        "chunks_storage_class": instance(str),
-        "minimum_size_for_multipart_upload": unsigned(64),
-        "concurrency": instance(StorageConcurrencySettings),
-        "retries": instance(StorageRetriesSettings),
-        "timeouts": instance(StorageTimeoutSettings),
-    }
+    order = (
+        "unsafe_use_conditional_create",
+        "unsafe_use_conditional_update",
+        "unsafe_use_metadata",
+        "storage_class",
+        "metadata_storage_class",
+        "chunks_storage_class",
+        "minimum_size_for_multipart_upload",
+        "concurrency",
+        "retries",
+        "timeouts",
+    )

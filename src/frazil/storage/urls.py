@@ -9,32 +9,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.lazy_names import value_of
+from frazil.storage import object_store_config
 from frazil.storage.base import Storage
-from frazil.storage.local_constructors import local_filesystem_storage
-from frazil.storage.url_options import UrlOptions
+from frazil.storage.class_methods import PUBLIC
+from frazil.storage.local import local_filesystem_storage
+from frazil.storage.url_options import constructor_arguments, plain_options
 from frazil.storage.url_parts import UrlParts, parse_parts
 
 if TYPE_CHECKING:
     from frazil.storage.object_store_config import AnyObjectStoreConfig
     from frazil.storage.settings import StorageSettings
 
-#: Options by name, or as one object.
-type Options = Mapping[str, Any] | UrlOptions | None
-
-#: Family of a URL -> the function that creates its storage. Its module imports the clients of the clouds.
-_CONSTRUCTORS: Final[Mapping[str, str]] = {
-    "s3": "frazil.storage.s3_constructors:s3_storage",
-    "gs": "frazil.storage.constructors:gcs_storage",
-    "az": "frazil.storage.constructors:azure_storage",
-    "http": "frazil.storage.constructors:http_storage",
-}
-_STORES: Final = "frazil.storage.object_store_config"
+#: Options by name.
+type Options = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +35,18 @@ class StorageUrl(UrlParts):
 
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
         """Return the storage whose objects have names that begin with ``key``."""
-        arguments = self._arguments(_as_options(options))
+        arguments = self._arguments(plain_options(options or {}))
         storage = self._construct(self.key.strip("/"), arguments)
         return storage if settings is None else storage.with_settings(settings)
 
-    def _arguments(self, options: UrlOptions) -> dict[str, Any]:
-        if self.scheme == "az" and options.account not in (None, self.account):
+    def _arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        if self.scheme == "az" and options.get("account", self.account) != self.account:
             raise InvalidInputError(
                 f"the option `account` must be the account of the URL, {self.account!r} in {self.url!r}, "
-                f"got {options.account!r}. URLs of Azure are az://account/container/prefix",
+                f"got {options['account']!r}. URLs of Azure are az://account/container/prefix",
                 ErrorKind.NOT_ALLOWED,
             )
-        return options.arguments(self.family)
+        return constructor_arguments(self.family, options)
 
     def _construct(self, prefix: str, arguments: dict[str, Any]) -> Storage:
         if self.is_local:
@@ -64,7 +56,10 @@ class StorageUrl(UrlParts):
             place = {"account": self.account, "container": self.bucket, "prefix": prefix}
         elif self.family == "http":
             place = {"base_url": self.url}
-        storage: Storage = value_of(_CONSTRUCTORS[self.family])(**place, **arguments)
+        constructors = {"s3": "s3_storage", "gs": "gcs_storage", "az": "azure_storage"}
+        storage: Storage = getattr(PUBLIC, constructors.get(self.family, "http_storage"))(
+            **place, **arguments
+        )
         return storage
 
     def split_key(self) -> tuple[StorageUrl, str]:
@@ -77,31 +72,26 @@ class StorageUrl(UrlParts):
 
     def store_config(self, options: Options = None) -> AnyObjectStoreConfig:
         """Return the store of a virtual chunk container with this URL, without credentials."""
-        values = _as_options(options)
+        values = plain_options(options or {})
         arguments = self._arguments(values)
-        stores = value_of(_STORES)
         store: AnyObjectStoreConfig
         match self.scheme:
             case "file":
-                store = stores.local_filesystem_store(self.path)
+                store = object_store_config.local_filesystem_store(self.path)
             case "s3":
                 names = ("region", "endpoint_url", "allow_http", "force_path_style")
-                store = stores.s3_store(
+                store = object_store_config.s3_store(
                     **{name: arguments[name] for name in names},
-                    anonymous=values.anonymous,
+                    anonymous=values.get("anonymous", False),
                     s3_compatible=arguments["endpoint_url"] is not None,
                 )
             case "gs":
-                store = stores.gcs_store(arguments["config"])
+                store = object_store_config.gcs_store(arguments["config"])
             case "az":
-                store = stores.azure_store(account=self.account, config=arguments["config"])
+                store = object_store_config.azure_store(account=self.account, config=arguments["config"])
             case "http" | "https":
-                store = stores.http_store(arguments.get("opts"), arguments.get("headers"))
+                store = object_store_config.http_store(arguments.get("opts"), arguments.get("headers"))
         return store
-
-
-def _as_options(options: Options) -> UrlOptions:
-    return options if isinstance(options, UrlOptions) else UrlOptions.from_mapping(options or {})
 
 
 def parse_url(text: str | PathLike[str]) -> StorageUrl:
@@ -112,7 +102,7 @@ def parse_url(text: str | PathLike[str]) -> StorageUrl:
 
 @checked
 def storage_from_url(
-    url: str | PathLike[str], options: Mapping[str, Any] | UrlOptions | None = None, **named_options: Any
+    url: str | PathLike[str], options: Mapping[str, Any] | None = None, **named_options: Any
 ) -> Storage:
     """Return the storage that a URL names.
 
@@ -121,7 +111,7 @@ def storage_from_url(
 
     Args:
         url: URL or path, for example ``s3://bucket/prefix`` or ``~/ice``.
-        options: Options by name, or ``UrlOptions``. Default: none.
+        options: Options by name. Default: none.
         **named_options: More options by name. They override ``options``.
 
     Returns:
@@ -130,7 +120,6 @@ def storage_from_url(
     Raises:
         InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage; ``not-allowed`` for
             options that do not belong to the URL.
-        TypeError: ``UrlOptions`` and ``named_options`` are both passed.
 
     Examples:
         >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
@@ -142,8 +131,4 @@ def storage_from_url(
         anonymous: True
         <BLANKLINE>
     """
-    if named_options and isinstance(options, UrlOptions):
-        raise TypeError("storage_from_url: pass UrlOptions or options by name, not both")
-    if named_options and isinstance(options, Mapping):
-        named_options = {**options, **named_options}
-    return parse_url(url).storage(named_options or options)
+    return parse_url(url).storage({**(options or {}), **named_options})

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.local_commit import Replacement, local_queue, open_replacement, put_many
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -283,11 +284,11 @@ class StorageSuite:
         storage.put("repo", b"first", IfAbsent())
         old, version = storage.get_versioned("repo")
         replacement = Replacement("repo", b"second", version, old, "overwritten/repo.1")
-        with storage.open_replacement(replacement, [("snapshots/a", b"new"), ("snapshots/b", b"")]):
+        with open_replacement(storage, replacement, [("snapshots/a", b"new"), ("snapshots/b", b"")]):
             pass  # without `finish`
         assert bytes(storage.get("repo")) == b"first"
         assert [bytes(storage.get(f"snapshots/{name}")) for name in "ab"] == [b"new", b""]
-        with storage.open_replacement(replacement) as early, storage.open_replacement(replacement) as late:
+        with open_replacement(storage, replacement) as early, open_replacement(storage, replacement) as late:
             assert bytes(storage.get("repo")) == b"first"
             _stored(late.finish())
             assert isinstance(early.finish(), Refused)
@@ -302,7 +303,7 @@ class StorageSuite:
 
         def work() -> None:
             for number in range(self.rounds):
-                with storage.turn("repo") if number % 2 else nullcontext():
+                with local_queue(storage, "repo") if number % 2 else nullcontext():
                     replace_with_line(storage, "repo", uuid.uuid4().hex)
 
         _in_threads(self.threads, work)
@@ -385,7 +386,7 @@ class StorageSuite:
         """``put_many`` writes all objects."""
         storage.put("chunks/0", b"before")
         objects = {f"{'chunks' if n % 2 == 0 else f'deep/{n % 7}'}/{n}": b"%d" % n for n in range(count)}
-        storage.put_many(objects.items())
+        put_many(storage, objects.items())
         for key, data in ({"chunks/0": b"before"} | objects).items():
             assert bytes(storage.get(key)) == data
         assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
@@ -456,7 +457,7 @@ def replace_with_line(storage: Storage, key: str, line: str) -> None:
         backup = f"overwritten/{uuid.uuid4().hex}"
         replacement = Replacement(key, f"{text}\n{line}".encode(), version, old, backup)
         try:
-            with storage.open_replacement(replacement) as ready:
+            with open_replacement(storage, replacement) as ready:
                 if isinstance(ready.finish(), Stored):
                     return
         except StorageError:

@@ -26,7 +26,6 @@ from frazil.repository.settings.config import (
     RepoUpdateRetryConfig,
     opened_with,
 )
-from frazil.repository.settings.engine_settings import Effective, Retries
 from frazil.repository.settings.manifest_config import (
     UNSPLIT,
     ManifestConfig,
@@ -35,6 +34,7 @@ from frazil.repository.settings.manifest_config import (
     ManifestVirtualChunkLocationCompressionConfig,
     split_sizes_for,
 )
+from frazil.repository.settings.resolved import ResolvedConfig, Retries
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
@@ -320,16 +320,16 @@ def test_split_sizes_are_checked() -> None:
 # ----------------------------------------------------------------------------------------- effective
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Effective)])
+@pytest.mark.parametrize("name", [field.name for field in fields(ResolvedConfig)])
 def test_the_printed_defaults_hold(name: str) -> None:
     printed = re.search(rf"^{name}: (.*) \(default\)$", str(RepositoryConfig()), re.MULTILINE)
     if printed is not None:
-        value = getattr(Effective.of(RepositoryConfig()), name)
+        value = getattr(ResolvedConfig.of(RepositoryConfig()), name)
         assert printed[1] == ("all" if value is None else str(value))
 
 
 def test_some_defaults_are_printed() -> None:
-    names = {field.name for field in fields(Effective)}
+    names = {field.name for field in fields(ResolvedConfig)}
     printed = set(re.findall(r"^(\w+): .* \(default\)$", str(RepositoryConfig()), re.MULTILINE))
     assert {
         "get_partial_values_concurrency",
@@ -339,12 +339,14 @@ def test_some_defaults_are_printed() -> None:
 
 
 def test_a_limit_is_at_least_1() -> None:
-    effective = Effective.of(RepositoryConfig(get_partial_values_concurrency=0, max_concurrent_requests=0))
+    effective = ResolvedConfig.of(
+        RepositoryConfig(get_partial_values_concurrency=0, max_concurrent_requests=0)
+    )
     assert (effective.get_partial_values_concurrency, effective.max_concurrent_requests) == (1, 1)
 
 
 def test_every_default() -> None:
-    e = Effective.of(RepositoryConfig())
+    e = ResolvedConfig.of(RepositoryConfig())
     assert e.inline_chunk_threshold_bytes == 512
     assert e.num_updates_per_repo_info_file == 1000
     assert e.compression_level == 3
@@ -361,7 +363,7 @@ def test_every_default() -> None:
 
 
 def test_given_values_hold() -> None:
-    e = Effective.of(
+    e = ResolvedConfig.of(
         RepositoryConfig(
             inline_chunk_threshold_bytes=0,
             compression=CompressionConfig(level=9),

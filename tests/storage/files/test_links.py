@@ -14,7 +14,7 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
 from frazil.storage.files import links
-from frazil.storage.foreign import open_foreign
+from frazil.storage.foreign.factory import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 
 

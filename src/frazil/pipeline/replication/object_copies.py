@@ -24,6 +24,7 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.pickles import dumps
 from frazil.storage.base import Storage
 from frazil.survey.columns import ObjectListing, among, list_objects
+from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
@@ -174,7 +175,7 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
             for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
                 part = threads.map(read_object, keys[start:stop], ids[start:stop])
                 pairs = [pair for pair in part if pair is not None]
-                target.put_many(pairs)
+                put_many(target, pairs)
                 copied += (memoryview(data).nbytes for _, data in pairs)
     return pickle.dumps(CopyOutcome(len(copied), sum(copied), tuple(damaged)))
 

@@ -33,6 +33,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import is_hidden
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
+from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, thread_pool
 from frazil.zarr_store.keys import chunk_keys, document_keys
 
@@ -281,7 +282,7 @@ def _export_rows(
         news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
         objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
         if target.is_local:
-            target.put_many(objects)
+            put_many(target, objects)
         else:
             list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
     size = sum(memoryview(content).nbytes for _, content in objects)

@@ -59,6 +59,7 @@ from frazil.repository.retries import RetryPolicy, retried
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class CatalogV1:
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         if files is not None:
-            self.storage.put_many(files.objects)
+            put_many(self.storage, files.objects)
             files.confirm()
         return self._update_repo_info(change, start)
 

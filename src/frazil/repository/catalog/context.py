@@ -20,7 +20,7 @@ from frazil.repository.catalog.collection_records import is_collecting
 from frazil.repository.catalog.collection_watch import CollectionWatch
 from frazil.repository.clock import new_bare_chunk_id, new_chunk_id, now_us
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.settings.engine_settings import Effective
+from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -32,7 +32,7 @@ class Context:
 
     storage: Storage
     config: RepositoryConfig
-    settings: Effective
+    settings: ResolvedConfig
     assets: Assets
     virtual: VirtualSources
     catalog: Catalog

@@ -40,8 +40,9 @@ from frazil.repository.catalog.sent_updates import SentUpdates
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.outcome import not_applied
 from frazil.repository.retries import RetryPolicy
-from frazil.repository.settings.engine_settings import Effective
-from frazil.storage.base import OpenReplacement, Replacement, Storage, Stored, Version
+from frazil.repository.settings.resolved import ResolvedConfig
+from frazil.storage.base import Storage, Stored, Version
+from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement
 
 _log = logging.getLogger(__name__)
 
@@ -82,14 +83,14 @@ class UpdateSettings:
     compression_level: int = 3
 
     @staticmethod
-    def of(settings: Effective) -> UpdateSettings:
+    def of(settings: ResolvedConfig) -> UpdateSettings:
         """Return the options from the settings of a repository."""
         return UpdateSettings(
             policy_of(settings), settings.num_updates_per_repo_info_file, settings.compression_level
         )
 
 
-def policy_of(settings: Effective) -> RetryPolicy:
+def policy_of(settings: ResolvedConfig) -> RetryPolicy:
     """Return the retry policy for updates from the settings of a repository."""
     retries = settings.repo_update_retries
     return RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
@@ -204,7 +205,7 @@ def _opened(
 ) -> OpenReplacement:
     if is_saved:
         return OpenReplacement(storage, replacement)
-    return storage.open_replacement(replacement, () if files is None else files.objects)
+    return open_replacement(storage, replacement, () if files is None else files.objects)
 
 
 def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInfo, after: RepoInfo) -> None:

@@ -12,7 +12,7 @@ from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import saved_config
 from frazil.repository.history.undo_record import OWN_PREFIX, UNDO
-from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.feature_flags import FLAGS, flag_named, setting_of
 
 

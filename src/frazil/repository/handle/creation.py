@@ -28,7 +28,7 @@ from frazil.repository.handle.opening import (
     require_writable,
 )
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.probe import PROBES, create_and_probe, probe_conditions

@@ -25,7 +25,7 @@ from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.virtual_access import Authorized, container_of, explicit_access
 from frazil.repository.settings.config import RepositoryConfig, opened_with
 from frazil.repository.settings.config_document import from_document
-from frazil.repository.settings.engine_settings import Effective
+from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage, Version
 from frazil.storage.foreign.on_demand import open_on_demand
 
@@ -70,7 +70,7 @@ def build_context(
         options.config.validate()
     # A copy, so that later changes of the caller's object do not change this handle. The others are new.
     config = opened_with(deepcopy(options.config), stored.config, storage.default_settings())
-    settings = Effective.of(config)
+    settings = ResolvedConfig.of(config)
     storage = storage.with_settings(settings.storage)
     containers = list(map(container_of, settings.virtual_chunk_containers.values()))
     attribution = options.attribution or Attribution()

@@ -40,7 +40,7 @@ from frazil.repository.handle.virtual_access import Authorized
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
-from frazil.storage.credentials import AnyCredential
+from frazil.storage.credential_families import AnyCredential
 from frazil.storage.settings import StorageSettings
 
 

@@ -9,7 +9,7 @@ from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.virtual import Container
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.access import anonymous_access
-from frazil.storage.credentials import AnyCredential
+from frazil.storage.credential_families import AnyCredential
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 

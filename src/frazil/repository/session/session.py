@@ -48,6 +48,7 @@ from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.stale_reads import require_unchanged
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
+from frazil.storage.local_commit import local_queue
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
@@ -296,7 +297,7 @@ class Session(Rearranging, Inspection):
         retries = CommitRetries(policy)
         with ExitStack() as locks:
             locks.enter_context(self._state.workspace.commit_lock)
-            locks.enter_context(self._state.workspace.context.storage.turn(REPO))
+            locks.enter_context(local_queue(self._state.workspace.context.storage, REPO))
             if self._take_turn(kind, retries, locks):
                 before = self._state.workspace.snapshot_id
                 self.rebase(policy.solver, reads=reads)

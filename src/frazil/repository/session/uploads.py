@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from frazil.storage.base import Storage
+from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, shared_pool, start_threads
 
 #: Encoded files are stored together when they have this number of bytes.
@@ -146,7 +147,7 @@ class _Local:
 
     def _store(self, files: list[tuple[str, bytes]]) -> None:
         if files:
-            self._storage.put_many(files)
+            put_many(self._storage, files)
 
 
 class _Size(Future[int]):

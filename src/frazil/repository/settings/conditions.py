@@ -1,21 +1,354 @@
-"""Conditions on arrays and dimensions, as values: which manifests to preload, how to split them."""
+r"""Conditions on arrays and dimensions, as values: which manifests to preload, how to split them.
+
+Conditions are frozen, compare by value, and can be keys of a dictionary. A regular expression matches if any
+part of the text matches it. An expression that does not compile matches nothing, because another
+implementation may have written it in its own dialect.
+
+Anyone who can write to a repository chooses these expressions, and Python's ``re`` needs exponential time for
+some of them. RE2 needs time in proportion to the length of the text, and its memory has a limit. So it has
+neither references back to groups nor conditions on the text around a match. The reference implementation
+has the same limits. RE2 knows ``\d``, ``\s`` and ``\w`` for ASCII alone. For a text with other characters, an
+expression gets the classes of Unicode in their place, as in the reference. For ASCII texts both are the same,
+and the short form needs less memory. In other texts, ``\b`` takes only ASCII for letters; so do ``\D``,
+``\S`` and ``\W`` in brackets.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter, index
-from typing import ClassVar, override
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, override
 
-from frazil.display import Family, quoted, unsigned
-from frazil.repository.settings.array_conditions import (
-    AllOf,
-    AnyOf,
-    CallShown,
-    ConditionFamily,
-    NameMatch,
-    PathMatch,
-    matches,
+from frazil.arguments import checked
+from frazil.display import PACKAGE, Family, Numbered, quoted
+from frazil.lazy_names import ModuleOnDemand
+from frazil.options import unsigned
+
+if TYPE_CHECKING:
+    import re2  # type: ignore[import-untyped]  # it ships no types
+else:
+    re2 = ModuleOnDemand("re2")
+
+#: A longer expression matches nothing.
+_LONGEST: Final = 1000
+#: The most memory for one expression, in bytes. One that needs more matches nothing.
+_MEMORY: Final = 1 << 18
+#: An escape, a bracket of a class, or one character.
+_TOKENS: Final = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|\[\^?\]?|\[:\^?\w+:\]|.", re.DOTALL)
+#: The classes of Unicode. In brackets they stand without their own brackets.
+_CLASSES: Final[Mapping[str, str]] = {
+    r"\d": r"\p{Nd}",
+    r"\s": r"\s\v\p{Z}\x{85}",
+    r"\w": r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}",
+}
+_NEGATED: Final[Mapping[str, str]] = {name.upper(): members for name, members in _CLASSES.items()}
+
+
+@lru_cache(maxsize=1)
+def _options() -> Any:
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.never_capture = True
+    options.log_errors = False
+    return options
+
+
+@lru_cache(maxsize=1024)
+def _compiled(regex: str, is_ascii: bool) -> Any:
+    """Return the expression for texts of ASCII, or for others; None if it does not compile."""
+    try:
+        return re2.compile(_translated(regex, is_ascii), _options()) if len(regex) <= _LONGEST else None
+    except (re2.error, UnicodeEncodeError):  # half of a surrogate pair is no character
+        return None
+
+
+def _translated(regex: str, is_ascii: bool) -> str:
+    """Return an expression of RE2 with the same meaning."""
+    parts = []
+    is_inside = False
+    for token in _TOKENS.findall(regex):
+        if token.startswith(r"\u") and len(token) > 2:
+            parts.append(rf"\x{{{token[2:]}}}")
+        elif not is_ascii and token in _CLASSES:
+            parts.append(_CLASSES[token] if is_inside else f"[{_CLASSES[token]}]")
+        elif not is_ascii and not is_inside and token in _NEGATED:
+            parts.append(f"[^{_NEGATED[token]}]")
+        else:
+            parts.append(token)
+            is_inside = token != "]" if is_inside else token.startswith("[")
+    return "".join(parts)
+
+
+def _search(regex: str, text: str) -> bool:
+    """Return whether an expression matches any part of a text."""
+    pattern = _compiled(regex, text.isascii())
+    try:
+        return pattern is not None and pattern.search(text) is not None
+    except UnicodeEncodeError:
+        return False
+
+
+#: The usual names of coordinates in the CF conventions and in practice.
+COORDINATE_NAMES: Final = (
+    r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
+    r"|x|i|nlon|rlon|lon|longitude|glam\w*|nav_lon\w*"
+    r"|y|j|nlat|rlat|lat|latitude|gphi\w*|nav_lat\w*"
+    r"|z|lev|level|levels|nav_lev|depth|height|hght|altitude|sigma|pressure|pres|isobaric\w*)\d*$"
 )
+#: The expressions of the defaults. Nobody else can change them, and ``re`` matches them in linear time.
+_OWN: Final = frozenset((".*", COORDINATE_NAMES))
+
+
+def matches(regex: str, text: str) -> bool:
+    """Return whether a regular expression matches any part of the text."""
+    if regex in _OWN:
+        return re.search(regex, text) is not None
+    return _search(regex, text)
+
+
+def _require_text(regex: object) -> None:
+    if not isinstance(regex, str):
+        raise TypeError(f"regex must be a regular expression as str, got {type(regex).__name__}")
+
+
+def _comma_separated(conditions: Sequence[Any]) -> str:
+    return ", ".join(map(repr, conditions))
+
+
+class CallShown(Numbered):
+    """A value whose ``repr`` is a call of the public interface."""
+
+    __slots__ = ()
+
+    def _call(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{PACKAGE}.config.{self._call()}"
+
+
+class ArrayCondition(CallShown):
+    """A condition on an array. ``family`` is the name of the public class that creates it."""
+
+    __slots__ = ()
+    family: ClassVar[str]
+
+    def holds(self, path: str, num_refs: int = 0) -> bool:
+        """Return whether the condition holds for an array.
+
+        Args:
+            path: The full path of the array.
+            num_refs: The number of chunk references in its manifests.
+
+        Returns:
+            True if the condition holds.
+
+        Examples:
+            >>> from frazil import ManifestSplitCondition
+            >>> ManifestSplitCondition.AnyArray().holds("/t2m")
+            True
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AnyOf[C: ArrayCondition](ArrayCondition):
+    """A condition that holds if any of several conditions holds; without any, it never holds."""
+
+    conditions: tuple[C, ...]
+
+    @override
+    def holds(self, path: str, num_refs: int = 0) -> bool:
+        return any(condition.holds(path, num_refs) for condition in self.conditions)
+
+    def _call(self) -> str:
+        return f"{self.family}.or_conditions([{_comma_separated(self.conditions)}])"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AllOf[C: ArrayCondition](ArrayCondition):
+    """A condition that holds if all of several conditions hold; without any, it always holds."""
+
+    conditions: tuple[C, ...]
+
+    @override
+    def holds(self, path: str, num_refs: int = 0) -> bool:
+        return all(condition.holds(path, num_refs) for condition in self.conditions)
+
+    def _call(self) -> str:
+        return f"{self.family}.and_conditions([{_comma_separated(self.conditions)}])"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PathMatch(ArrayCondition):
+    """A condition that holds if the full path of the array contains a match of a regular expression."""
+
+    regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
+    @override
+    def holds(self, path: str, num_refs: int = 0) -> bool:
+        return matches(self.regex, path)
+
+    def _call(self) -> str:
+        return f"{self.family}.path_matches({quoted(self.regex)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NameMatch(ArrayCondition):
+    """A condition that holds if the name of the array contains a match of a regular expression."""
+
+    regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
+    @override
+    def holds(self, path: str, num_refs: int = 0) -> bool:
+        return matches(self.regex, path.rpartition("/")[2])
+
+    def _call(self) -> str:
+        return f"{self.family}.name_matches({quoted(self.regex)})"
+
+
+_VARIANTS: Final[Mapping[str, type[ArrayCondition]]] = {
+    "Or": AnyOf,
+    "And": AllOf,
+    "PathMatches": PathMatch,
+    "NameMatches": NameMatch,
+}
+
+
+class ConditionFamily[C: ArrayCondition](ArrayCondition):
+    """The base of a public class that creates conditions. ``C`` is this class itself.
+
+    The variants of a condition are subclasses of the public class. ``example`` names a way to create one.
+    """
+
+    __slots__ = ()
+    example: ClassVar[str]
+    Or: ClassVar[type[AnyOf[Any]]]
+    And: ClassVar[type[AllOf[Any]]]
+    PathMatches: ClassVar[type[PathMatch]]
+    NameMatches: ClassVar[type[NameMatch]]
+    _base: ClassVar[type]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if ConditionFamily in cls.__bases__:
+            cls._base, cls.family = cls, cls.__name__
+            for name, variant in _VARIANTS.items():
+                namespace = {"__slots__": (), "__module__": cls.__module__, "__doc__": variant.__doc__}
+                names = {"__qualname__": f"{cls.__name__}.{name}"}
+                setattr(cls, name, type(name, (variant, cls), namespace | names))
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse to create an instance of the public class. Its methods create instances of its variants."""
+        if cls is cls._base:
+            raise TypeError(f"{cls.family} has no constructor. Use one of its methods, such as {cls.example}")
+        return super().__new__(cls)
+
+    @classmethod
+    @checked
+    def or_conditions(cls, conditions: Sequence[C]) -> C:
+        """Return a condition that holds if any of several conditions holds.
+
+        Args:
+            conditions: The conditions, all of the same class. Without any, the result never holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is of another class.
+
+        Examples:
+            >>> from frazil import ManifestSplitCondition
+            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
+            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
+            True
+        """
+        return cast("C", cls.Or(cls._require_same_family(conditions)))
+
+    @classmethod
+    @checked
+    def and_conditions(cls, conditions: Sequence[C]) -> C:
+        """Return a condition that holds if all of several conditions hold.
+
+        Args:
+            conditions: The conditions, all of the same class. Without any, the result always holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is of another class.
+
+        Examples:
+            >>> from frazil import ManifestPreloadCondition
+            >>> time = ManifestPreloadCondition.name_matches("^time$")
+            >>> few = ManifestPreloadCondition.num_refs(0, 10)
+            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
+            False
+        """
+        return cast("C", cls.And(cls._require_same_family(conditions)))
+
+    @classmethod
+    def path_matches(cls, regex: str) -> C:
+        """Return a condition that holds for arrays whose full path contains a match.
+
+        Args:
+            regex: The regular expression, in the syntax of RE2. One that does not compile, for example with
+                ``(?=...)``, or has more than 1,000 characters, matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> from frazil import ManifestPreloadCondition
+            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
+            True
+        """
+        return cast("C", cls.PathMatches(regex))
+
+    @classmethod
+    def name_matches(cls, regex: str) -> C:
+        """Return a condition that holds for arrays whose name contains a match.
+
+        The name is the last part of the path.
+
+        Args:
+            regex: The regular expression, in the syntax of RE2. One that does not compile, for example with
+                ``(?=...)``, or has more than 1,000 characters, matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> from frazil import ManifestSplitCondition
+            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
+            True
+        """
+        return cast("C", cls.NameMatches(regex))
+
+    def __and__(self, other: C) -> C:
+        return self.and_conditions([cast("C", self), other])
+
+    def __or__(self, other: C) -> C:
+        return self.or_conditions([cast("C", self), other])
+
+    @classmethod
+    def _require_same_family(cls, conditions: Sequence[C]) -> tuple[C, ...]:
+        """Return the conditions as a tuple. Raise ``TypeError`` if one of them has another class."""
+        for condition in conditions:
+            if not isinstance(condition, cls._base):
+                raise TypeError(f"each condition must be a {cls.family}, got {type(condition).__name__}")
+        return tuple(conditions)
 
 
 class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
@@ -33,10 +366,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
     __slots__ = ()
     example = "and_conditions"
 
-    Or: ClassVar[type[PreloadOr]]
-    And: ClassVar[type[PreloadAnd]]
-    PathMatches: ClassVar[type[PreloadPathMatches]]
-    NameMatches: ClassVar[type[PreloadNameMatches]]
     NumRefs: ClassVar[type[PreloadNumRefs]]
 
     @staticmethod
@@ -82,30 +411,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
             False
         """
         return PreloadFalse()
-
-
-class PreloadOr(AnyOf[ManifestPreloadCondition], ManifestPreloadCondition):
-    """Any of several conditions on arrays to preload."""
-
-    __slots__ = ()
-
-
-class PreloadAnd(AllOf[ManifestPreloadCondition], ManifestPreloadCondition):
-    """All of several conditions on arrays to preload."""
-
-    __slots__ = ()
-
-
-class PreloadPathMatches(PathMatch, ManifestPreloadCondition):
-    """A regular expression for the paths of arrays to preload."""
-
-    __slots__ = ()
-
-
-class PreloadNameMatches(NameMatch, ManifestPreloadCondition):
-    """A regular expression for the names of arrays to preload."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,10 +461,6 @@ class PreloadFalse(ManifestPreloadCondition):
         return "ManifestPreloadCondition.false()"
 
 
-ManifestPreloadCondition.Or = PreloadOr
-ManifestPreloadCondition.And = PreloadAnd
-ManifestPreloadCondition.PathMatches = PreloadPathMatches
-ManifestPreloadCondition.NameMatches = PreloadNameMatches
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
 # Names of the reference implementation that are keywords of Python.
 setattr(PreloadNumRefs, "from", property(attrgetter("from_refs")))
@@ -180,36 +481,8 @@ class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
     __slots__ = ()
     example = "AnyArray"
 
-    Or: ClassVar[type[SplitOr]]
-    And: ClassVar[type[SplitAnd]]
-    PathMatches: ClassVar[type[SplitPathMatches]]
-    NameMatches: ClassVar[type[SplitNameMatches]]
     #: Every array.
     AnyArray: ClassVar[type[SplitAnyArray]]
-
-
-class SplitOr(AnyOf[ManifestSplitCondition], ManifestSplitCondition):
-    """Any of several conditions on arrays to split."""
-
-    __slots__ = ()
-
-
-class SplitAnd(AllOf[ManifestSplitCondition], ManifestSplitCondition):
-    """All of several conditions on arrays to split."""
-
-    __slots__ = ()
-
-
-class SplitPathMatches(PathMatch, ManifestSplitCondition):
-    """A regular expression for the paths of arrays to split."""
-
-    __slots__ = ()
-
-
-class SplitNameMatches(NameMatch, ManifestSplitCondition):
-    """A regular expression for the names of arrays to split."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -224,10 +497,6 @@ class SplitAnyArray(ManifestSplitCondition):
         return "ManifestSplitCondition.AnyArray()"
 
 
-ManifestSplitCondition.Or = SplitOr
-ManifestSplitCondition.And = SplitAnd
-ManifestSplitCondition.PathMatches = SplitPathMatches
-ManifestSplitCondition.NameMatches = SplitNameMatches
 ManifestSplitCondition.AnyArray = SplitAnyArray
 
 

@@ -2,7 +2,7 @@
 
 When a repository opens, three layers are merged (``opened_with``): the options of the caller override the
 saved configuration, which overrides the defaults of the storage. ``config_document`` defines the saved form.
-``engine_settings`` has the values with all defaults.
+``resolved`` has the values with all defaults.
 
 Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
 They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
@@ -12,17 +12,19 @@ except that its ``save_config`` drops them.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from frazil.display import Check, Default, Settings, instance, span, unsigned
+from frazil.arguments import wrong_type
+from frazil.display import span
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.options import Settings, merged, option, unsigned
 from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.option_names import shown_url
-from frazil.storage.settings import StorageRetriesSettings, StorageSettings, merged
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
@@ -60,15 +62,10 @@ class CompressionConfig(Settings):
         level: The level. Default: 3. Levels above 22 count as 22.
     """
 
-    algorithm: CompressionAlgorithm | None = None
-    level: int | None = None
+    algorithm: CompressionAlgorithm | None = option("Zstd")
+    level: int | None = option(3, unsigned(8))
 
     shown_as: ClassVar[str] = "config.CompressionConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {"algorithm": Default("Zstd"), "level": Default(3)}
-    _checks: ClassVar[dict[str, Check]] = {
-        "algorithm": instance(CompressionAlgorithm),
-        "level": unsigned(8),
-    }
 
     @staticmethod
     def default() -> CompressionConfig:
@@ -84,10 +81,8 @@ class CompressionConfig(Settings):
         return CompressionConfig()
 
     @staticmethod
-    def _shown(value: Any, default: Default | None) -> Shown:
-        if isinstance(value, CompressionAlgorithm):
-            return value.name
-        return Settings._shown(value, default)
+    def _shown(value: Any, implied: Any) -> Shown:
+        return value.name if isinstance(value, CompressionAlgorithm) else Settings._shown(value, implied)
 
 
 @dataclass(slots=True, repr=False)
@@ -106,21 +101,13 @@ class CachingConfig(Settings):
         num_bytes_chunks: How many bytes of chunks to cache. Default: 0.
     """
 
-    num_snapshot_nodes: int | None = None
-    num_chunk_refs: int | None = None
-    num_transaction_changes: int | None = None
-    num_bytes_attributes: int | None = None
-    num_bytes_chunks: int | None = None
+    num_snapshot_nodes: int | None = option(500_000, unsigned(64))
+    num_chunk_refs: int | None = option(15_000_000, unsigned(64))
+    num_transaction_changes: int | None = option(0, unsigned(64))
+    num_bytes_attributes: int | None = option(0, unsigned(64))
+    num_bytes_chunks: int | None = option(0, unsigned(64))
 
     shown_as: ClassVar[str] = "config.CachingConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "num_snapshot_nodes": Default(500_000),
-        "num_chunk_refs": Default(15_000_000),
-        "num_transaction_changes": Default(0),
-        "num_bytes_attributes": Default(0),
-        "num_bytes_chunks": Default(0),
-    }
-    _checks: ClassVar[dict[str, Check]] = dict.fromkeys(_fields, unsigned(64))
 
     @staticmethod
     def default() -> CachingConfig:
@@ -148,13 +135,9 @@ class RepoUpdateRetryConfig(Settings):
         default: The retries. Default: 100 tries, with pauses of 50 ms to 30 s.
     """
 
-    default: StorageRetriesSettings | None = None
+    default: StorageRetriesSettings | None = option(StorageRetriesSettings(*REPO_UPDATE_RETRIES))
 
     shown_as: ClassVar[str] = "config.RepoUpdateRetryConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "default": Default(StorageRetriesSettings(*REPO_UPDATE_RETRIES))
-    }
-    _checks: ClassVar[dict[str, Check]] = {"default": instance(StorageRetriesSettings)}
 
 
 @dataclass(slots=True, repr=False)
@@ -169,21 +152,11 @@ class PackingConfig(Settings):
         pack_size_bytes: The approximate size of a pack. Default: 16 MiB.
     """
 
-    enabled: bool | None = None
-    threshold_bytes: int | None = None
-    pack_size_bytes: int | None = None
+    enabled: bool | None = option(True)
+    threshold_bytes: int | None = option(1 << 20, unsigned(63))
+    pack_size_bytes: int | None = option(16 << 20, unsigned(63, zero=False))
 
     shown_as: ClassVar[str] = "config.PackingConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "enabled": Default(True),
-        "threshold_bytes": Default(1024 * 1024),
-        "pack_size_bytes": Default(16 * 1024 * 1024),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "enabled": instance(bool),
-        "threshold_bytes": unsigned(63),
-        "pack_size_bytes": unsigned(63, zero=False),
-    }
 
 
 @dataclass(slots=True, repr=False)
@@ -203,40 +176,35 @@ class ChunksConfig(Settings):
             without its compiled part.
     """
 
-    deduplicate: bool | None = None
-    compare: bool | None = None
-    checksums: bool | None = None
+    deduplicate: bool | None = option(False)
+    compare: bool | None = option(True)
+    checksums: bool | None = option(True)
 
     shown_as: ClassVar[str] = "config.ChunksConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "deduplicate": Default(False),
-        "compare": Default(True),
-        "checksums": Default(True),
-    }
-    _checks: ClassVar[dict[str, Check]] = dict.fromkeys(_fields, instance(bool))
 
 
 def _timeout(name: str, value: Any) -> None:
-    instance(timedelta)(name, value)
-    if value is not None and not timedelta(0) <= value <= MAX_SESSION_LIFETIME:
-        raise InvalidInputError(
-            f"{name} must be between 0 and {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
-            ErrorKind.INVALID_COMMIT_CONFIGURATION,
-        )
+    _check_time(name, value, "between 0 and", timedelta(0))
 
 
 def check_session_lifetime(name: str, value: Any) -> None:
     """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed."""
-    instance(timedelta)(name, value)
-    if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
+    _check_time(name, value, "more than 0 and at most", timedelta(microseconds=1))
+
+
+def _check_time(name: str, value: Any, expected: str, least: timedelta) -> None:
+    if value is not None and not isinstance(value, timedelta):
+        raise wrong_type(name, value, "timedelta", "None")
+    if value is not None and not least <= value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
-            f"{name} must be more than 0 and at most {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
+            f"{name} must be {expected} {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
             ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
 
 
 def _containers(name: str, value: Any) -> None:
-    instance(dict)(name, value)
+    if value is not None and not isinstance(value, dict):
+        raise wrong_type(name, value, "dict", "None")
     for prefix, container in (value or {}).items():
         if not isinstance(prefix, str) or not isinstance(container, VirtualChunkContainer):
             actual = f"{type(prefix).__name__} to {type(container).__name__}"
@@ -250,7 +218,7 @@ def available_cpus() -> int:
     return min(count, len(affinity(0))) if affinity is not None else count
 
 
-@dataclass(slots=True, repr=False, init=False)
+@dataclass(slots=True, repr=False)
 class RepositoryConfig(Settings):
     """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
@@ -284,94 +252,42 @@ class RepositoryConfig(Settings):
         100
     """
 
-    inline_chunk_threshold_bytes: int | None
-    get_partial_values_concurrency: int | None
-    compression: CompressionConfig | None
-    max_concurrent_requests: int | None
-    caching: CachingConfig | None
-    storage: StorageSettings | None
-    virtual_chunk_containers: dict[str, VirtualChunkContainer] | None
-    manifest: ManifestConfig | None
-    repo_update_retries: RepoUpdateRetryConfig | None
-    num_updates_per_repo_info_file: int | None
-    max_concurrent_decodes: int | None
-    packing: PackingConfig | None
-    chunks: ChunksConfig | None
-    fast_forward_timeout: timedelta | None
-    session_lifetime: timedelta | None
-    previous_file: str | None
+    inline_chunk_threshold_bytes: int | None = option(512, unsigned(16))
+    get_partial_values_concurrency: int | None = option("all", unsigned(16))
+    compression: CompressionConfig | None = option(CompressionConfig())
+    max_concurrent_requests: int | None = option(SIZES[Purpose.CHUNK_READS], unsigned(16))
+    caching: CachingConfig | None = option(CachingConfig())
+    storage: StorageSettings | None = None
+    virtual_chunk_containers: dict[str, VirtualChunkContainer] | None = option(check=_containers)
+    manifest: ManifestConfig | None = option(ManifestConfig())
+    repo_update_retries: RepoUpdateRetryConfig | None = option(RepoUpdateRetryConfig())
+    num_updates_per_repo_info_file: int | None = option(1000, unsigned(16))
+    max_concurrent_decodes: int | None = option(available_cpus(), unsigned(16))
+    _: KW_ONLY
+    packing: PackingConfig | None = option(PackingConfig())
+    chunks: ChunksConfig | None = option(ChunksConfig())
+    fast_forward_timeout: timedelta | None = option(timedelta(0), _timeout)
+    session_lifetime: timedelta | None = option(DEFAULT_SESSION_LIFETIME, check_session_lifetime)
+    previous_file: str | None = field(default=None, init=False)
 
     shown_as: ClassVar[str] = "config.RepositoryConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "inline_chunk_threshold_bytes": Default(512),
-        "get_partial_values_concurrency": Default("all"),
-        "max_concurrent_requests": Default(SIZES[Purpose.CHUNK_READS]),
-        "max_concurrent_decodes": Default(available_cpus()),
-        "num_updates_per_repo_info_file": Default(1000),
-        "compression": Default(CompressionConfig()),
-        "caching": Default(CachingConfig()),
-        "storage": None,
-        "manifest": Default(ManifestConfig()),
-        "repo_update_retries": Default(RepoUpdateRetryConfig()),
-        "virtual_chunk_containers": None,
-        "packing": Default(PackingConfig()),
-        "chunks": Default(ChunksConfig()),
-        "fast_forward_timeout": Default(str(timedelta(0))),
-        "session_lifetime": Default(str(DEFAULT_SESSION_LIFETIME)),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "inline_chunk_threshold_bytes": unsigned(16),
-        "get_partial_values_concurrency": unsigned(16),
-        "max_concurrent_requests": unsigned(16),
-        "max_concurrent_decodes": unsigned(16),
-        "num_updates_per_repo_info_file": unsigned(16),
-        "compression": instance(CompressionConfig),
-        "caching": instance(CachingConfig),
-        "storage": instance(StorageSettings),
-        "manifest": instance(ManifestConfig),
-        "repo_update_retries": instance(RepoUpdateRetryConfig),
-        "virtual_chunk_containers": _containers,
-        "packing": instance(PackingConfig),
-        "chunks": instance(ChunksConfig),
-        "fast_forward_timeout": _timeout,
-        "session_lifetime": check_session_lifetime,
-    }
-
-    def __init__(
-        self,
-        inline_chunk_threshold_bytes: int | None = None,
-        get_partial_values_concurrency: int | None = None,
-        compression: CompressionConfig | None = None,
-        max_concurrent_requests: int | None = None,
-        caching: CachingConfig | None = None,
-        storage: StorageSettings | None = None,
-        virtual_chunk_containers: dict[str, VirtualChunkContainer] | None = None,
-        manifest: ManifestConfig | None = None,
-        repo_update_retries: RepoUpdateRetryConfig | None = None,
-        num_updates_per_repo_info_file: int | None = None,
-        max_concurrent_decodes: int | None = None,
-        *,
-        packing: PackingConfig | None = None,
-        chunks: ChunksConfig | None = None,
-        fast_forward_timeout: timedelta | None = None,
-        session_lifetime: timedelta | None = None,
-    ) -> None:
-        self.inline_chunk_threshold_bytes = inline_chunk_threshold_bytes
-        self.get_partial_values_concurrency = get_partial_values_concurrency
-        self.compression = compression
-        self.max_concurrent_requests = max_concurrent_requests
-        self.caching = caching
-        self.storage = storage
-        self.virtual_chunk_containers = virtual_chunk_containers
-        self.manifest = manifest
-        self.repo_update_retries = repo_update_retries
-        self.num_updates_per_repo_info_file = num_updates_per_repo_info_file
-        self.max_concurrent_decodes = max_concurrent_decodes
-        self.packing = packing
-        self.chunks = chunks
-        self.fast_forward_timeout = fast_forward_timeout
-        self.session_lifetime = session_lifetime
-        self.previous_file = None
+    order = (
+        "inline_chunk_threshold_bytes",
+        "get_partial_values_concurrency",
+        "max_concurrent_requests",
+        "max_concurrent_decodes",
+        "num_updates_per_repo_info_file",
+        "compression",
+        "caching",
+        "storage",
+        "manifest",
+        "repo_update_retries",
+        "virtual_chunk_containers",
+        "packing",
+        "chunks",
+        "fast_forward_timeout",
+        "session_lifetime",
+    )
 
     @staticmethod
     def default() -> RepositoryConfig:

@@ -4,116 +4,361 @@ The map has the same keys as in the reference implementation. All keys are prese
 and the names of variants have mixed cases (``name_matches``, but ``Axis`` and ``Included``). Frazil's
 additional options are under the key ``frazil``, which is absent if none of them is set. The reference
 implementation ignores it.
+
+A ``Form`` describes both directions: how values of one type are written as JSON and read back. Readers ignore
+unknown keys, and read missing keys as null. The form of a class of options comes from the declarations of its
+fields (``frazil.options``). Everybody who can read a repository can read its saved configuration, so
+``document_to_save`` refuses secrets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.repository.settings.condition_forms import PRELOAD_CONDITION, SPLIT_SIZES
+from frazil.options import Settings, options_of
+from frazil.repository.settings.conditions import (
+    ConditionFamily,
+    ManifestPreloadCondition,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    PreloadFalse,
+    PreloadTrue,
+)
 from frazil.repository.settings.config import (
-    CachingConfig,
     ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     PackingConfig,
     RepositoryConfig,
-    RepoUpdateRetryConfig,
-)
-from frazil.repository.settings.forms import (
-    Form,
-    as_map,
-    as_text,
-    enumeration,
-    plain_struct,
-    read_optional,
-    struct,
-    unexpected,
-    write_optional,
 )
 from frazil.repository.settings.manifest_config import (
     AUTO,
     ManifestConfig,
     ManifestPreloadConfig,
     ManifestSplittingConfig,
-    ManifestVirtualChunkLocationCompressionConfig,
 )
-from frazil.repository.settings.store_forms import CONTAINERS
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+from frazil.storage.object_store_config import ChecksumAlgorithm, ObjectStoreConfig, S3Options
+from frazil.storage.option_names import secret_headers, secret_options, shown_url
+from frazil.storage.settings import StorageSettings, StorageTimeoutSettings
 
-RETRIES: Final = plain_struct(StorageRetriesSettings, "initial_backoff_ms", "max_backoff_ms", "max_tries")
 
-STORAGE: Final = plain_struct(
-    StorageSettings,
-    "chunks_storage_class",
-    "metadata_storage_class",
-    "minimum_size_for_multipart_upload",
-    "storage_class",
-    "unsafe_use_conditional_create",
-    "unsafe_use_conditional_update",
-    "unsafe_use_metadata",
-    concurrency=plain_struct(
-        StorageConcurrencySettings, "ideal_concurrent_request_size", "max_concurrent_requests_for_object"
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of one type are written as JSON and read back. Every form writes None as null."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+class Variant(dict[str, Any]):
+    """A map with one key, the tag of a variant. YAML has a special form for it."""
+
+
+def unexpected(text: str) -> FormatError:
+    """Return the error for a value of a wrong form. Readers put the path of keys before the text."""
+    return FormatError(text, ErrorKind.CONFIG_DESERIALIZATION)
+
+
+def write_optional(form: Form, value: Any) -> Any:
+    """Write a value; None becomes null."""
+    return None if value is None else form.write(value)
+
+
+def read_optional(form: Form, key: str, value: Any) -> Any:
+    """Read the value of a key; null becomes None."""
+    if value is None:
+        return None
+    try:
+        return form.read(value)
+    except (FormatError, InvalidInputError, TypeError) as error:
+        raise unexpected(f"{key}: {error}") from None
+
+
+def as_map(value: Any) -> dict[str, Any]:
+    """Return the value, which must be a map."""
+    if not isinstance(value, dict):
+        raise unexpected(f"expected a map, got {type(value).__name__}")
+    return value
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the value, which must be a list."""
+    if not isinstance(value, list):
+        raise unexpected(f"expected a list, got {type(value).__name__}")
+    return value
+
+
+def as_text(value: Any) -> str:
+    """Return the value, which must be text."""
+    if not isinstance(value, str):
+        raise unexpected(f"expected text, got {type(value).__name__}")
+    return value
+
+
+#: The unchanged value. The classes of the configuration check their own fields.
+PLAIN: Final = Form(lambda value: value, lambda value: value)
+
+
+def options_form(build: type[Settings], names: str | None = None, **forms: Form) -> Form:
+    """Return the form of a class of options: a map with a key for each field.
+
+    ``names`` are the fields (default: all), and ``forms`` are the forms of fields that are not plain values.
+    """
+    chosen = sorted(options_of(build) if names is None else names.split())
+    by_name = {name: forms.get(name) or _form_of(options_of(build)[name].implied) for name in chosen}
+
+    def write(value: Any) -> dict[str, Any]:
+        return {name: write_optional(form, getattr(value, name)) for name, form in by_name.items()}
+
+    def read(value: Any) -> Any:
+        document = as_map(value)
+        fields = {name: read_optional(form, name, document.get(name)) for name, form in by_name.items()}
+        return build(**{name: field for name, field in fields.items() if field is not None})
+
+    return Form(write, read)
+
+
+def _form_of(implied: Any) -> Form:
+    """Return the form of a field by the value that None stands for: nested options, or a plain value."""
+    return options_form(type(implied)) if isinstance(implied, Settings) else PLAIN
+
+
+def enumeration(names: Mapping[Any, str]) -> Form:
+    """Return the form of an enumeration: the name of the value."""
+    values = {name: value for value, name in names.items()}
+
+    def read(value: Any) -> Any:
+        name = next(iter(value)) if isinstance(value, dict) and [*value.values()] == [None] else value
+        if not isinstance(name, str) or name not in values:
+            raise unexpected(f"expected one of {', '.join(values)}, got {value!r:.80}")
+        return values[name]
+
+    return Form(lambda value: names[value], read)
+
+
+def variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
+    """Return the form of one of several classes: its tag, or a map from its tag to its content."""
+    tags = {variant: tag for tag, (variant, _) in table.items()}
+
+    def write(value: Any) -> Any:
+        tag = tags[type(value)]
+        form = table[tag][1]
+        return tag if form is None else Variant({tag: form.write(value)})
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            tag, content = value, None
+        elif isinstance(value, bool):  # the conditions "true" and "false", without quotes
+            tag, content = str(value).lower(), None
+        elif isinstance(value, dict) and len(value) == 1:
+            tag, content = next(iter(value.items()))
+        else:
+            raise unexpected(f"expected a name or a map of one key, got {value!r:.80}")
+        if tag not in table:
+            raise unexpected(f"expected one of {', '.join(table)}, got {tag!r:.80}")
+        variant, form = table[tag]
+        if form is None:
+            return variant()
+        instance = read_optional(form, tag, content)
+        if instance is None:
+            raise unexpected(f"{tag}: expected a value, got null")
+        return instance
+
+    return Form(write, read)
+
+
+#: Text.
+TEXT: Final = Form(lambda value: value, as_text)
+
+
+def single_field(build: Callable[[Any], Any], name: str, form: Form = PLAIN, *, in_map: bool = False) -> Form:
+    """Return the form of a class with one field: the form of that field, or a map with it."""
+    if in_map:
+        return Form(
+            lambda value: {name: form.write(getattr(value, name))},
+            lambda value: build(form.read(as_map(value).get(name))),
+        )
+    return Form(lambda value: form.write(getattr(value, name)), lambda value: build(form.read(value)))
+
+
+def several_conditions(build: Callable[[tuple[Any, ...]], Any], one: Callable[[], Form]) -> Form:
+    """Return the form of a condition that combines several conditions."""
+    return Form(
+        lambda value: [one().write(condition) for condition in value.conditions],
+        lambda value: build(tuple(one().read(condition) for condition in as_list(value))),
+    )
+
+
+def _read_bound(side: Any, tag: str) -> int | None:
+    """Read one end of a range.
+
+    Frazil writes a range with an included start and an excluded end, and reads other ranges as well.
+    """
+    if side == "Unbounded":
+        return None
+    if isinstance(side, dict) and len(side) == 1:
+        side_tag, number = next(iter(side.items()))
+        if side_tag in ("Included", "Excluded") and isinstance(number, int):
+            bound: int = number + int(side_tag != tag)
+            return bound
+    raise unexpected(f"expected Unbounded, Included or Excluded, got {side!r:.80}")
+
+
+NUM_REFS: Final = Form(
+    lambda value: {
+        "from": "Unbounded" if value.from_refs is None else Variant(Included=value.from_refs),
+        "to": "Unbounded" if value.to_refs is None else Variant(Excluded=value.to_refs),
+    },
+    lambda value: ManifestPreloadCondition.num_refs(
+        _read_bound(as_map(value).get("from"), "Included"), _read_bound(value.get("to"), "Excluded")
     ),
-    retries=RETRIES,
-    timeouts=plain_struct(
-        StorageTimeoutSettings,
-        "connect_timeout_ms",
-        "operation_attempt_timeout_ms",
-        "operation_timeout_ms",
-        "read_timeout_ms",
-    ),
 )
 
-SPLITTING: Final = struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES})
+
+def condition_form(family: type[ConditionFamily[Any]], **others: tuple[type, Form | None]) -> Form:
+    """Return the form of the conditions of one family."""
+    several = partial(several_conditions, one=lambda: form)
+    regex = partial(single_field, name="regex", form=TEXT, in_map=True)
+    form: Form = variants(
+        {
+            "or": (family.Or, several(family.Or)),
+            "and": (family.And, several(family.And)),
+            "path_matches": (
+                family.PathMatches,
+                regex(family.PathMatches),
+            ),
+            "name_matches": (
+                family.NameMatches,
+                regex(family.NameMatches),
+            ),
+            **others,
+        }
+    )
+    return form
+
+
+PRELOAD_CONDITION: Final = condition_form(
+    ManifestPreloadCondition,
+    num_refs=(ManifestPreloadCondition.NumRefs, NUM_REFS),
+    true=(PreloadTrue, None),
+    false=(PreloadFalse, None),
+)
+SPLIT_CONDITION: Final = condition_form(
+    ManifestSplitCondition, any_array=(ManifestSplitCondition.AnyArray, None)
+)
+
+DIM_CONDITION: Final = variants(
+    {
+        "Axis": (ManifestSplitDimCondition.Axis, single_field(ManifestSplitDimCondition.Axis, "axis")),
+        "DimensionName": (
+            ManifestSplitDimCondition.DimensionName,
+            single_field(ManifestSplitDimCondition.DimensionName, "regex", TEXT),
+        ),
+        "Any": (ManifestSplitDimCondition.Any, None),
+    }
+)
+
+
+def _write_dim(pair: tuple[Any, int]) -> dict[str, Any]:
+    condition, size = pair
+    return {"condition": DIM_CONDITION.write(condition), "num_chunks": size}
+
+
+def _read_dim(value: Any) -> tuple[Any, Any]:
+    size = as_map(value)
+    return DIM_CONDITION.read(size.get("condition")), size.get("num_chunks")
+
+
+def _read_rule(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    rule = as_list(value)
+    if len(rule) != 2:
+        raise unexpected(f"expected a condition and a list of sizes, got {len(rule)} values")
+    return SPLIT_CONDITION.read(rule[0]), [_read_dim(size) for size in as_list(rule[1])]
+
+
+SPLIT_SIZES: Final = Form(
+    lambda rules: [
+        [SPLIT_CONDITION.write(array), [_write_dim(size) for size in sizes]] for array, sizes in rules
+    ],
+    lambda value: [_read_rule(rule) for rule in as_list(value)],
+)
+
+
+CHECKSUM: Final = enumeration(
+    {each: "crc64_nvme" if each.name == "Crc64Nvme" else each.name.lower() for each in ChecksumAlgorithm}
+)
+S3_OPTIONS: Final = options_form(S3Options, checksum_algorithm=CHECKSUM)
+
+
+def _read_options(value: Any) -> dict[str, str]:
+    return {key: as_text(text) for key, text in as_map(value).items()}
+
+
+def _options(build: Callable[[Any], Any]) -> Form:
+    return Form(lambda value: dict(value.opts or {}), lambda value: build(_read_options(value) or None))
+
+
+def _write_http(value: ObjectStoreConfig.Http) -> dict[str, Any]:
+    headers = {"headers": dict(value.headers)} if value.headers else {}
+    return {**(value.opts or {}), **headers}
+
+
+def _read_http(value: Any) -> ObjectStoreConfig.Http:
+    options = dict(as_map(value))
+    headers = options.pop("headers", None)
+    return ObjectStoreConfig.Http(
+        _read_options(options) or None, _read_options(headers) or None if headers is not None else None
+    )
+
+
+STORE: Final = variants(
+    {
+        "in_memory": (ObjectStoreConfig.InMemory, None),
+        "local_file_system": (
+            ObjectStoreConfig.LocalFileSystem,
+            single_field(ObjectStoreConfig.LocalFileSystem, "path"),
+        ),
+        "s3_compatible": (
+            ObjectStoreConfig.S3Compatible,
+            single_field(ObjectStoreConfig.S3Compatible, "options", S3_OPTIONS),
+        ),
+        "s3": (ObjectStoreConfig.S3, single_field(ObjectStoreConfig.S3, "options", S3_OPTIONS)),
+        "gcs": (ObjectStoreConfig.Gcs, _options(ObjectStoreConfig.Gcs)),
+        "azure": (ObjectStoreConfig.Azure, _options(ObjectStoreConfig.Azure)),
+        "tigris": (ObjectStoreConfig.Tigris, single_field(ObjectStoreConfig.Tigris, "opts", S3_OPTIONS)),
+        "http": (ObjectStoreConfig.Http, Form(_write_http, _read_http)),
+    }
+)
+
+_CONTAINER: Final = options_form(VirtualChunkContainer, store=STORE)
+
+
+def _read_container(value: Any) -> VirtualChunkContainer:
+    """Read a container that a repository has saved, and mark it as such."""
+    container: VirtualChunkContainer = _CONTAINER.read(value)
+    container.from_repository = True
+    return container
+
+
+CONTAINER: Final = Form(_CONTAINER.write, _read_container)
+
+CONTAINERS: Final = Form(
+    lambda value: {prefix: CONTAINER.write(container) for prefix, container in value.items()},
+    lambda value: {
+        prefix: read_optional(CONTAINER, prefix, container if container is not None else {})
+        for prefix, container in as_map(value).items()
+    },
+)
+
+SPLITTING: Final = options_form(ManifestSplittingConfig, split_sizes=SPLIT_SIZES)
 #: The value ``AUTO`` is stored under ``frazil``. Other implementations see that no rules are saved.
 RULES: Final = Form(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read)
-MANIFEST: Final = plain_struct(
-    ManifestConfig,
-    "max_concurrent_manifest_fetches_during_commit",
-    preload=plain_struct(
-        ManifestPreloadConfig, "max_arrays_to_scan", "max_total_refs", preload_if=PRELOAD_CONDITION
-    ),
-    splitting=RULES,
-    virtual_chunk_location_compression=plain_struct(
-        ManifestVirtualChunkLocationCompressionConfig,
-        "compression_level",
-        "dictionary_max_size_bytes",
-        "dictionary_max_training_samples",
-        "min_num_chunks",
-    ),
-)
-
-CONFIG: Final = plain_struct(
-    RepositoryConfig,
-    "get_partial_values_concurrency",
-    "inline_chunk_threshold_bytes",
-    "max_concurrent_decodes",
-    "max_concurrent_requests",
-    "num_updates_per_repo_info_file",
-    caching=plain_struct(
-        CachingConfig,
-        "num_bytes_attributes",
-        "num_bytes_chunks",
-        "num_chunk_refs",
-        "num_snapshot_nodes",
-        "num_transaction_changes",
-    ),
-    compression=plain_struct(
-        CompressionConfig, "level", algorithm=enumeration({CompressionAlgorithm.Zstd: "zstd"})
-    ),
-    manifest=MANIFEST,
-    repo_update_retries=struct(RepoUpdateRetryConfig, {"default": RETRIES}),
-    storage=STORAGE,
-    virtual_chunk_containers=CONTAINERS,
-)
 
 
 def _read_seconds(value: Any) -> timedelta:
@@ -124,14 +369,25 @@ def _read_seconds(value: Any) -> timedelta:
 
 SECONDS: Final = Form(lambda value: value.total_seconds(), _read_seconds)
 
-#: Field of the configuration -> key under ``frazil``, and its form.
+#: Field of the configuration that only Frazil has -> key under ``frazil``, and its form.
 OWN: Final[dict[str, tuple[str, Form]]] = {
-    "packing": ("packing", plain_struct(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")),
-    "chunks": ("chunks", plain_struct(ChunksConfig, "checksums", "compare", "deduplicate")),
+    "packing": ("packing", options_form(PackingConfig)),
+    "chunks": ("chunks", options_form(ChunksConfig)),
     "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
     "session_lifetime": ("session_lifetime_seconds", SECONDS),
 }
-
+CONFIG: Final = options_form(
+    RepositoryConfig,
+    " ".join(name for name in options_of(RepositoryConfig) if name not in OWN),
+    compression=options_form(CompressionConfig, algorithm=enumeration({CompressionAlgorithm.Zstd: "zstd"})),
+    manifest=options_form(
+        ManifestConfig,
+        preload=options_form(ManifestPreloadConfig, preload_if=PRELOAD_CONDITION),
+        splitting=RULES,
+    ),
+    storage=options_form(StorageSettings, timeouts=options_form(StorageTimeoutSettings)),
+    virtual_chunk_containers=CONTAINERS,
+)
 
 #: The key under ``frazil`` of the splitting by the number of references.
 _SPLITTING: Final = "splitting"
@@ -221,3 +477,75 @@ def from_document(document: Any) -> RepositoryConfig:
             f"configuration of the repository: {error}", ErrorKind.CONFIG_DESERIALIZATION
         ) from None
     return config
+
+
+def document_to_save(
+    config: RepositoryConfig,
+    store_secrets: bool = False,
+    saved: Callable[[], RepositoryConfig | None] = lambda: None,
+) -> dict[str, Any]:
+    """Return the configuration in the form in which it is saved.
+
+    ``saved`` returns the saved configuration of the repository. Its containers may be saved again. It is
+    called only if the configuration has secrets.
+    """
+    document = to_document(config)
+    if store_secrets:
+        return document
+    containers = config.virtual_chunk_containers or {}
+    secrets = {prefix: names for prefix, each in containers.items() if (names := [*_secrets(each)])}
+    if secrets:
+        earlier = _containers(to_document(saved() or RepositoryConfig()))
+        secrets = {
+            prefix: names
+            for prefix, names in secrets.items()
+            if earlier.get(prefix) != _containers(document)[prefix]
+        }
+    offences = [
+        f"{option} of the container {shown_url(prefix)!r}"
+        for prefix, options in secrets.items()
+        for option in options
+    ]
+    if offences:
+        raise InvalidInputError(
+            f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
+            "repository could read them",
+            ErrorKind.SECRET_IN_CONFIG,
+        ).with_remedy(
+            "Pass credentials with authorize_virtual_chunk_access instead, or pass store_secrets=True to "
+            "save them",
+            shell="Leave them out: readers take credentials from their environment",
+        )
+    return document
+
+
+def _containers(document: dict[str, Any]) -> dict[str, Any]:
+    return document["virtual_chunk_containers"] or {}
+
+
+def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
+    if shown_url(container.url_prefix) != container.url_prefix:
+        yield "the user name in the URL"
+    match container.store:
+        case (
+            ObjectStoreConfig.S3(options)
+            | ObjectStoreConfig.S3Compatible(options)
+            | ObjectStoreConfig.Tigris(options)
+        ):
+            yield from _of_s3(options)
+        case ObjectStoreConfig.Gcs(opts) | ObjectStoreConfig.Azure(opts):
+            yield from _secret_options(opts)
+        case ObjectStoreConfig.Http(opts, headers):
+            yield from _secret_options(opts)
+            yield from (f"header `{name}`" for name in secret_headers(headers or {}))
+        case _:
+            pass
+
+
+def _of_s3(options: S3Options) -> Iterator[str]:
+    if options.endpoint_url is not None:
+        yield from _secret_options({"endpoint_url": options.endpoint_url})
+
+
+def _secret_options(options: Mapping[str, str] | None) -> Iterator[str]:
+    return (f"option `{name}`" for name in secret_options(options or {}))

@@ -20,7 +20,7 @@ import yaml  # type: ignore[import-untyped]  # it has no type annotations
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.keys import CONFIG
-from frazil.repository.settings.forms import Variant
+from frazil.repository.settings.config_document import Variant
 
 MAX_BYTES: Final = 1 << 20
 #: Keys, values, lists and maps of a file. One virtual chunk container has about 30.

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from frazil.display import Check, Default, Settings, instance, unsigned
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.options import Settings, option, unsigned
 from frazil.repository.settings.conditions import (
     AnyDimCondition,
     ManifestPreloadCondition,
@@ -41,22 +42,12 @@ class ManifestPreloadConfig(Settings):
         max_arrays_to_scan: How many arrays to look at. Default: 50.
     """
 
-    max_total_refs: int | None = None
+    max_total_refs: int | None = option(10_000, unsigned(32))
     preload_if: ManifestPreloadCondition | None = None
-    max_arrays_to_scan: int | None = None
+    max_arrays_to_scan: int | None = option(50, unsigned(32))
 
     shown_as: ClassVar[str] = "config.ManifestPreloadConfig"
-    _whole: ClassVar[bool] = True
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "max_total_refs": Default(10_000),
-        "preload_if": None,
-        "max_arrays_to_scan": Default(50),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "max_total_refs": unsigned(32),
-        "preload_if": instance(ManifestPreloadCondition),
-        "max_arrays_to_scan": unsigned(32),
-    }
+    whole = True
 
 
 def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
@@ -125,9 +116,7 @@ class ManifestSplittingConfig(Settings):
     split_sizes: SplitSizes | None = None
 
     shown_as: ClassVar[str] = "config.ManifestSplittingConfig"
-    _whole: ClassVar[bool] = True
-    _fields: ClassVar[dict[str, Default | None]] = {"split_sizes": None}
-    _checks: ClassVar[dict[str, Check]] = {}
+    whole = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, _split_sizes(value) if name == "split_sizes" else value)
@@ -229,7 +218,7 @@ def split_sizes_for(
     )
 
 
-@dataclass(slots=True, repr=False, init=False)
+@dataclass(slots=True, repr=False)
 class ManifestVirtualChunkLocationCompressionConfig(Settings):
     """When and how to compress the locations of virtual chunks with a dictionary.
 
@@ -240,37 +229,13 @@ class ManifestVirtualChunkLocationCompressionConfig(Settings):
         compression_level: The level of zstd. Default: 3. Levels above 22 count as 22.
     """
 
-    min_num_chunks: int | None
-    dictionary_max_training_samples: int | None
-    dictionary_max_size_bytes: int | None
-    compression_level: int | None
+    min_num_chunks: int | None = option(1000, unsigned(64))
+    _: KW_ONLY
+    dictionary_max_training_samples: int | None = option(100, unsigned(64))
+    dictionary_max_size_bytes: int | None = option(2048, unsigned(64))
+    compression_level: int | None = option(3)
 
     shown_as: ClassVar[str] = "config.ManifestVirtualChunkLocationCompressionConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "min_num_chunks": Default(1000),
-        "dictionary_max_training_samples": Default(100),
-        "dictionary_max_size_bytes": Default(2048),
-        "compression_level": Default(3),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "min_num_chunks": unsigned(64),
-        "dictionary_max_training_samples": unsigned(64),
-        "dictionary_max_size_bytes": unsigned(64),
-        "compression_level": instance(int),
-    }
-
-    def __init__(
-        self,
-        min_num_chunks: int | None = None,
-        *,
-        dictionary_max_training_samples: int | None = None,
-        dictionary_max_size_bytes: int | None = None,
-        compression_level: int | None = None,
-    ) -> None:
-        self.min_num_chunks = min_num_chunks
-        self.dictionary_max_training_samples = dictionary_max_training_samples
-        self.dictionary_max_size_bytes = dictionary_max_size_bytes
-        self.compression_level = compression_level
 
 
 #: Manifests split themselves by the number of references.
@@ -285,7 +250,8 @@ def _splitting(name: str, value: Any) -> None:
                 ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
             )
         return
-    instance(ManifestSplittingConfig)(name, value)
+    if value is not None and not isinstance(value, ManifestSplittingConfig):
+        raise wrong_type(name, value, "ManifestSplittingConfig", "None")
 
 
 #: One manifest for each array.
@@ -306,21 +272,11 @@ class ManifestConfig(Settings):
         max_concurrent_manifest_fetches_during_commit: How many manifests to fetch at once. Default: 1.
     """
 
-    preload: ManifestPreloadConfig | None = None
-    splitting: ManifestSplittingConfig | Literal["auto"] | None = None
-    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
-    max_concurrent_manifest_fetches_during_commit: int | None = None
+    preload: ManifestPreloadConfig | None = option(ManifestPreloadConfig())
+    splitting: ManifestSplittingConfig | Literal["auto"] | None = option(DEFAULT_SPLITTING, _splitting)
+    virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = option(
+        ManifestVirtualChunkLocationCompressionConfig()
+    )
+    max_concurrent_manifest_fetches_during_commit: int | None = option(1, unsigned(16))
 
     shown_as: ClassVar[str] = "config.ManifestConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {
-        "preload": Default(ManifestPreloadConfig()),
-        "splitting": Default(DEFAULT_SPLITTING),
-        "virtual_chunk_location_compression": Default(ManifestVirtualChunkLocationCompressionConfig()),
-        "max_concurrent_manifest_fetches_during_commit": Default(1),
-    }
-    _checks: ClassVar[dict[str, Check]] = {
-        "preload": instance(ManifestPreloadConfig),
-        "splitting": _splitting,
-        "virtual_chunk_location_compression": instance(ManifestVirtualChunkLocationCompressionConfig),
-        "max_concurrent_manifest_fetches_during_commit": unsigned(16),
-    }

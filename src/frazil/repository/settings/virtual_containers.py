@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from frazil.display import Check, Default, Settings, instance, required, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.options import Settings, unsigned
 from frazil.storage.access import require_scheme
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import check_headers, shown_url
@@ -43,12 +43,7 @@ class VirtualChunkContainer(Settings):
     from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
     shown_as: ClassVar[str] = "virtual.VirtualChunkContainer"
-    _fields: ClassVar[dict[str, Default | None]] = {"name": None, "url_prefix": None, "store": None}
-    _checks: ClassVar[dict[str, Check]] = {
-        "url_prefix": required(str),
-        "store": required(ObjectStoreConfig),
-        "name": instance(str),
-    }
+    order = ("name", "url_prefix", "store")
 
     def validate(self) -> None:
         """Raise an error if the prefix, the store and the name do not fit together.

@@ -21,12 +21,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.storage.base import OpenReplacement, Refused, Replacement, Storage, Stored
+from frazil.storage.base import Refused, Storage, Stored
 from frazil.storage.files.failures import MISSING_FILE, file_errors
 from frazil.storage.files.locks import object_lock
 from frazil.storage.files.process_state import FileStamp
 from frazil.storage.files.reads import read_large, version_of
 from frazil.storage.files.writes import NO_LINKS, UnnamedFile, temporary_name
+from frazil.storage.local_commit import OpenReplacement, Replacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

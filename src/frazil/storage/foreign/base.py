@@ -136,27 +136,7 @@ class ForeignObjects(ABC):
 
     @abstractmethod
     def read_range(self, byte_range: ForeignRange) -> Buffer:
-        """Return the bytes of a range. Each kind of store implements this method for ``get``.
-
-        Args:
-            byte_range: Range of an object, with the conditions on the object.
-
-        Returns:
-            The bytes of the range.
-
-        Raises:
-            StorageError: As in ``get``.
-            InvalidInputError: As in ``get``.
-
-        Examples:
-            >>> from pathlib import Path
-            >>> from frazil.storage import local_filesystem_store, open_foreign
-            >>> size = Path("data.bin").write_bytes(b"0123456789")
-            >>> folder = Path.cwd().as_uri() + "/"
-            >>> files = open_foreign(local_filesystem_store(""), None, folder)
-            >>> bytes(files.read_range(ForeignRange(f"{folder}data.bin", 8, 10)))
-            b'89'
-        """
+        """Return the bytes of a range. Each kind of store implements this method for ``get``."""
 
     @abstractmethod
     async def read_range_async(self, byte_range: ForeignRange) -> Buffer:

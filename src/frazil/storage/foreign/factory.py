@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.access import anonymous_access, require_scheme
-from frazil.storage.credentials import AnyCredential, Credentials
+from frazil.storage.credential_families import AnyCredential, Credentials
 from frazil.storage.foreign.base import ForeignObjects, credentials_mismatch
 from frazil.storage.foreign.files import ForeignFiles
 from frazil.storage.foreign.object_store import ForeignStore

@@ -10,7 +10,7 @@ import obstore
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
-from frazil.storage.credentials import AnyCredential, Credentials
+from frazil.storage.credential_families import AnyCredential, Credentials
 from frazil.storage.foreign.base import (
     ForeignObjects,
     ForeignRange,

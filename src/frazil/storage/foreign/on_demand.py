@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.storage import foreign
+from frazil.storage.class_methods import PUBLIC
 
 if TYPE_CHECKING:
-    from frazil.storage.credentials import AnyCredential
+    from frazil.storage.credential_families import AnyCredential
     from frazil.storage.foreign.base import ForeignObjects
     from frazil.storage.object_store_config import AnyObjectStoreConfig
 
@@ -24,4 +24,5 @@ def open_on_demand(
     user_agent: str | None = None,
 ) -> ForeignObjects:
     """Return the result of ``open_foreign``."""
-    return foreign.open_foreign(config, credentials, url_prefix, user_agent=user_agent)
+    objects: ForeignObjects = PUBLIC.open_foreign(config, credentials, url_prefix, user_agent=user_agent)
+    return objects

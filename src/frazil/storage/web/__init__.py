@@ -1,5 +1,1 @@
-"""The client of web servers: requests, URLs, answers, options, and causes of failures."""
-
-from frazil.storage.web.client import WebClient
-
-__all__ = ["WebClient"]
+"""The client of web servers."""

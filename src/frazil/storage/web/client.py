@@ -14,17 +14,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.storage.option_names import check_headers, shown_url
 from frazil.storage.web.address import basic_authorization, join_url, origin_of
 from frazil.storage.web.answer import Answer
 from frazil.storage.web.options import WebOptions
+from frazil.storage.web.pools import Pools
 from frazil.threads import Purpose, shared_pool
-
-if TYPE_CHECKING:
-    from frazil.storage.web.pools import Pools
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS: Final = 10
@@ -81,8 +79,6 @@ class WebClient:
         process = os.getpid()
         pools = self._pools.get(process)
         if pools is None:
-            from frazil.storage.web.pools import Pools
-
             # Threads may race here: `setdefault` returns the same pools to all. A parent's pools are dropped.
             pools = self._pools.setdefault(process, Pools(self._options))
             self._pools = {process: pools}

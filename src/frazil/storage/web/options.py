@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.buckets import client_options, retry_config
+from frazil.storage.client_options import client_options, retry_config
 from frazil.storage.settings import StorageSettings
 
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")

@@ -14,33 +14,22 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, override
-
-import urllib3
-from urllib3.connection import HTTPSConnection
-from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
+from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.option_names import shown_url
 from frazil.storage.web.address import basic_authorization, origin_of, request_url
 from frazil.storage.web.answer import Answer
 from frazil.storage.web.options import CONNECTIONS, WebOptions
 
+if TYPE_CHECKING:
+    import urllib3
+else:
+    urllib3 = ModuleOnDemand("urllib3")
+
 #: Statuses after which the same request may succeed.
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
-
-
-class _UncheckedConnection(HTTPSConnection):
-    """A connection for users who allow invalid certificates. urllib3 does not warn for each connection."""
-
-    @override
-    def connect(self) -> None:
-        super().connect()
-        self.is_verified = True
-
-
-class _UncheckedPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _UncheckedConnection
 
 
 class Pools:
@@ -80,11 +69,11 @@ class Pools:
             try:
                 answer = _send_once(manager, method, target, sent, max_bytes)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
-            except LocationValueError:
+            except urllib3.exceptions.LocationValueError:
                 raise UnreachableError(
                     f"a web URL must be an http or https URL, got {shown_url(url)}"
                 ) from None
-            except (HTTPError, OSError) as error:
+            except (urllib3.exceptions.HTTPError, OSError) as error:
                 failure = error
                 is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)
             if not is_over and tries.total:
@@ -100,7 +89,7 @@ class Pools:
     def _pause(self, tries: urllib3.Retry, answer: Answer | None) -> float:
         """Return seconds before the next try. The server may ask for them, up to the longest pause."""
         server_pause = 0.0
-        with suppress(HTTPError, KeyError, ValueError, OverflowError):
+        with suppress(urllib3.exceptions.HTTPError, KeyError, ValueError, OverflowError):
             if answer is not None:
                 server_pause = tries.parse_retry_after(answer.headers["retry-after"])
         return max(tries.get_backoff_time(), min(server_pause, self._options.longest_pause))
@@ -138,8 +127,22 @@ class Pools:
                     ErrorKind.STORAGE_CONFIG,
                 ) from None
         if options.allow_invalid_certificates:
-            manager.pool_classes_by_scheme = {**manager.pool_classes_by_scheme, "https": _UncheckedPool}
+            manager.pool_classes_by_scheme = {**manager.pool_classes_by_scheme, "https": _unchecked_pool()}
         return manager
+
+
+def _unchecked_pool() -> type[urllib3.HTTPSConnectionPool]:
+    """Return pools for users who allow invalid certificates. urllib3 warns for each other connection."""
+
+    class UncheckedConnection(urllib3.connection.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.is_verified = True
+
+    class UncheckedPool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = UncheckedConnection
+
+    return UncheckedPool
 
 
 def _send_once(
@@ -169,7 +172,11 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> UnreachableError:
-    through = f" through the proxy {shown_url(proxy or '')}" if isinstance(error, ProxyError) else ""
+    through = (
+        f" through the proxy {shown_url(proxy or '')}"
+        if isinstance(error, urllib3.exceptions.ProxyError)
+        else ""
+    )
     cause = None if error is None else _cause(error)
     unreachable = UnreachableError(
         f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"

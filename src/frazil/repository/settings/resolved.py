@@ -1,0 +1,153 @@
+"""The configuration with all defaults, as the code uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from frazil.format.chunk_trailer import IS_FAST
+from frazil.options import with_defaults
+from frazil.repository.settings.conditions import COORDINATE_NAMES, ManifestPreloadCondition
+from frazil.repository.settings.config import (
+    RepositoryConfig,
+)
+from frazil.repository.settings.manifest_config import (
+    AUTO,
+    DEFAULT_SPLITTING,
+    ManifestConfig,
+    ManifestSplittingConfig,
+    split_sizes_for,
+)
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+
+#: Small coordinate arrays, by their usual names.
+DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
+    [
+        ManifestPreloadCondition.name_matches(COORDINATE_NAMES),
+        ManifestPreloadCondition.num_refs(0, 1001),
+    ]
+)
+
+
+#: The highest level of zstd. Higher levels count as this one.
+_MAX_LEVEL: Final = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The number of tries, and the shortest and longest pause between them in milliseconds."""
+
+    max_tries: int
+    initial_backoff_ms: int
+    max_backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedConfig:
+    """The configuration with a value for every option.
+
+    >>> ResolvedConfig.of(RepositoryConfig()).inline_chunk_threshold_bytes
+    512
+    """
+
+    inline_chunk_threshold_bytes: int
+    #: None means no limit.
+    get_partial_values_concurrency: int | None
+    max_concurrent_requests: int
+    max_concurrent_decodes: int
+    num_updates_per_repo_info_file: int
+    compression_level: int
+
+    cached_snapshot_nodes: int
+    cached_chunk_refs: int
+    cached_chunk_bytes: int
+
+    preload_max_total_refs: int
+    preload_if: ManifestPreloadCondition
+    preload_max_arrays_to_scan: int
+    splitting: ManifestSplittingConfig
+    #: Whether the number of references decides about the splitting (``AUTO``).
+    has_windows: bool
+    location_compression_min_chunks: int
+    location_dictionary_samples: int
+    location_dictionary_bytes: int
+    location_compression_level: int
+    concurrent_manifest_fetches: int
+
+    repo_update_retries: Retries
+    packing: bool
+    pack_threshold_bytes: int
+    pack_size_bytes: int
+    deduplicate: bool
+    compare_chunks: bool
+    checksums: bool
+    fast_forward_timeout: timedelta
+    session_lifetime: timedelta
+    storage: StorageSettings
+    virtual_chunk_containers: Mapping[str, VirtualChunkContainer]
+
+    @staticmethod
+    def of(config: RepositoryConfig) -> ResolvedConfig:
+        """Return the configuration with all defaults."""
+        full = with_defaults(config)
+        manifest, locations = full.manifest, full.manifest.virtual_chunk_location_compression
+        given = ManifestConfig() if config.manifest is None else config.manifest
+        splitting = given.splitting
+        if not isinstance(splitting, ManifestSplittingConfig) or splitting.split_sizes is None:
+            splitting = DEFAULT_SPLITTING
+        checksums = None if config.chunks is None else config.chunks.checksums
+        partial_values = config.get_partial_values_concurrency
+        return ResolvedConfig(
+            inline_chunk_threshold_bytes=full.inline_chunk_threshold_bytes,
+            get_partial_values_concurrency=None if partial_values is None else max(1, partial_values),
+            max_concurrent_requests=full.max_concurrent_requests or 1,
+            max_concurrent_decodes=full.max_concurrent_decodes or 1,
+            # At least 1: the file must contain its newest update, where the walk of the ops log begins.
+            num_updates_per_repo_info_file=full.num_updates_per_repo_info_file or 1,
+            compression_level=min(full.compression.level, _MAX_LEVEL),
+            cached_snapshot_nodes=full.caching.num_snapshot_nodes,
+            cached_chunk_refs=full.caching.num_chunk_refs,
+            cached_chunk_bytes=full.caching.num_bytes_chunks,
+            preload_max_total_refs=manifest.preload.max_total_refs,
+            preload_if=manifest.preload.preload_if or DEFAULT_PRELOAD,
+            preload_max_arrays_to_scan=manifest.preload.max_arrays_to_scan,
+            splitting=splitting,
+            has_windows=given.splitting == AUTO,
+            location_compression_min_chunks=locations.min_num_chunks,
+            location_dictionary_samples=locations.dictionary_max_training_samples,
+            location_dictionary_bytes=locations.dictionary_max_size_bytes,
+            location_compression_level=min(locations.compression_level, _MAX_LEVEL),
+            concurrent_manifest_fetches=manifest.max_concurrent_manifest_fetches_during_commit or 1,
+            repo_update_retries=Retries(**vars(full.repo_update_retries.default)),
+            packing=full.packing.enabled,
+            pack_threshold_bytes=full.packing.threshold_bytes,
+            pack_size_bytes=full.packing.pack_size_bytes,
+            deduplicate=full.chunks.deduplicate,
+            compare_chunks=full.chunks.compare,
+            checksums=IS_FAST if checksums is None else checksums,
+            fast_forward_timeout=full.fast_forward_timeout,
+            session_lifetime=full.session_lifetime,
+            storage=StorageSettings() if config.storage is None else config.storage,
+            virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
+        )
+
+    @property
+    def is_split_configured(self) -> bool:
+        """Whether the configuration sets the splitting of manifests."""
+        return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
+
+    def split_sizes_for(
+        self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Return the chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
+        return split_sizes_for(self.splitting, path, dimension_names, num_chunks)
+
+    def preloads(self, path: str, num_refs: int) -> bool:
+        """Return whether to load the manifests of this array when a session opens."""
+        return num_refs <= self.preload_max_total_refs and self.preload_if.holds(path, num_refs)

@@ -1,0 +1,383 @@
+"""Credentials for object stores, as values. ``repr``, ``str`` and HTML never show a secret.
+
+Each cloud has a family of classes: anonymous, from the environment, static, and refreshable by a function. A
+refreshable credential contains a pickle of the function, because sessions are sent to other processes with
+their credentials. ``refresh()`` calls the function. ``Credentials`` wraps the credentials for virtual chunk
+containers. With it, the user also permits access to local files and web servers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, ClassVar
+
+from frazil.arguments import check_fields
+from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
+from frazil.errors import ErrorKind, InvalidInputError
+
+
+class Credential(Numbered, Record):
+    """A frozen value that prints its secret fields as stars."""
+
+    __slots__ = ()
+    _secret: ClassVar[frozenset[str]] = frozenset()
+
+    def _title(self) -> str:
+        return f"{PACKAGE}.credentials.{type(self).__qualname__}"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        expires = getattr(self, "expires_after", None)
+        if expires is not None and expires.tzinfo is None:
+            raise TypeError(
+                f"expires_after must be a datetime with a time zone, got {expires.isoformat()} without one"
+            )
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            yield f.name, self._masked(f.name, getattr(self, f.name))
+
+    def _masked(self, name: str, value: Any) -> str | Record:
+        if isinstance(value, Record):
+            return value
+        if value is not None and name in self._secret:
+            return "****"
+        return literal(value)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyCredential(Credential):
+    """A key."""
+
+    key: str
+    _secret: ClassVar[frozenset[str]] = frozenset({"key"})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TokenCredential(Credential):
+    """A token."""
+
+    token: str
+    _secret: ClassVar[frozenset[str]] = frozenset({"token"})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PathCredential(Credential):
+    """The path of a file with credentials."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RefreshableCredential[C: Credential](Credential):
+    """Credentials from a pickled function. ``current`` is used until it expires."""
+
+    pickled_function: bytes
+    current: C | None = None
+
+    _secret: ClassVar[frozenset[str]] = frozenset({"pickled_function"})
+    answers: ClassVar[type]
+
+    def refresh(self) -> C:
+        """Call the function and return the new credentials."""
+        answer: C = pickle.loads(self.pickled_function)()
+        if not isinstance(answer, self.answers):
+            raise InvalidInputError(
+                f"the function that refreshes credentials must return {self.answers.__name__}, "
+                f"got {type(answer).__name__}",
+                ErrorKind.INVALID_CREDENTIALS,
+            )
+        return answer
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class S3StaticCredentials(Credential):
+    """An access key for S3, which may be temporary.
+
+    Attributes:
+        access_key_id: Id of the access key.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the key expires, with a time zone. None means that it does not expire.
+
+    Raises:
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> print(S3StaticCredentials("AKIAEXAMPLE", "secret"), end="")
+        <frazil.credentials.S3StaticCredentials>
+        access_key_id: AKIA****
+        secret_access_key: ****
+        session_token: None
+        expires_after: None
+    """
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None = None
+    expires_after: datetime | None = None
+
+    _secret: ClassVar[frozenset[str]] = frozenset({"secret_access_key", "session_token"})
+
+    def _masked(self, name: str, value: Any) -> str | Record:
+        if name == "access_key_id":
+            return f"{value[:4]}****"
+        return super(S3StaticCredentials, self)._masked(name, value)
+
+
+class S3Credentials(metaclass=Family):
+    """Credentials for S3 and similar servers. One of the nested classes."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class FromEnv(Credential):
+        """Credentials of the environment: variables, AWS profile, container or instance role."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Anonymous(Credential):
+        """Requests without a signature."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Static(Credential):
+        """An access key that does not change."""
+
+        credentials: S3StaticCredentials
+
+    class Refreshable(RefreshableCredential[S3StaticCredentials]):
+        """Access keys from a pickled function. ``current`` is used until it expires."""
+
+        __slots__ = ()
+        answers = S3StaticCredentials
+
+
+AnyS3Credential = (
+    S3Credentials.Static | S3Credentials.Anonymous | S3Credentials.FromEnv | S3Credentials.Refreshable
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GcsBearerCredential(Credential):
+    """An OAuth bearer token for Google Cloud Storage.
+
+    Args:
+        bearer: The token.
+        expires_after: Time when the token expires, with a time zone. Default: it does not expire.
+
+    Raises:
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> print(GcsBearerCredential("secret"), end="")
+        <frazil.credentials.GcsBearerCredential>
+        bearer: ****
+        expires_after: None
+    """
+
+    bearer: str
+    expires_after: datetime | None = None
+
+    _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
+
+    def __init__(self, bearer: str, *, expires_after: datetime | None = None) -> None:
+        object.__setattr__(self, "bearer", bearer)
+        object.__setattr__(self, "expires_after", expires_after)
+        self.__post_init__()
+
+
+class GcsStaticCredentials(metaclass=Family):
+    """Credentials for Google Cloud Storage that do not change. One of the nested classes."""
+
+    class ServiceAccount(PathCredential):
+        """A file with the key of a service account."""
+
+        __slots__ = ()
+
+    class ServiceAccountKey(KeyCredential):
+        """The key of a service account, as JSON text."""
+
+        __slots__ = ()
+
+    class ApplicationCredentials(PathCredential):
+        """A file with application default credentials."""
+
+        __slots__ = ()
+
+    class BearerToken(TokenCredential):
+        """An OAuth bearer token."""
+
+        __slots__ = ()
+
+
+AnyGcsStaticCredential = (
+    GcsStaticCredentials.ServiceAccount
+    | GcsStaticCredentials.ServiceAccountKey
+    | GcsStaticCredentials.ApplicationCredentials
+    | GcsStaticCredentials.BearerToken
+)
+
+
+class GcsCredentials(metaclass=Family):
+    """Credentials for Google Cloud Storage. One of the nested classes."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Anonymous(Credential):
+        """Requests without credentials."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class FromEnv(Credential):
+        """Credentials of the environment: variables, files of the user, metadata of the machine."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Static(Credential):
+        """Credentials that do not change."""
+
+        credentials: AnyGcsStaticCredential
+
+    class Refreshable(RefreshableCredential[GcsBearerCredential]):
+        """Bearer tokens from a pickled function. ``current`` is used until it expires."""
+
+        __slots__ = ()
+        answers = GcsBearerCredential
+
+
+AnyGcsCredential = (
+    GcsCredentials.Anonymous | GcsCredentials.FromEnv | GcsCredentials.Static | GcsCredentials.Refreshable
+)
+
+
+class AzureRefreshableCredential(metaclass=Family):
+    """The possible results of a function that refreshes credentials for Azure."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class AccessKey(Credential):
+        """The key of a storage account."""
+
+        key: str
+        expires_after: datetime | None = None
+        _secret: ClassVar[frozenset[str]] = frozenset({"key"})
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class SasToken(Credential):
+        """A shared access signature."""
+
+        token: str
+        expires_after: datetime | None = None
+        _secret: ClassVar[frozenset[str]] = frozenset({"token"})
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BearerToken(Credential):
+        """An OAuth bearer token."""
+
+        bearer: str
+        expires_after: datetime | None = None
+        _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
+
+
+AnyAzureRefreshableCredential = (
+    AzureRefreshableCredential.AccessKey
+    | AzureRefreshableCredential.SasToken
+    | AzureRefreshableCredential.BearerToken
+)
+
+
+class AzureStaticCredentials(metaclass=Family):
+    """Credentials for Azure that do not change. One of the nested classes."""
+
+    class AccessKey(KeyCredential):
+        """The key of a storage account."""
+
+        __slots__ = ()
+
+    class SasToken(TokenCredential):
+        """A shared access signature."""
+
+        __slots__ = ()
+
+    class BearerToken(TokenCredential):
+        """An OAuth bearer token."""
+
+        __slots__ = ()
+
+
+AnyAzureStaticCredential = (
+    AzureStaticCredentials.AccessKey | AzureStaticCredentials.SasToken | AzureStaticCredentials.BearerToken
+)
+
+
+class AzureCredentials(metaclass=Family):
+    """Credentials for Azure blob storage. One of the nested classes."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Anonymous(Credential):
+        """Requests without credentials."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class FromEnv(Credential):
+        """Credentials of the environment: variables, workload identity or managed identity."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Static(Credential):
+        """Credentials that do not change."""
+
+        credentials: AnyAzureStaticCredential
+
+    class Refreshable(RefreshableCredential[Any]):
+        """Credentials from a pickled function. ``current`` is used until it expires."""
+
+        __slots__ = ()
+        answers = AzureRefreshableCredential
+
+
+AnyAzureCredential = (
+    AzureCredentials.FromEnv
+    | AzureCredentials.Anonymous
+    | AzureCredentials.Static
+    | AzureCredentials.Refreshable
+)
+
+
+class Credentials(metaclass=Family):
+    """The permission to read virtual chunks in a container, with credentials. One of the nested classes."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class S3(Credential):
+        """The permission to read objects in S3."""
+
+        credentials: AnyS3Credential
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Gcs(Credential):
+        """The permission to read objects in Google Cloud Storage."""
+
+        credentials: AnyGcsCredential
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Azure(Credential):
+        """The permission to read objects in Azure blob storage."""
+
+        credentials: AnyAzureCredential
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class LocalFileSystemAccess(Credential):
+        """The permission to read local files."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class HttpAccess(Credential):
+        """The permission to read from web servers."""
+
+
+AnyCredential = (
+    Credentials.S3
+    | Credentials.Gcs
+    | Credentials.Azure
+    | Credentials.LocalFileSystemAccess
+    | Credentials.HttpAccess
+)
+
+
+LocalFileSystemAccess = Credentials.LocalFileSystemAccess()
+
+
+HttpAccess = Credentials.HttpAccess()

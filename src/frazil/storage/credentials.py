@@ -1,0 +1,580 @@
+"""Functions that create credentials, with the names, arguments and defaults of the reference.
+
+Each cloud has a function for each way of authorisation, and one that chooses the way by its arguments.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypedDict, Unpack
+
+from frazil.argument_docs import with_argument_docs, with_keywords
+from frazil.arguments import checked
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.credential_families import (
+    AnyAzureCredential,
+    AnyAzureRefreshableCredential,
+    AnyAzureStaticCredential,
+    AnyCredential,
+    AnyGcsCredential,
+    AnyGcsStaticCredential,
+    AnyS3Credential,
+    AzureCredentials,
+    AzureStaticCredentials,
+    Credentials,
+    GcsBearerCredential,
+    GcsCredentials,
+    GcsStaticCredentials,
+    S3Credentials,
+    S3StaticCredentials,
+)
+
+#: Name of an argument -> the class of its credential.
+type _Secrets = Mapping[str, Callable[[Any], Any]]
+
+
+def _pickled(function: Callable[[], Any]) -> bytes:
+    """Return the pickle of a function that gets credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` if it cannot be pickled.
+    """
+    try:
+        return pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "get_credentials must be a picklable function, because it is sent to other processes, got "
+            f"{function!r} ({error}). Define the function at the top level of a module",
+            ErrorKind.INVALID_CREDENTIALS,
+        ) from error
+
+
+def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str | None:
+    """Return the name of the only way that the user passed, or None."""
+    names = list(names)
+    chosen = [name for name in names if ways.get(name) not in (None, False)]
+    if len(chosen) > 1:
+        raise InvalidInputError(
+            f"{function}: the arguments must contain only one of {', '.join(names)}, got "
+            f"{' and '.join(chosen)}. Pass only one",
+            ErrorKind.INVALID_CREDENTIALS,
+        )
+    return chosen[0] if chosen else None
+
+
+def _incomplete(function: str, expected: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{function}: the arguments must contain {expected}", ErrorKind.INVALID_CREDENTIALS
+    )
+
+
+def _static(function: str, secrets: _Secrets, ways: Mapping[str, Any]) -> Any:
+    """Return the credential for the only secret that the user passed."""
+    way = _chosen(function, secrets, ways)
+    if way is None:
+        raise _incomplete(function, f"one of {', '.join(secrets)}, got none")
+    return secrets[way](ways[way])
+
+
+def _credentials(function: str, family: Any, secrets: _Secrets, ways: Mapping[str, Any]) -> Any:
+    """Return the variant of a family for the only way that the user passed. Default: the environment."""
+    way = _chosen(function, [*secrets, "anonymous", "from_env", "get_credentials"], ways)
+    if way in secrets:
+        return family.Static(_static(function, secrets, ways))
+    if way == "get_credentials":
+        return _refreshable(family, ways[way], ways.get("scatter_initial_credentials", False))
+    return family.Anonymous() if way == "anonymous" else family.FromEnv()
+
+
+def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool) -> Any:
+    return family.Refreshable(_pickled(get_credentials), get_credentials() if scatter else None)
+
+
+class AnyWay(TypedDict, total=False):
+    """The ways of authorisation that all clouds have, besides their secrets.
+
+    Attributes:
+        anonymous: True sends requests without credentials.
+        from_env: True takes the credentials from the environment. This is the default.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in
+            every pickle, so that many workers do not call it at the same time. Default: False.
+    """
+
+    anonymous: bool | None
+    from_env: bool | None
+    scatter_initial_credentials: bool
+
+
+class S3Key(TypedDict, total=False):
+    """An access key for S3.
+
+    Attributes:
+        access_key_id: Id of an access key. It needs ``secret_access_key``.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
+    """
+
+    access_key_id: str | None
+    secret_access_key: str | None
+    session_token: str | None
+    expires_after: datetime | None
+
+
+class S3Ways(S3Key, AnyWay, total=False):
+    """All ways of authorisation in S3.
+
+    Attributes:
+        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
+            calls it before the first request, and again when its last result expires. Define it at the top
+            level of a module.
+    """
+
+    get_credentials: Callable[[], S3StaticCredentials] | None
+
+
+@checked
+@with_argument_docs(S3Ways)
+def s3_refreshable_credentials(
+    get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
+) -> S3Credentials.Refreshable:
+    """Return credentials for S3 that a function provides.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return S3StaticCredentials("AKIAEXAMPLE", "secret")
+        >>> s3_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.S3Credentials.Refreshable>
+        pickled_function: ****
+        current: None
+    """
+    return _refreshable(S3Credentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+
+
+@checked
+def s3_static_credentials(
+    *,
+    access_key_id: str,
+    secret_access_key: str,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+) -> S3Credentials.Static:
+    """Return credentials for S3 from an access key.
+
+    Args:
+        access_key_id: Id of the access key.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the key expires, with a time zone. Default: it does not expire.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_static_credentials(access_key_id="AKIAEX", secret_access_key="x").credentials.access_key_id
+        'AKIAEX'
+    """
+    return S3Credentials.Static(
+        S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
+    )
+
+
+@checked
+def s3_anonymous_credentials() -> S3Credentials.Anonymous:
+    """Return credentials that send requests to S3 without a signature.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_anonymous_credentials()
+        <frazil.credentials.S3Credentials.Anonymous>
+        <BLANKLINE>
+    """
+    return S3Credentials.Anonymous()
+
+
+@checked
+def s3_from_env_credentials() -> S3Credentials.FromEnv:
+    """Return credentials that take an access key for S3 from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_from_env_credentials()
+        <frazil.credentials.S3Credentials.FromEnv>
+        <BLANKLINE>
+    """
+    return S3Credentials.FromEnv()
+
+
+@checked
+@with_keywords(S3Ways)
+def s3_credentials(**ways: Unpack[S3Ways]) -> AnyS3Credential:
+    """Return credentials for S3. Without arguments, they come from the environment.
+
+    At most one way may be passed: an access key, ``anonymous``, ``from_env`` or ``get_credentials``.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, for a part of an access key, for
+            ways that are only set to False, and for a function that cannot be pickled.
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> s3_credentials(anonymous=True) == s3_anonymous_credentials()
+        True
+    """
+    key: dict[str, Any] = {name: ways.get(name) for name in _S3_KEY if ways.get(name) is not None}
+    if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
+        raise _incomplete(
+            "s3_credentials",
+            "one way to get credentials, got only ways that are False. Set one of them to True",
+        )
+    chosen = {**ways, "access_key_id": key or None}
+    return _credentials("s3_credentials", S3Credentials, {"access_key_id": _s3_key}, chosen)  # type: ignore[no-any-return]
+
+
+_S3_KEY: Final = tuple(S3Key.__annotations__)
+
+
+def _s3_key(parts: dict[str, Any]) -> S3StaticCredentials:
+    if not {"access_key_id", "secret_access_key"} <= parts.keys():
+        raise _incomplete(
+            "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
+        )
+    return S3StaticCredentials(**parts)
+
+
+_GCS_SECRETS: Final[_Secrets] = {
+    "service_account_file": GcsStaticCredentials.ServiceAccount,
+    "service_account_key": GcsStaticCredentials.ServiceAccountKey,
+    "application_credentials": GcsStaticCredentials.ApplicationCredentials,
+    "bearer_token": GcsStaticCredentials.BearerToken,
+}
+
+
+class GcsSecrets(TypedDict, total=False):
+    """Secrets for Google Cloud Storage.
+
+    Attributes:
+        service_account_file: Path of a file with the key of a service account.
+        service_account_key: Key of a service account, as JSON text.
+        application_credentials: Path of a file with application default credentials.
+        bearer_token: OAuth bearer token.
+    """
+
+    service_account_file: str | None
+    service_account_key: str | None
+    application_credentials: str | None
+    bearer_token: str | None
+
+
+class GcsWays(GcsSecrets, AnyWay, total=False):
+    """All ways of authorisation in Google Cloud Storage.
+
+    Attributes:
+        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Frazil
+            calls it before the first request, and again when its last result expires. Define it at the top
+            level of a module.
+    """
+
+    get_credentials: Callable[[], GcsBearerCredential] | None
+
+
+@checked
+@with_keywords(GcsSecrets)
+def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredential:
+    """Return credentials for Google Cloud Storage that do not change.
+
+    Exactly one argument must be passed.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
+
+    Examples:
+        >>> gcs_static_credentials(bearer_token="secret")
+        <frazil.credentials.GcsStaticCredentials.BearerToken>
+        token: ****
+        <BLANKLINE>
+    """
+    return _static("gcs_static_credentials", _GCS_SECRETS, secret)  # type: ignore[no-any-return]
+
+
+@checked
+@with_argument_docs(GcsWays)
+def gcs_refreshable_credentials(
+    get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
+) -> GcsCredentials.Refreshable:
+    """Return credentials for Google Cloud Storage that a function provides.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return GcsBearerCredential("secret")
+        >>> gcs_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.GcsCredentials.Refreshable>
+        pickled_function: ****
+        current: None
+    """
+    return _refreshable(GcsCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+
+
+@checked
+def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
+    """Return credentials that send requests to Google Cloud Storage without a token.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> gcs_anonymous_credentials()
+        <frazil.credentials.GcsCredentials.Anonymous>
+        <BLANKLINE>
+    """
+    return GcsCredentials.Anonymous()
+
+
+@checked
+def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
+    """Return credentials for Google Cloud Storage that come from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> gcs_from_env_credentials()
+        <frazil.credentials.GcsCredentials.FromEnv>
+        <BLANKLINE>
+    """
+    return GcsCredentials.FromEnv()
+
+
+@checked
+@with_keywords(GcsWays)
+def gcs_credentials(**ways: Unpack[GcsWays]) -> AnyGcsCredential:
+    """Return credentials for Google Cloud Storage. Without arguments, they come from the environment.
+
+    At most one way may be passed.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
+
+    Examples:
+        >>> gcs_credentials(anonymous=True)
+        <frazil.credentials.GcsCredentials.Anonymous>
+        <BLANKLINE>
+    """
+    return _credentials("gcs_credentials", GcsCredentials, _GCS_SECRETS, ways)  # type: ignore[no-any-return]
+
+
+_AZURE_SECRETS: Final[_Secrets] = {
+    "access_key": AzureStaticCredentials.AccessKey,
+    "sas_token": AzureStaticCredentials.SasToken,
+    "bearer_token": AzureStaticCredentials.BearerToken,
+}
+
+
+class AzureSecrets(TypedDict, total=False):
+    """Secrets for Azure.
+
+    Attributes:
+        access_key: Key of the storage account.
+        sas_token: Shared access signature.
+        bearer_token: OAuth bearer token.
+    """
+
+    access_key: str | None
+    sas_token: str | None
+    bearer_token: str | None
+
+
+class AzureWays(AzureSecrets, AnyWay, total=False):
+    """All ways of authorisation in Azure.
+
+    Attributes:
+        get_credentials: Picklable function without arguments that returns one of the classes in
+            ``AzureRefreshableCredential``. Frazil calls it before the first request, and again when its last
+            result expires. Define it at the top level of a module.
+    """
+
+    get_credentials: Callable[[], AnyAzureRefreshableCredential] | None
+
+
+@checked
+@with_keywords(AzureSecrets)
+def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCredential:
+    """Return credentials for Azure that do not change.
+
+    Exactly one argument must be passed.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
+
+    Examples:
+        >>> azure_static_credentials(access_key="secret")
+        <frazil.credentials.AzureStaticCredentials.AccessKey>
+        key: ****
+        <BLANKLINE>
+    """
+    return _static("azure_static_credentials", _AZURE_SECRETS, secret)  # type: ignore[no-any-return]
+
+
+@checked
+@with_argument_docs(AzureWays)
+def azure_refreshable_credentials(
+    get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
+) -> AzureCredentials.Refreshable:
+    """Return credentials for Azure that a function provides.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return AzureRefreshableCredential.AccessKey("secret")
+        >>> azure_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.AzureCredentials.Refreshable>
+        pickled_function: ****
+        current: None
+    """
+    return _refreshable(AzureCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
+
+
+@checked
+def azure_from_env_credentials() -> AzureCredentials.FromEnv:
+    """Return credentials for Azure that come from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> azure_from_env_credentials()
+        <frazil.credentials.AzureCredentials.FromEnv>
+        <BLANKLINE>
+    """
+    return AzureCredentials.FromEnv()
+
+
+@checked
+def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
+    """Return credentials that send requests to Azure without a signature.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> azure_anonymous_credentials()
+        <frazil.credentials.AzureCredentials.Anonymous>
+        <BLANKLINE>
+    """
+    return AzureCredentials.Anonymous()
+
+
+@checked
+@with_keywords(AzureWays)
+def azure_credentials(**ways: Unpack[AzureWays]) -> AnyAzureCredential:
+    """Return credentials for Azure. Without arguments, they come from the environment.
+
+    At most one way may be passed.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
+
+    Examples:
+        >>> azure_credentials(anonymous=True)
+        <frazil.credentials.AzureCredentials.Anonymous>
+        <BLANKLINE>
+    """
+    return _credentials("azure_credentials", AzureCredentials, _AZURE_SECRETS, ways)  # type: ignore[no-any-return]
+
+
+_ACCESS = (Credentials.LocalFileSystemAccess, Credentials.HttpAccess)
+
+
+_WRAPPERS: tuple[tuple[type, Callable[[Any], AnyCredential]], ...] = (
+    (S3Credentials, Credentials.S3),
+    (GcsCredentials, Credentials.Gcs),
+    (AzureCredentials, Credentials.Azure),
+)
+
+
+@checked
+def containers_credentials(
+    m: Mapping[
+        str,
+        AnyS3Credential
+        | AnyGcsCredential
+        | AnyAzureCredential
+        | Credentials.LocalFileSystemAccess
+        | Credentials.HttpAccess
+        | None,
+    ],
+) -> dict[str, AnyCredential | None]:
+    """Return permissions for ``authorize_virtual_chunk_access``, by URL prefix of the container.
+
+    Args:
+        m: URL prefix -> credentials of S3, GCS or Azure, ``LocalFileSystemAccess``, ``HttpAccess``, or None
+            for access without credentials.
+
+    Returns:
+        URL prefix -> permission.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a value that is not a credential.
+
+    Examples:
+        >>> from frazil.storage.credentials import s3_anonymous_credentials
+        >>> containers_credentials({"s3://bucket/": s3_anonymous_credentials()})["s3://bucket/"]
+        <frazil.credentials.Credentials.S3>
+        credentials:
+            <frazil.credentials.S3Credentials.Anonymous>
+        <BLANKLINE>
+    """
+    return {prefix: _wrap(prefix, credential) for prefix, credential in m.items()}
+
+
+def _wrap(prefix: str, credential: Any) -> AnyCredential | None:
+    if credential is None or isinstance(credential, _ACCESS):
+        return credential
+    for family, wrap in _WRAPPERS:
+        if isinstance(credential, family):
+            return wrap(credential)
+    raise InvalidInputError(
+        f"the value for container {prefix} must be credentials for S3, GCS or Azure, LocalFileSystemAccess, "
+        f"HttpAccess or None, got {type(credential).__name__}",
+        ErrorKind.INVALID_CREDENTIALS,
+    )
