@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
     from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
-    from frazil.storage.credentials import AnyCredential
     from frazil.storage.credential_families import AnyCredential
 
 #: The variable with the URL prefixes of virtual chunks that commands may read, separated by spaces.

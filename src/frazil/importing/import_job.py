@@ -42,9 +42,8 @@ from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.uploads import Puts, putting
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.repository.settings.config_secrets import document_to_save
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.repository.settings.config_document import document_to_save
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.probe import probe_conditions
 

@@ -14,8 +14,6 @@ from frazil.importing.manifests import Sizes
 from frazil.importing.source import in_parallel
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage import foreign
-from frazil.storage.credentials import AnyCredential
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.foreign.base import ForeignObjects
 from frazil.storage.foreign.factory import open_foreign
@@ -38,7 +36,7 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, foreign.ForeignObjects] = {
+    readers: dict[str, ForeignObjects] = {
         prefix: _opened(containers[prefix], credential)
         for prefix, credential in credentials.items()
         if prefix in containers
@@ -62,7 +60,7 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> foreign.ForeignObjects:
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignObjects:
     if container.from_repository:
         require_hint(container.store, container.url_prefix)
-    return foreign.open_foreign(container.store, credential, container.url_prefix)
+    return open_foreign(container.store, credential, container.url_prefix)

@@ -23,8 +23,8 @@ from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine
 from frazil.jobs.pickles import dumps
 from frazil.storage.base import Storage
-from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.storage.local_commit import put_many
+from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.threads import Purpose, thread_pool
 
 #: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
