@@ -231,20 +231,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "importlib.metadata",
     ): "it takes 20 ms to import, and most processes name no engine",
     (
-        "frazil.cli.verify_command",
-        "frazil.pipeline",
-    ): "verification without an engine does not need the extra",
-    **{
-        ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
-        for target in (
-            "frazil.pipeline",
-            *(
-                f"frazil.pipeline.ingest.{module}"
-                for module in ("operation", "options", "size", "source_inspection")
-            ),
-        )
-    },
-    (
         "pyspark_frazil",
         "frazil.spark.data_source",
     ): "Spark imports every `pyspark_*` for whatever source: ours costs nothing until it is used",

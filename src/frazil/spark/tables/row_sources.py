@@ -102,7 +102,7 @@ def distinct_values(columns: Sequence[Any]) -> pa.Array:
 
 
 def rows_digest(rows: pa.Table) -> int:
-    """Return the sum of the hashes of all rows, modulo 2**64. The order of the rows does not matter."""
+    """Return the sum of the hashes of all rows, modulo 2**64: it does not depend on their order."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for column in rows.columns:
         hashes = hashes * np.uint64(1_000_003) + _hashes(column.combine_chunks())
