@@ -81,11 +81,7 @@ def test_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = frazil.local_filesystem_storage(folder)
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=100)
     repo = frazil.Repository.create(storage, config)
-    ref = (
-        ingest(str(tmp_path / "t.nc"), repo, engine="inline")
-        .version.session()
-        .workspace.chunks.ref("/t", (0, 0))
-    )
+    ref = ingest(str(tmp_path / "t.nc"), repo, engine="inline").version.session().workspace.ref("/t", (0, 0))
     assert isinstance(ref, NativeRef)
     key = f"chunks/{id_to_text(ref.chunk_id)}"
     storage.delete([key])

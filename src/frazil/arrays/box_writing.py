@@ -67,7 +67,7 @@ class BoxWriting:
                     return False
                 writer.add(box.index, box.rows)
                 writer.delete(box.fill)
-            if workspace.chunks.replace_refs(self._path, writer.table(), discards):
+            if workspace.replace_refs(self._path, writer.table(), discards):
                 return True
 
     def _encoder(self) -> ChunkEncoding | None:

@@ -11,7 +11,6 @@ import click
 from frazil.cli.opening import OpenVersion
 from frazil.format.ids import NODE_ID_BYTES
 from frazil.format.nodes import Node
-from frazil.repository.session.node_view import NodeView
 from frazil.repository.session.workspace import Workspace
 
 #: The option of commands that leave out hidden nodes.
@@ -34,12 +33,12 @@ def workspace_of(version: OpenVersion) -> Workspace:
     return Workspace(version.context, version.raw_id)
 
 
-def node_at(nodes: NodeView, path: str) -> Node:
+def node_at(workspace: Workspace, path: str) -> Node:
     """Return the node at a path. The root exists, also in an empty version."""
-    node = nodes.node(path)
+    node = workspace.node(path)
     if node is None and path == "/":
         return Node(bytes(NODE_ID_BYTES), path, b"{}", None)
-    return nodes.require_node(path) if node is None else node
+    return workspace.require_node(path) if node is None else node
 
 
 def node_document(node: Node) -> dict[str, Any]:

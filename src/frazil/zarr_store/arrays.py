@@ -131,7 +131,7 @@ def _undecodable(
     whole = zarr.Array(array.async_array)
     for key in _keys(array, store, method, selection):
         path, coords = parse_key(key)
-        if not isinstance(coords, tuple) or (ref := workspace.chunks.ref(path, coords)) is None:
+        if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
             continue
         try:
             whole.get_block_selection(coords) if coords else whole.get_basic_selection(())

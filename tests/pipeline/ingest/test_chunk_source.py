@@ -45,7 +45,7 @@ def repo(files: list[str], request: pytest.FixtureRequest) -> frazil.Repository:
 
 
 def chunk_key(repo: frazil.Repository, coords: tuple[int, int]) -> str:
-    ref = repo.readonly_session("main").workspace.chunks.ref("/t", coords)
+    ref = repo.readonly_session("main").workspace.ref("/t", coords)
     assert isinstance(ref, NativeRef)
     return f"chunks/{id_to_text(ref.chunk_id)}"
 
@@ -78,7 +78,7 @@ def test_chunks_of_unchanged_files_come_back(repo: frazil.Repository) -> None:
 def test_a_changed_bit_is_repaired(repo: frazil.Repository) -> None:
     key = chunk_key(repo, (3, 0))
     data = bytes(repo.storage.get(key))
-    ref = repo.readonly_session("main").workspace.chunks.ref("/t", (3, 0))
+    ref = repo.readonly_session("main").workspace.ref("/t", (3, 0))
     assert isinstance(ref, NativeRef)
     at = ref.offset + 9
     repo.storage.put(key, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])

@@ -40,7 +40,7 @@ def command(
     """Print or set the attributes."""
     if not values and not unset:
         version = open_version(target)
-        attributes = node_document(node_at(workspace_of(version).nodes, version.path))["attributes"]
+        attributes = node_document(node_at(workspace_of(version), version.path))["attributes"]
         lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
         output.emit(attributes, lines)
         return
@@ -50,13 +50,13 @@ def command(
     branch = branch_of(repo, target)
     before = repo.lookup_branch(branch)
     session = repo.writable_session(branch)
-    nodes = session.workspace.nodes
-    stored = json.loads(node_at(nodes, path).user_data) or _GROUP
+    workspace = session.workspace
+    stored = json.loads(node_at(workspace, path).user_data) or _GROUP
     attributes = {**stored.get("attributes", {}), **new}
     if unknown := [name for name in unset if name not in attributes]:
         raise click.UsageError(f"{path} has no attribute {', '.join(unknown)}")
     for name in unset:
         del attributes[name]
-    nodes.set_node(path, json.dumps({**stored, "attributes": attributes}).encode())
+    workspace.set_node(path, json.dumps({**stored, "attributes": attributes}).encode())
     session.commit(settings["message"] or f"Set attributes of {path}", settings["metadata"])
     emit_tip(output, repo, branch, before, dry_run=settings["dry_run"])

@@ -74,7 +74,7 @@ def _shapes(before: OpenVersion, after: bytes, paths: list[str]) -> dict[str, An
     """Return the earlier and the later shape of arrays that grew or shrank, by their later paths."""
     if not paths:
         return {}
-    old, new = workspace_of(before).nodes, Workspace(before.context, after).nodes
+    old, new = workspace_of(before), Workspace(before.context, after)
     ends = {path: [old.same_node(new.require_array(path)), new.node(path)] for path in paths}
     shapes = {
         path: [list(each.array.shape) for each in pair if each and each.array] for path, pair in ends.items()

@@ -51,8 +51,8 @@ def sizes_below(version: OpenVersion, everything: bool) -> list[dict[str, Any]]:
     Arrays in hidden groups count only with ``everything``.
     """
     workspace = workspace_of(version)
-    node_at(workspace.nodes, version.path)
-    nodes = workspace.nodes.node_table()
+    node_at(workspace, version.path)
+    nodes = workspace.node_table()
     arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
     inside = [path for path in arrays if below(path, version.path)]
     hidden = len(version.path.rstrip("/"))
@@ -61,7 +61,7 @@ def sizes_below(version: OpenVersion, everything: bool) -> list[dict[str, Any]]:
 
 def _sizes(workspace: Workspace, path: str) -> dict[str, Any]:
     """Return the number of chunks of an array, and their bytes by kind."""
-    references = workspace.chunks.ref_table(path)
+    references = workspace.ref_table(path)
     lengths = np.bincount(references.kind, weights=references.length, minlength=max(ChunkKind) + 1).astype(
         int
     )

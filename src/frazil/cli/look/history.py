@@ -49,7 +49,7 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
     version = open_version(target)
     commits = version.repo.history_of(version.path, cell, snapshot_id=version.id)
     session = readonly_session_of(version.context, version.info, snapshot_id=version.id)
-    node = session.workspace.nodes.require_array(version.path)
+    node = session.workspace.require_array(version.path)
     assert node.array is not None
     lengths = node.array.shape
     # a label can select a list of one index
@@ -158,7 +158,7 @@ class _Values:
 
     def _value_at(self, id_: str) -> tuple[str, str, Any]:
         session = readonly_session_of(self.version.context, self.version.info, snapshot_id=id_)
-        node = session.workspace.nodes.same_node(self.node)
+        node = session.workspace.same_node(self.node)
         array = None if node is None else node.array
         if node is None or array is None or len(array.shape) != len(self.index):
             return _NOTHING

@@ -36,7 +36,7 @@ def command(output: Output, target: Target) -> None:
         version = open_version(target)
         document = {
             "version": version.id,
-            **node_document(node_at(workspace_of(version).nodes, version.path)),
+            **node_document(node_at(workspace_of(version), version.path)),
         }
     output.emit(document, _lines(document))
 

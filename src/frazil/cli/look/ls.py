@@ -25,7 +25,7 @@ frazil ls ice --json        with chunks, codecs and attributes"""
 def command(output: Output, target: Target, everything: bool) -> None:
     """Print the members of the group."""
     version = open_version(target)
-    nodes = workspace_of(version).nodes
+    nodes = workspace_of(version)
     node = node_at(nodes, version.path)
     if node.array is None:
         prefix = version.path.rstrip("/")

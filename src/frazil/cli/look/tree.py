@@ -12,7 +12,7 @@ from frazil.cli.nodes import all_option, node_at, node_document, shown, summary,
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.repository.session.node_view import NodeView
+from frazil.repository.session.workspace import Workspace
 
 _DESCRIPTION: Final = "Show a group and all groups and arrays in it as a tree, with types and shapes."
 
@@ -29,8 +29,8 @@ frazil tree ice --depth 1   only the members of the root"""
 def command(output: Output, target: Target, depth: int | None, everything: bool) -> None:
     """Print the tree."""
     version = open_version(target)
-    nodes = workspace_of(version).nodes
-    rows = list(_walk(nodes, version.path, (), depth, everything))
+    workspace = workspace_of(version)
+    rows = list(_walk(workspace, version.path, (), depth, everything))
     output.emit([document for _, document in rows], (output.cut(line) for line in _lines(rows)), pages=True)
 
 
@@ -38,16 +38,18 @@ type Row = tuple[tuple[bool, ...], dict[str, Any]]
 
 
 def _walk(
-    nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
+    workspace: Workspace, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
 ) -> Iterator[Row]:
     """Yield a node and those below it, each with whether it and its groups are the last of their members."""
-    node = node_at(nodes, path)
+    node = node_at(workspace, path)
     yield lasts, node_document(node)
     if node.array is not None or depth == len(lasts):
         return
-    names = shown(nodes.children(path), everything)
+    names = shown(workspace.children(path), everything)
     for name in names:
-        yield from _walk(nodes, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth, everything)
+        yield from _walk(
+            workspace, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth, everything
+        )
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:

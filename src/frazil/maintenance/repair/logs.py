@@ -55,7 +55,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
 def _log_of_differences(context: Context, id_: bytes, parent: bytes) -> TransactionLog:
     old, new = Workspace(context, parent), Workspace(context, id_)
     before, after = old.base, new.base
-    changed = compare_versions(before, after, old.chunks.ref_table, new.chunks.ref_table)
+    changed = compare_versions(before, after, old.ref_table, new.ref_table)
     targets = [target for _, target in changed.moved]
     rows = after.find_nodes(targets)
     nodes = zip(id_list(after.ids[rows]), after.is_array[rows].tolist(), strict=True)

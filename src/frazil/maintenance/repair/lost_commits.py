@@ -135,7 +135,7 @@ def _edit(workspace: Workspace, cells: _Cells, choice: LostChoice) -> _Edit:
         else within(cells.coordinates, node.array.num_chunks)
     )
     at_tip = inside.copy()
-    at_tip[inside] = is_lost(workspace.chunks.refs_at(node.path, cells.coordinates[inside]), cells.ranges)
+    at_tip[inside] = is_lost(workspace.refs_at(node.path, cells.coordinates[inside]), cells.ranges)
     lost, first = np.unique(cells.coordinates[at_tip], axis=0, return_index=True)
     if not len(lost):
         return _Edit()
@@ -169,7 +169,7 @@ def _fill(workspace: Workspace, node: Node, coordinates: U32) -> _Edit:
     for number, row in enumerate(first.tolist()):
         index = coordinates[shape_of.reshape(-1) == number]
         data = b"" if element is None else decoder.encoded(tuple(coordinates[row].tolist()), element)
-        workspace.chunks.set_refs(node.path, _references(workspace, index, data))
+        workspace.set_refs(node.path, _references(workspace, index, data))
     chunks = counted(len(coordinates), "chunk")
     if element is None:
         fill = json.loads(node.user_data).get("fill_value")
@@ -184,7 +184,7 @@ def _references(workspace: Workspace, index: U32, data: bytes) -> ChunkTable:
     """Store the bytes of one chunk, and return references to it. Without bytes, return deletions."""
     if not data:
         return ChunkTable.from_absent(index)
-    ref = workspace.chunks.store_bytes(data)
+    ref = workspace.store_bytes(data)
     if isinstance(ref, NativeRef):
         return ChunkTable.from_native(index, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
     return ChunkTable.from_inline(index, [data] * len(index))
@@ -195,10 +195,10 @@ def _take_over(workspace: Workspace, path: str, version: bytes, cells: _Cells, c
     older = Workspace(workspace.context, version)
     if not len(coordinates) or (older_path := _path_of(older.base, cells.node)) is None:
         return 0
-    chosen = older.chunks.refs_at(older_path, coordinates).stored()
+    chosen = older.refs_at(older_path, coordinates).stored()
     chosen = chosen.select_chunks(~is_lost(chosen, cells.ranges))
     if len(chosen):
-        workspace.chunks.set_refs(path, chosen)
+        workspace.set_refs(path, chosen)
     return len(chosen)
 
 

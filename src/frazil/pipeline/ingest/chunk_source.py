@@ -131,11 +131,11 @@ def _by_group(repo: Repository, lost: Sequence[LostChunks]) -> dict[tuple[str, s
     for each in lost:
         if each.path is None or not each.versions:
             continue
-        nodes = repo.readonly_session(snapshot_id=each.versions[0]).workspace.nodes
+        workspace = repo.readonly_session(snapshot_id=each.versions[0]).workspace
         group = each.path.rpartition("/")[0]
-        while nodes.node(f"{group}/{HIDDEN}") is None and group:
+        while workspace.node(f"{group}/{HIDDEN}") is None and group:
             group = group.rpartition("/")[0]
-        if nodes.node(f"{group}/{HIDDEN}") is not None:
+        if workspace.node(f"{group}/{HIDDEN}") is not None:
             groups.setdefault((each.versions[0], group or "/"), []).append(each)
     return groups
 
@@ -171,7 +171,7 @@ class _SecondIngest:
             for at in map(tuple, coordinates.tolist()):
                 assert each.path is not None
                 with suppress(StorageError):  # no file has the chunk: its reference is the lost one
-                    data = again.chunks.read(each.path, at)
+                    data = again.read_chunk(each.path, at)
                     if data is not None:
                         yield SourceChunk(each.node, at, bytes(data))
 

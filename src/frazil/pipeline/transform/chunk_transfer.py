@@ -71,7 +71,7 @@ def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
 def share_chunks(session: Session, source: Session, transfer: ChunkTransfer) -> int:
     """Set references to the same chunks, in one repository. Returns their number."""
     table = transfer_table(source, transfer)
-    session.workspace.chunks.set_refs(transfer.path, table)
+    session.workspace.set_refs(transfer.path, table)
     return len(table)
 
 
@@ -112,9 +112,9 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
             except IcechunkError:
                 _raise_with_chunk(source, transfer, requests, coords[start:stop])
                 raise
-            stored = list(threads.map(workspace.chunks.store_bytes, data))
+            stored = list(threads.map(workspace.store_bytes, data))
             refs: dict[Any, Any] = dict(zip(coords[start:stop], stored, strict=True))
-            workspace.chunks.set_refs(transfer.path, table_of(refs, table.ndim))
+            workspace.set_refs(transfer.path, table_of(refs, table.ndim))
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 

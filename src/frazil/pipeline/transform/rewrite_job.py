@@ -202,7 +202,7 @@ def _prepare_second_stage(work: _RewriteJob, session: Session, values: list[Any]
 
 def _delete_intermediates(work: _RewriteJob, session: Session, values: list[Any]) -> None:
     for _, _, intermediate in work.in_two_stages:
-        session.workspace.nodes.delete_node(intermediate.path)
+        session.workspace.delete_node(intermediate.path)
 
 
 def _copy_items(old: ArrayInfo, path: str, stage: Stage, *, from_fork: bool = False) -> list[CopyItem]:

@@ -60,7 +60,7 @@ def _sides(
     id_ = clash.node_id
 
     def side(workspace: Workspace, path: str | None) -> Side:
-        exists = path is not None and workspace.nodes.node(path) is not None
+        exists = path is not None and workspace.node(path) is not None
         return Side(workspace, id_, path if exists else None, open_session)
 
     def sides() -> Sides:
@@ -121,9 +121,7 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
         return Resolution(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
     contents = (answer() if callable(answer) else answer for answer in data.values())
-    refs: dict[Coords, ChunkRef | None] = dict(
-        zip(at, map(workspace.chunks.store_bytes, contents), strict=True)
-    )
+    refs: dict[Coords, ChunkRef | None] = dict(zip(at, map(workspace.store_bytes, contents), strict=True))
     return Resolution(ours, table_of(refs, clash.chunks.shape[1]))
 
 

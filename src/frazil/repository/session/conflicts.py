@@ -104,7 +104,7 @@ class Side:
     @property
     def metadata(self) -> bytes | None:
         """The ``zarr.json`` document of the node. None if this side does not have the node."""
-        node = None if self.path is None else self._workspace.nodes.node(self.path)
+        node = None if self.path is None else self._workspace.node(self.path)
         return None if node is None else node.user_data
 
     def read(self, chunks: ArrayLike) -> list[bytes | None]:
@@ -137,7 +137,7 @@ class Side:
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
-        stored = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
+        stored = (workspace.read_chunk(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
         return [None if data is None else bytes(data) for data in stored]
 
     @property

@@ -177,7 +177,7 @@ class Session(Rearranging, Inspection):
         """
         workspace = self._state.workspace
         log = transaction_log(workspace.own_changes(), bytes(12))
-        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes.node_table()))
+        return presentation.diff(compose_logs([log], workspace.start, workspace.node_table()))
 
     def discard_changes(self) -> None:
         """Discard all uncommitted changes.

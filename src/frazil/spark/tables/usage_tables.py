@@ -43,7 +43,7 @@ def regions(
 
 
 def _regions(session: Session, path: str, slab: str | None) -> pa.Table | None:
-    node = session.workspace.nodes.require_array(path)
+    node = session.workspace.require_array(path)
     assert node.array is not None
     counts, shape, names = node.array.num_chunks, node.array.shape, node.array.dimension_names or ()
     table = session.chunk_table(path)
