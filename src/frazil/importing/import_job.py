@@ -40,7 +40,7 @@ from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
-from frazil.repository.session.uploads import Puts, putting
+from frazil.repository.session.uploads import Uploads, uploading
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_secrets import document_to_save
 from frazil.storage.base import IfAbsent, Storage
@@ -123,9 +123,9 @@ class ImportJob:
         self._manifests = manifests.converted()
         self._files = {file.id: file for each in self._manifests.values() for file in each}
         report = self._chunks(self._report(manifests), manifests)
-        with putting(self.target) as puts:
+        with uploading(self.target) as uploads:
             for version in self.plan.history.versions.values():
-                self._write(version, puts)
+                self._write(version, uploads)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
         config, left_out = new_config(self.plan.settings, prefixes, own, self.plan.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
@@ -227,7 +227,7 @@ class ImportJob:
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 
-    def _write(self, version: Version, puts: Puts) -> None:
+    def _write(self, version: Version, uploads: Uploads) -> None:
         """Write a snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.old_id)
         wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
@@ -243,7 +243,7 @@ class ImportJob:
                 np.array([file.references for file in wanted], np.uint32),
             ),
         )
-        puts.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
+        uploads.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
         parent = version.old_parent
         before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
         old = None if parent is None else self.source.log(version.old_id)
@@ -251,7 +251,7 @@ class ImportJob:
             log = worked_out(version.id, before, nodes, self._table)
         else:
             log = translated(old, version.id, before, nodes)
-        puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
+        uploads.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
         table = self._nodes.pop(old_id, None)

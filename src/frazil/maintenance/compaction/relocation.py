@@ -26,7 +26,7 @@ from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import put_manifests
-from frazil.repository.session.uploads import putting
+from frazil.repository.session.uploads import uploading
 
 
 def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
@@ -136,8 +136,8 @@ def _write(
     ids = np.concatenate([table.chunk_ids, places.ids])
     table = replace(table, source=sources, offset=offsets, chunk_ids=ids)
     tables = distribute(array, [table], ChunkTable.empty(table.ndim), unit.split)
-    with putting(context.storage) as puts:
-        stored = put_manifests(context, puts, [(unit.node.id, tables)])
+    with uploading(context.storage) as uploads:
+        stored = put_manifests(context, uploads, [(unit.node.id, tables)])
     files = ManifestFiles(
         id_matrix([each.ref.id for each in stored]),
         np.array([each.size for each in stored], np.uint64),
