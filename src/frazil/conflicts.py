@@ -2,7 +2,7 @@
 
 from frazil.arrays.element_solver import DiscardedValues, ElementSolver
 from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.changes.reads import StaleRead
 from frazil.repository.session.conflicts import (
     BasicConflictSolver,
@@ -19,7 +19,7 @@ __all__ = [
     "ConflictDetector",
     "ConflictSolver",
     "ConflictType",
-    "Did",
+    "ChangeKind",
     "DiscardedValues",
     "ElementSolver",
     "Side",

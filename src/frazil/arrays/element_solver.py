@@ -34,7 +34,7 @@ from zarr.storage import MemoryStore, StorePath
 from frazil.arguments import checks_arguments
 from frazil.changes.compare import differing
 from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.changes.node_changes import rows_of
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.display import counted
@@ -142,7 +142,7 @@ class ElementSolver(ConflictSolver):
         kind, (ours, _) = conflict.conflict_type, conflict.did
         if kind is ConflictType.ChunkDoubleUpdate and conflict.chunks is not None:
             return self._chunks(conflict, conflict.chunks)
-        if (kind, ours) == (ConflictType.ChunksUpdatedInUpdatedArray, Did.WROTE):
+        if (kind, ours) == (ConflictType.ChunksUpdatedInUpdatedArray, ChangeKind.WROTE):
             return _OURS if _is_longer(conflict) else _FAIL
         drops_chunks = kind is ConflictType.ChunksUpdatedInUpdatedArray
         deletes = kind in (ConflictType.DeleteOfUpdatedArray, ConflictType.DeleteOfUpdatedGroup)

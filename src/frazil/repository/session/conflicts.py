@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from frazil.arguments import checks_arguments
 from frazil.changes.conflicts import ConflictType, NodeConflict
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text
@@ -217,8 +217,8 @@ class Conflict(Record):
         Examples:
             >>> import frazil
             >>> from frazil.changes.conflicts import NodeConflict
-            >>> from frazil.conflicts import Did
-            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (Did.DELETED, Did.WROTE)
+            >>> from frazil.conflicts import ChangeKind
+            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (ChangeKind.DELETED, ChangeKind.WROTE)
             >>> clash = NodeConflict(type_, "/t", bytes(8), *sides)
             >>> [did.name for did in Conflict.of(clash, lambda: None).did]
             ['DELETED', 'WROTE']
@@ -255,7 +255,7 @@ class Conflict(Record):
         return None if self._clash is None else id_to_text(self._clash.node_id)
 
     @property
-    def did(self) -> tuple[Did, Did] | None:
+    def did(self) -> tuple[ChangeKind, ChangeKind] | None:
         """The change of ours and the change of theirs. None if the sides cannot be read."""
         return None if self._clash is None else (self._clash.ours, self._clash.theirs)
 
@@ -389,14 +389,14 @@ class BasicConflictSolver(ConflictSolver):
             )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
         self._answers = {
-            (ConflictType.ChunkDoubleUpdate, Did.WROTE): on_chunk_conflict,
-            (ConflictType.ChunksUpdatedInUpdatedArray, Did.UPDATED): (
+            (ConflictType.ChunkDoubleUpdate, ChangeKind.WROTE): on_chunk_conflict,
+            (ConflictType.ChunksUpdatedInUpdatedArray, ChangeKind.UPDATED): (
                 ours if on_chunk_conflict is ours else fail
             ),
-            (ConflictType.DeleteOfUpdatedArray, Did.DELETED): fail
+            (ConflictType.DeleteOfUpdatedArray, ChangeKind.DELETED): fail
             if fail_on_delete_of_updated_array
             else ours,
-            (ConflictType.DeleteOfUpdatedGroup, Did.DELETED): fail
+            (ConflictType.DeleteOfUpdatedGroup, ChangeKind.DELETED): fail
             if fail_on_delete_of_updated_group
             else ours,
         }
