@@ -15,11 +15,11 @@ from frazil.repository.session.conflicts import (
 
 __all__ = [
     "BasicConflictSolver",
+    "ChangeKind",
     "Conflict",
     "ConflictDetector",
     "ConflictSolver",
     "ConflictType",
-    "ChangeKind",
     "DiscardedValues",
     "ElementSolver",
     "Side",

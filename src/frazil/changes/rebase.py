@@ -305,7 +305,8 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
     paths = {node.id: path for path, node in out.nodes.items() if node is not None}
     paths = _paths(alignment.moved_tip, alignment.changes.chunks.keys() - paths.keys()) | paths
     for id_, chunk_changes in alignment.changes.chunks.items():
-        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or (ChangeKind.WROTE, id_) in effects.undone:
+        is_undone = (ChangeKind.WROTE, id_) in effects.undone
+        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or is_undone:
             continue
         table = chunk_changes.table()
         path = paths[id_]

@@ -48,12 +48,14 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     from frazil.storage.base import Storage
+
+if TYPE_CHECKING:
+    import asyncio
 else:
     asyncio = ModuleOnDemand("asyncio")
 

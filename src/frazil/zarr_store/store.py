@@ -552,7 +552,7 @@ def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkErro
     """Return an error of reading a value, with the chunk in its message."""
     path, coords = parse_key(key)
     assert isinstance(coords, tuple)  # documents are in memory
-    return chunk_error(workspace, path, coords, ref, error)
+    return chunk_error(workspace.snapshot_id, path, coords, ref, error)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:

@@ -128,4 +128,6 @@ def _raise_with_chunk(
             source.workspace.reader.read(ref)
         except IcechunkError as error:
             chunk = tuple((low + at).tolist())
-            raise chunk_error(source.workspace, transfer.source, chunk, ref, error) from error.__cause__
+            raise chunk_error(
+                source.workspace.snapshot_id, transfer.source, chunk, ref, error
+            ) from error.__cause__
