@@ -157,10 +157,10 @@ def many_arrays(root: str, arrays: int) -> None:
     repo = Repository.create(local_filesystem_storage(root))
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(8,), chunks=(4,), dtype="f4")
-    nodes = session.workspace.nodes
-    document = bytes(nodes.require_node("/a").user_data)
+    workspace = session.workspace
+    document = bytes(workspace.require_node("/a").user_data)
     for number in range(1, arrays):
-        nodes.set_node(f"/a{number}", document)
+        workspace.set_node(f"/a{number}", document)
     session.commit("arrays")
 
 
@@ -183,7 +183,7 @@ def written(root: str, side: int, number: int, chunks: int) -> str:
         "a", (side, side), ["s3://bucket/file"] * count, zeros, zeros + 4, validate_containers=False
     )
     session.commit("the newest")
-    node = repo.readonly_session("main").workspace.nodes.require_node("/a").id
+    node = repo.readonly_session("main").workspace.require_node("/a").id
     ids = [each.id for each in repo.ancestry(branch="main")][-2::-1]
     random = np.random.default_rng(0)
     for at, id_ in enumerate(ids):

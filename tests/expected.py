@@ -184,7 +184,7 @@ def check_snapshot(
     if "nodes" not in expected:  # the other implementation could not open it
         return 0
     by_path = sorted(expected["nodes"], key=lambda node: node["path"].encode())
-    assert workspace.nodes.node_table().paths_list() == [node["path"] for node in by_path]
+    assert workspace.node_table().paths_list() == [node["path"] for node in by_path]
     assert sorted(keys_of(session)) == expected["store_keys"]
     return sum(check_node(session, node, unread) for node in by_path)
 
@@ -198,7 +198,7 @@ def keys_of(session: Any) -> list[str]:
 
 def check_node(session: frazil.Session, expected: Expected, unread: Unread) -> bool:
     workspace, path = session.workspace, expected["path"]
-    node = workspace.nodes.require_node(path)
+    node = workspace.require_node(path)
     assert id_to_text(node.id) == expected["node_id"] == session.get_node_id(path)
     assert json.loads(node.user_data) == expected["zarr_json"], path
     assert (node.array is not None) == (expected["type"] == "array")
@@ -227,13 +227,13 @@ def check_chunks(session: frazil.Session, node: Node, expected: Expected) -> Non
     assert chunks_of(session.workspace, node) == wanted, path
     for chunk in wanted:
         assert session.chunk_type(path, chunk["index"]).value == KINDS[chunk["kind"]]
-        ref = session.workspace.chunks.ref(path, tuple(chunk["index"]))
+        ref = session.workspace.ref(path, tuple(chunk["index"]))
         assert ref is not None
         assert described(ref).items() <= chunk.items()
 
 
 def chunks_of(workspace: Workspace, node: Node) -> list[Expected]:
-    table = workspace.chunks.ref_table(node.path)
+    table = workspace.ref_table(node.path)
     return [
         {"index": index, "manifest": _manifest_of(node, index), **described(table.ref(row))}
         for row, index in enumerate(table.index.tolist())

@@ -496,7 +496,7 @@ def array_repository(count: int) -> frazil.Repository:
     )
     repo = frazil.Repository.create(frazil.in_memory_storage(), config)
     session = repo.writable_session("main")
-    session.workspace.nodes.set_node("/a", array_document(count))
+    session.workspace.set_node("/a", array_document(count))
     session.commit("an array")
     return repo
 
@@ -504,7 +504,7 @@ def array_repository(count: int) -> frazil.Repository:
 def committed(make: Callable[[int], ChunkTable], count: int) -> frazil.Repository:
     repo = array_repository(count)
     session = repo.writable_session("main")
-    session.workspace.chunks.set_refs("/a", make(count))
+    session.workspace.set_refs("/a", make(count))
     session.commit("all chunks")
     return repo
 
@@ -522,7 +522,7 @@ def overwrite_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
     """A commit that has to read a manifest, merge it with references of its own, and write it again."""
     repo, table = given
     session = repo.writable_session("main")
-    session.workspace.chunks.set_refs("/a", table.select_chunks(slice(0, len(table) // 2)))
+    session.workspace.set_refs("/a", table.select_chunks(slice(0, len(table) // 2)))
     assert len(session.status().updated_chunks) == 1
     session.commit("half of them again")
 
@@ -531,7 +531,7 @@ def merge_forks(tables: list[ChunkTable]) -> None:
     session = array_repository(sum(map(len, tables))).writable_session("main")
     forks = [session.fork() for _ in tables]
     for fork, table in zip(forks, tables, strict=True):
-        fork.workspace.chunks.set_refs("/a", table)
+        fork.workspace.set_refs("/a", table)
     session.merge(*map(pickle.loads, map(pickle.dumps, forks)))
 
 
@@ -539,8 +539,8 @@ def rebase_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
     """Two sessions, of which the later wrote half of the chunks of the earlier, and some more."""
     repo, table = given
     early, late = repo.writable_session("main"), repo.writable_session("main")
-    early.workspace.chunks.set_refs("/a", table.select_chunks(slice(0, 2 * len(table) // 3)))
-    late.workspace.chunks.set_refs("/a", table.select_chunks(slice(len(table) // 3, None)))
+    early.workspace.set_refs("/a", table.select_chunks(slice(0, 2 * len(table) // 3)))
+    late.workspace.set_refs("/a", table.select_chunks(slice(len(table) // 3, None)))
     early.commit("early")
     late.commit("late", rebase_with=frazil.BasicConflictSolver())
 
@@ -554,7 +554,7 @@ def merge_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
         (f"b-{start}", slice(len(table) // 3, None)),
     ):
         session = repo.writable_session(branch)
-        session.workspace.chunks.set_refs("/a", table.select_chunks(part))
+        session.workspace.set_refs("/a", table.select_chunks(part))
         session.commit("a part")
     merged = repo.merge(f"b-{start}", solver=frazil.BasicConflictSolver())
     repo.revert(merged, solver=frazil.BasicConflictSolver())

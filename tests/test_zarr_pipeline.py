@@ -275,7 +275,7 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
     pack.chmod(0o644)
     pack.write_bytes(pack.read_bytes()[:300])
     array = zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")
-    refs = repo.readonly_session("main").workspace.chunks.refs_at("/t", np.arange(10, dtype="u4")[:, None])
+    refs = repo.readonly_session("main").workspace.refs_at("/t", np.arange(10, dtype="u4")[:, None])
     first = int(np.argmin(refs.offset))
     same(array.blocks[first], np.arange(10.0 * first, 10.0 * first + 10))
     with pytest.raises(frazil.IcechunkError, match="must have at least"):

@@ -2,7 +2,7 @@
 
 from frazil.arrays.element_solver import DiscardedValues, ElementSolver
 from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.changes.reads import StaleRead
 from frazil.repository.session.conflicts import (
     BasicConflictSolver,
@@ -15,11 +15,11 @@ from frazil.repository.session.conflicts import (
 
 __all__ = [
     "BasicConflictSolver",
+    "ChangeKind",
     "Conflict",
     "ConflictDetector",
     "ConflictSolver",
     "ConflictType",
-    "Did",
     "DiscardedValues",
     "ElementSolver",
     "Side",

@@ -140,7 +140,7 @@ def test_codecs(
     if shards is not None and "filters" in options:
         pytest.skip("zarr has no filters outside of shards")
     created = zarr.create_array(session.store, name="t", data=values, chunks=(2, 3), shards=shards, **options)
-    is_fast = encoding_of(session.workspace.nodes.require_array("/t").user_data) is not None
+    is_fast = encoding_of(session.workspace.require_array("/t").user_data) is not None
     assert is_fast == (codec in FAST)
     array = frazil.Array(session, "t")
     for index in (
@@ -305,7 +305,7 @@ def test_damage_is_named_as_zarr_names_it(tmp_path: Path, codec: str, index: Any
     session.commit("values")
     (pack,) = (tmp_path / "repo" / "chunks").iterdir()
     data = bytearray(pack.read_bytes())
-    size = session.workspace.chunks.refs_at("/t", np.array([[7]], np.uint32))
+    size = session.workspace.refs_at("/t", np.array([[7]], np.uint32))
     at = int(size.offset[0])
     pack.chmod(0o644)
     pack.write_bytes(data[: at + 5] if codec == "plain" else data[:at] + b"\0" * 60 + data[at + 60 :])
@@ -325,7 +325,7 @@ def test_a_damaged_index_of_a_shard(tmp_path: Path) -> None:
     session.commit("values")
     for file in (tmp_path / "repo" / "chunks").iterdir():
         data = bytearray(file.read_bytes())
-        refs = session.workspace.chunks.refs_at("/t", np.array([[1]], np.uint32))
+        refs = session.workspace.refs_at("/t", np.array([[1]], np.uint32))
         data[int(refs.offset[0] + refs.length[0]) - 20] ^= 1
         file.chmod(0o644)
         file.write_bytes(data)

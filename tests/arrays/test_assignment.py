@@ -47,12 +47,12 @@ def writable(inline: int = 0, **chunks: Any) -> frazil.Session:
 def chunks_of(session: frazil.Session, counts: tuple[int, ...]) -> Iterator[tuple[Any, bytes | None]]:
     """Yield the coordinates and the stored bytes of each chunk of the array `/t`."""
     for coords in product(*map(range, counts)):
-        data = session.workspace.chunks.read("/t", coords)
+        data = session.workspace.read_chunk("/t", coords)
         yield coords, None if data is None else bytes(data)
 
 
 def same_chunks(one: frazil.Session, other: frazil.Session, codec: type | None = None) -> None:
-    counts = one.workspace.nodes.require_array("/t").array.num_chunks
+    counts = one.workspace.require_array("/t").array.num_chunks
     for (coords, actual), (_, expected) in zip(chunks_of(one, counts), chunks_of(other, counts), strict=True):
         if codec is GzipCodec and actual and expected:
             actual, expected = actual[10:], expected[10:]  # zarr stores the time of the compression
@@ -371,7 +371,7 @@ def test_deduplication_stays_with_zarr() -> None:
     session = writable(deduplicate=True)
     zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(4,), compressors=None)
     frazil.Array(session, "/t")[:] = 3
-    refs = session.workspace.chunks.ref_table("/t")
+    refs = session.workspace.ref_table("/t")
     assert set(refs.offset.tolist()) == {0}
     same(frazil.Array(session, "/t")[:], np.full(40, 3, "i4"))
 

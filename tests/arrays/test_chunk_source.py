@@ -132,10 +132,10 @@ def test_impossible_references(compressor: object, offset: int, length: int) -> 
     zarr.create_array(session.store, name="t", data=np.arange(40.0), chunks=(10,), compressors=compressor)
     session.commit("values")
     session = repo.writable_session("main")
-    chunks = session.workspace.chunks
-    good = chunks.ref("/t", (0,))
+    workspace = session.workspace
+    good = workspace.ref("/t", (0,))
     assert isinstance(good, NativeRef)
-    chunks.set_ref("/t", (2,), NativeRef(good.chunk_id, offset, length))
+    workspace.set_ref("/t", (2,), NativeRef(good.chunk_id, offset, length))
     refs, rows = ArrayChunks(session.workspace, "/t").refs(np.arange(4, dtype="u4")[:, None])
     assert rows.tolist() == [2]
     assert refs.ref(2) is None

@@ -104,7 +104,7 @@ def test_damaged_zstd_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     values = np.random.default_rng(0).random(64)
     session = stored(tmp_path, values, (16,), **CODECS["zstd"](1))
     (pack,) = (tmp_path / "repo" / "chunks").iterdir()
-    ref = session.workspace.chunks.ref("/t", (2,))
+    ref = session.workspace.ref("/t", (2,))
     assert isinstance(ref, NativeRef)
     data = bytearray(pack.read_bytes())
     data[ref.offset + 20 : ref.offset + 40] = bytes(20)

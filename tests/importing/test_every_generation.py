@@ -82,7 +82,7 @@ def check(storage: Storage, name: str, **access: Any) -> frazil.Repository:
     assert t[0].tolist() == CHUNK.tolist()
     assert t[1, 3:].tolist() == (CHUNK[3:] * 10).tolist()
     assert first["s"][()] == 2.5
-    assert repo.readonly_session(tag="v 1!").workspace.chunks.ref("/t", (1, 0)) == VirtualRef(
+    assert repo.readonly_session(tag="v 1!").workspace.ref("/t", (1, 0)) == VirtualRef(
         LOCATION, 1 << 33, 12, "e" if name >= "M3" else None
     )
     second = zarr.open_group(repo.readonly_session("main").store, mode="r")
@@ -538,7 +538,7 @@ def test_manifests_without_a_reference_are_not_named(name: str) -> None:
     files[key] = make.snapshot("second", 3, "second", history, make.tree(nodes), ["m1", "m2"])
     frazil.upgrade(stored(files), target := MemoryStorage())
     session = frazil.Repository.open(target).readonly_session("main")
-    assert session.workspace.nodes.require_node("/n").array.manifests == ()
+    assert session.workspace.require_node("/n").array.manifests == ()
     assert len(session.workspace.snapshot.manifests) == 0
 
 

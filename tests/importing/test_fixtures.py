@@ -195,9 +195,9 @@ def check_snapshot(repo: frazil.Repository, id_: str, expected: Json, mode: str)
     assert snapshot.flushed_at == timestamp(expected["written_at"])
     assert snapshot.metadata == expected.get("metadata", expected.get("properties"))
     nodes = {node["path"]: node for node in expected["nodes"]}
-    assert session.workspace.nodes.node_table().paths_list() == sorted(nodes)
+    assert session.workspace.node_table().paths_list() == sorted(nodes)
     for path, node in nodes.items():
-        actual = session.workspace.nodes.require_node(path)
+        actual = session.workspace.require_node(path)
         assert json.loads(actual.user_data) == document_of(node), path
         if isinstance(node.get("node_id"), str):
             assert id_to_text(actual.id) == node["node_id"]
@@ -207,12 +207,12 @@ def check_snapshot(repo: frazil.Repository, id_: str, expected: Json, mode: str)
 
 
 def check_references(session: frazil.Session, node: Json, mode: str) -> None:
-    table = session.workspace.chunks.ref_table(node["path"])
+    table = session.workspace.ref_table(node["path"])
     actual = [
         {"index": index, **reference_of(table.ref(row))} for row, index in enumerate(table.index.tolist())
     ]
     for each in actual:
-        assert session.workspace.chunks.ref(node["path"], tuple(each["index"])) is not None
+        assert session.workspace.ref(node["path"], tuple(each["index"])) is not None
     if not isinstance(node.get("chunks"), list):
         return
     wanted = [{name: value for name, value in each.items() if name != "manifest"} for each in node["chunks"]]

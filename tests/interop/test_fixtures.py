@@ -134,8 +134,8 @@ def test_other_states_open(path: Path) -> None:
         chain = list(repo.ancestry(snapshot_id=id_))
         assert chain[-1].parent_id is None
         assert chain[0].id == id_
-        for node in session.workspace.nodes.node_table().paths_list():
-            if session.workspace.nodes.require_node(node).array is not None and not node.startswith("/virt"):
+        for node in session.workspace.node_table().paths_list():
+            if session.workspace.require_node(node).array is not None and not node.startswith("/virt"):
                 array_at(session, node)[...]
     assert repo.spec_version == frazil.SpecVersion.v1 or list(repo.ops_log())
 
@@ -162,7 +162,7 @@ def test_lookup_of_every_node_in_another_order(parts: tuple[str, str]) -> None:
     for node in nodes:
         assert session.get_node_id(node["path"]) == node["node_id"]
         assert zarr.open_group(session.store, path=node["path"].strip("/"), mode="r") is not None
-    below = sorted(f"/{name}" for name in session.workspace.nodes.children("/"))
+    below = sorted(f"/{name}" for name in session.workspace.children("/"))
     assert below == sorted(path for path in paths if path.count("/") == 1 and path != "/")
 
 

@@ -167,7 +167,7 @@ def test_manifests_that_nobody_touched_stay() -> None:
 
 
 def manifests(repo: frazil.Repository) -> Any:
-    node = repo.readonly_session("main").workspace.nodes.require_array("/x")
+    node = repo.readonly_session("main").workspace.require_array("/x")
     assert node.array is not None
     return node.array.manifests
 

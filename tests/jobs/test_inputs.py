@@ -133,7 +133,7 @@ def test_a_built_in_operation_whose_input_was_corrected_is_not_committed(
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
         mean(repo, "foo", "t", engine=ENGINE)
-    assert repo.readonly_session("main").workspace.nodes.node("/mean/foo") is None
+    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
     mean(repo, "foo", "t", engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]
 
@@ -571,7 +571,7 @@ def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source
 
     with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
         run()
-    assert repo.readonly_session("main").workspace.nodes.node("/mean/foo") is None
+    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
     assert run().report.ok
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]
     assert values(repo, "other").min() == 2

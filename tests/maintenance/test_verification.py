@@ -558,7 +558,7 @@ def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None
         (("dev",), ("v1",), 2)
     }
     assert {each.affected.arrays for each in findings} == {("/b",)}
-    array = session.workspace.nodes.require_array("/a").array
+    array = session.workspace.require_array("/a").array
     assert array is not None
     repo.storage.delete([f"manifests/{id_to_text(each.id)}" for each in array.manifests])
     (lost,) = [each for each in repo.upkeep.verify().problems if each.key.startswith("manifests/")]

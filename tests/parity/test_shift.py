@@ -208,12 +208,12 @@ def rectilinear(*axes: Any) -> bytes:
 def test_chunks_of_a_rectilinear_grid_go_where_they_fit() -> None:
     """The reference refuses all of these."""
     session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    session.workspace.nodes.set_node("/r", rectilinear(2, [2, 3, 3]))
+    session.workspace.set_node("/r", rectilinear(2, [2, 3, 3]))
     for at in np.ndindex(3, 3):
-        session.workspace.chunks.write("/r", at, bytes([10 * at[0] + at[1]]) * 2 * (2 if at[1] == 0 else 3))
+        session.workspace.write_chunk("/r", at, bytes([10 * at[0] + at[1]]) * 2 * (2 if at[1] == 0 else 3))
 
     def numbers() -> list[list[int | None]]:
-        chunks = [[session.workspace.chunks.read("/r", (i, j)) for j in range(3)] for i in range(3)]
+        chunks = [[session.workspace.read_chunk("/r", (i, j)) for j in range(3)] for i in range(3)]
         return [[None if data is None else bytes(data)[0] for data in row] for row in chunks]
 
     session.shift_array("/r", [1, 0])

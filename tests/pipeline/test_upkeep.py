@@ -135,7 +135,7 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
         rows = np.arange(len(table))
         assert np.array_equal(new_table.index, table.index)
         assert table.same(rows, new_table, rows).all()
-    node = after.workspace.nodes.require_array("/packed")
+    node = after.workspace.require_array("/packed")
     assert node.array is not None
     assert len(node.array.manifests) == 4
     verification = repo.upkeep.verify("checksum", engine=Inline())

@@ -96,7 +96,7 @@ class SerialAndForked(RuleBasedStateMachine):
         return [zarr.open_group(session.store, mode="r+") for session in sessions]
 
     def exists(self, path: str) -> bool:
-        return self.serial.workspace.nodes.node(f"/{path}") is not None
+        return self.serial.workspace.node(f"/{path}") is not None
 
     # Work
 

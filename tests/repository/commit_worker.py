@@ -19,7 +19,7 @@ def main(root, worker, count):
     for message in (f"{worker}/{n}" for n in range(count)):
         while message not in existing:
             session = repo.writable_session("main")
-            session.workspace.nodes.set_node(f"/{worker}", GROUP.replace(b"%s", message.encode()))
+            session.workspace.set_node(f"/{worker}", GROUP.replace(b"%s", message.encode()))
             try:
                 session.commit(message)
             except ConflictError:

@@ -191,7 +191,7 @@ def require_whole(storage: MemoryStorage) -> None:
     for branch in sorted(repo.list_branches()):
         assert list(repo.ancestry(branch=branch))
         session = repo.readonly_session(branch)
-        assert len(session.chunk_table("/x")) if session.workspace.nodes.node("/x") else branch == "main"
+        assert len(session.chunk_table("/x")) if session.workspace.node("/x") else branch == "main"
 
 
 COLLECTIONS = ["commit, expire, collect", "reset, commit, collect"]

@@ -203,9 +203,9 @@ def test_another_number_of_dimensions_after_a_fork(repo, where):
     fork = session.fork()
     target = fork if where == "fork" else session
     other = zarr.create_array(target.store, name="other", shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)
-    document = target.workspace.nodes.node("/other").user_data
+    document = target.workspace.node("/other").user_data
     target.store.set_sync("a/zarr.json", other.store_path.store.get_sync("other/zarr.json"))
-    assert target.workspace.nodes.node("/a").user_data == document
+    assert target.workspace.node("/a").user_data == document
     write(target, slice(0, 2), 3)
     session.merge(travelled(fork))
     session.commit("a line")

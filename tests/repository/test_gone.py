@@ -63,7 +63,7 @@ READS: dict[str, Read] = {
     "exists": lambda s: sync(s.store.exists("g/zarr.json")),
     "list": lambda s: sync(_all(s.store.list())),
     "list a directory": lambda s: sync(_all(s.store.list_dir("g"))),
-    "chunk": lambda s: s.workspace.chunks.read("/g/x", (0,)),
+    "chunk": lambda s: s.workspace.read_chunk("/g/x", (0,)),
     "references": lambda s: s.chunk_table("/g/x"),
     "type of a chunk": lambda s: s.chunk_type("/g/x", [0]),
 }

@@ -44,7 +44,7 @@ def check(root, count, spec_version=2):
     assert kinds == ["NewCommit"] * PROCESSES * count + ["RepoInitialized"]
     # Every version that the history promises can be read.
     for commit in commits[:: len(commits) // 20]:
-        repo.readonly_session(snapshot_id=commit.id).workspace.nodes.children("/")
+        repo.readonly_session(snapshot_id=commit.id).workspace.children("/")
 
 
 @pytest.mark.sample(1, 1)

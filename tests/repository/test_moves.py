@@ -33,7 +33,7 @@ def repo() -> frazil.Repository:
 
 
 def paths(session: frazil.Session) -> list[str]:
-    return session.workspace.nodes.node_table().paths_list()
+    return session.workspace.node_table().paths_list()
 
 
 def travelled(session: frazil.Session, *moves: tuple[str, str]) -> frazil.Session:

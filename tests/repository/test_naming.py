@@ -29,7 +29,7 @@ def repo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> fra
         id_ = prefix_bounds(text[:19])[0]  # type: ignore[index]  # these are ids
         monkeypatch.setattr(commit_files, "new_object_id", lambda id_=id_: id_)
         session = repo.writable_session("main")
-        session.workspace.nodes.set_node("/g", GROUP % number)
+        session.workspace.set_node("/g", GROUP % number)
         session.commit(str(number))
     monkeypatch.undo()
     repo.create_branch("dev", repo.lookup_branch("main"))

@@ -74,7 +74,7 @@ def create(path: str) -> Callable[[frazil.Session], None]:
 
 
 def delete(path: str) -> Callable[[frazil.Session], None]:
-    return lambda session: session.workspace.nodes.delete_node(f"/{path}")
+    return lambda session: session.workspace.delete_node(f"/{path}")
 
 
 def attribute(path: str, value: int = 1) -> Callable[[frazil.Session], None]:
@@ -369,7 +369,7 @@ def test_a_comparison_costs_no_request() -> None:
     requests = []
     for reads in ([], ["group", ("foo", slice(3))]):
         session = repo.writable_session("main")
-        session.workspace.chunks.write("/bar", (0,), b"12345678")
+        session.workspace.write_chunk("/bar", (0,), b"12345678")
         others(repo, put("wide/plane", value=len(reads)))
         TRAFFIC.take_counts()
         session.rebase(OURS, reads=reads)
@@ -597,23 +597,23 @@ def test_a_group_that_was_missing_is_not_the_sessions_own_with_all_below() -> No
     with repo.transaction("main", message="base") as store:
         zarr.create_array(store, name="group/inside", shape=(2,), chunks=(1,), dtype="i4")[:] = 1
     session = repo.writable_session("main")
-    session.workspace.nodes.delete_node("/group")
-    session.workspace.nodes.set_node("/group/inside", zarr_array())
+    session.workspace.delete_node("/group")
+    session.workspace.set_node("/group/inside", zarr_array())
     session.commit("no group")
     for read in (members, lambda session: asyncio.run(session.store.getsize_prefix("group"))):
         session = tracking(repo)
-        session.workspace.nodes.set_node("/group", b'{"zarr_format": 3, "node_type": "group"}')
+        session.workspace.set_node("/group", b'{"zarr_format": 3, "node_type": "group"}')
         read(session)
         others(repo, delete("group/inside"))
         with pytest.raises(StaleReadError):
             session.rebase(OURS)
-        others(repo, lambda session: session.workspace.nodes.set_node("/group/inside", zarr_array()))
+        others(repo, lambda session: session.workspace.set_node("/group/inside", zarr_array()))
 
 
 def zarr_array() -> bytes:
     session = frazil.Repository.create(MemoryStorage()).writable_session("main")
     zarr.create_array(session.store, name="a", shape=(2,), chunks=(1,), dtype="i4")
-    return session.workspace.nodes.require_node("/a").user_data
+    return session.workspace.require_node("/a").user_data
 
 
 @pytest.mark.parametrize("path", ["foo", "bar"])
@@ -690,7 +690,7 @@ def test_many_reads_of_few_chunks_stay_few() -> None:
     tracker = session.workspace.reads
     assert tracker is not None
     for number in range(100_000):
-        session.workspace.notes.note_chunk("/foo", (number % 4,))
+        session.workspace.note_chunk("/foo", (number % 4,))
     (queue,) = (each.queue for each in tracker._chunks.values())
     assert len(queue) < 20_000
     assert tracker.reads().chunks["/foo"][0].tolist() == [[0], [1], [2], [3]]

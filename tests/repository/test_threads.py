@@ -93,7 +93,7 @@ def test_writes_to_a_fork_during_pickling(repo):
     make, arguments = fork.workspace.__reduce__()
     write(fork, 1)
     workspace = make(*pickle.loads(pickle.dumps(arguments)))
-    assert [workspace.chunks.read("/t", (at,)) is not None for at in range(2)] == [True, False]
+    assert [workspace.read_chunk("/t", (at,)) is not None for at in range(2)] == [True, False]
 
 
 def test_writes_during_a_reindexing(repo):

@@ -148,7 +148,7 @@ def test_opening_a_branch_reads_no_history(long: FaultyStorage) -> None:
     repo = frazil.Repository.open(long)
     long.gets.clear()
     session = repo.writable_session("main")
-    session.workspace.nodes.set_node("/g", GROUP % 7)
+    session.workspace.set_node("/g", GROUP % 7)
     session.commit("one more")
     assert len([key for key in long.gets if key.startswith("snapshots")]) == 1
     assert len([key for key in long.gets if key.startswith("refs")]) == 2

@@ -13,7 +13,7 @@ GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"n": %d}}'
 
 def commit(repo: frazil.Repository, n: int, branch: str = "main") -> str:
     session = repo.writable_session(branch)
-    session.workspace.nodes.set_node("/g", GROUP % n)
+    session.workspace.set_node("/g", GROUP % n)
     return session.commit(f"commit {n}", {"n": n})
 
 
@@ -34,7 +34,7 @@ def with_history(storage: Any) -> frazil.Repository:
     repo.create_branch("short", first)
     repo.delete_branch("short")
     session = repo.writable_session("main")
-    session.workspace.nodes.set_node("/g", GROUP % 5)
+    session.workspace.set_node("/g", GROUP % 5)
     session.flush("detached")
     return repo
 

@@ -310,8 +310,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit does not wait for its packs",
-        _COMMIT,
-        "chunks.confirm()",
+        "frazil.repository.session.uploads:Uploads.confirm",
+        "self._flush.confirm()",
         "pass",
         ("content", "verify"),
         ("commit",),
@@ -319,7 +319,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit does not wait for its files",
-        "frazil.repository.session.uploads:_Remote.wait",
+        "frazil.repository.session.uploads:Uploads.confirm",
         "running.result()",
         "pass",
         ("content", "verify", "honest-errors"),

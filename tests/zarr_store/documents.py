@@ -34,8 +34,8 @@ def make_arrays(store: IcechunkStore, *keys: str) -> None:
     workspace = store.session.workspace
     for key in keys:
         path, coords = parse_key(key)
-        if not isinstance(coords, Document) and workspace.nodes.node(path) is None:
-            workspace.nodes.set_node(path, array_document(len(coords)))
+        if not isinstance(coords, Document) and workspace.node(path) is None:
+            workspace.set_node(path, array_document(len(coords)))
 
 
 def put(store: IcechunkStore, key: str, value: Buffer) -> None:
@@ -44,9 +44,9 @@ def put(store: IcechunkStore, key: str, value: Buffer) -> None:
     path, coords = parse_key(key)
     workspace = store.session.workspace
     if isinstance(coords, Document):
-        workspace.nodes.set_node(path, value.to_bytes())
+        workspace.set_node(path, value.to_bytes())
     else:
-        workspace.chunks.write(path, coords, value.to_bytes())
+        workspace.write_chunk(path, coords, value.to_bytes())
 
 
 def take(store: IcechunkStore, key: str) -> Buffer:
@@ -54,9 +54,9 @@ def take(store: IcechunkStore, key: str) -> Buffer:
     path, coords = parse_key(key)
     workspace = store.session.workspace
     data = (
-        workspace.nodes.require_node(path).user_data
+        workspace.require_node(path).user_data
         if isinstance(coords, Document)
-        else workspace.chunks.read(path, coords)
+        else workspace.read_chunk(path, coords)
     )
     assert data is not None
     return cpu.Buffer.from_bytes(bytes(data))

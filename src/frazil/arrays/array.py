@@ -70,7 +70,7 @@ class Array:
     def __init__(self, session: Session, path: str) -> None:
         self._session = session
         self._path = absolute(path)
-        session.workspace.notes.note_document(self._path)
+        session.workspace.note_document(self._path)
         self._node()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -218,7 +218,7 @@ class Array:
     def _node(self) -> Node:
         workspace = self._session.workspace
         entry = workspace.array_entry(self._path)
-        return workspace.nodes.require_array(self._path) if entry is None else entry.node
+        return workspace.require_array(self._path) if entry is None else entry.node
 
     def _encoding(self) -> Encoding | None:
         return encoding_of(self._node().user_data)

@@ -36,8 +36,8 @@ class ArrayChunks:
 
         A damaged manifest may contain ranges of bytes that no object has. Their rows are ``ABSENT``.
         """
-        self._workspace.notes.note_chunks(self._path, index)
-        refs = self._workspace.chunks.refs_at(self._path, index)
+        self._workspace.note_chunks(self._path, index)
+        refs = self._workspace.refs_at(self._path, index)
         is_wrong = (refs.kind != ChunkKind.ABSENT) & (
             (refs.length == 0) | (refs.length > _LARGEST) | (refs.offset > _LARGEST)
         )

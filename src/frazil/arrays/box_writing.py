@@ -19,7 +19,7 @@ import numpy as np
 
 from frazil.arrays.chunk_encoding import ChunkEncoding, EncodedBox
 from frazil.arrays.chunk_source import chunks_of
-from frazil.arrays.encoders import encoder_of, plain
+from frazil.arrays.encoders import encoder_of, uncompressed
 from frazil.arrays.piece_reading import PieceReading
 from frazil.arrays.pieces import Pieces, Region
 from frazil.arrays.write_plan import ChunkBox, boxes_of
@@ -67,7 +67,7 @@ class BoxWriting:
                     return False
                 writer.add(box.index, box.rows)
                 writer.delete(box.fill)
-            if workspace.chunks.replace_refs(self._path, writer.table(), discards):
+            if workspace.replace_refs(self._path, writer.table(), discards):
                 return True
 
     def _encoder(self) -> ChunkEncoding | None:
@@ -90,7 +90,7 @@ class BoxWriting:
         """
         size = prod(values.shape) * self._encoding.stored.itemsize
         batch = _LARGEST_BATCH
-        if encoder.encoder is not plain:
+        if encoder.encoder is not uncompressed:
             batch = min(batch, max(_SMALLEST_BATCH, size // (_BATCHES * SIZES[Purpose.CHUNK_ENCODING])))
         jobs = self._jobs(slices, batch)
         if size < _SMALL:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.arrays.encoders import plain
+from frazil.arrays.encoders import uncompressed
 from frazil.arrays.fill_values import are_fill
 from frazil.chunks.writer import ChunkRows
 from frazil.format.chunk_trailer import crc32c_rows
@@ -89,5 +89,5 @@ class ChunkEncoding:
     def _may_be_views(self, box: ChunkBox, values: NDArray[Any]) -> bool:
         """Return whether the chunks need no copy if they lie in the values as they are stored."""
         encoding = self.encoding
-        is_stored = self.encoder is not plain or encoding.chunk_bytes(box.shape) >= self.views_from
+        is_stored = self.encoder is not uncompressed or encoding.chunk_bytes(box.shape) >= self.views_from
         return is_stored and encoding.is_in_c_order and values.dtype == encoding.stored

@@ -34,7 +34,7 @@ from zarr.storage import MemoryStore, StorePath
 from frazil.arguments import checks_arguments
 from frazil.changes.compare import differing
 from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.changes.node_changes import rows_of
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.display import counted
@@ -142,7 +142,7 @@ class ElementSolver(ConflictSolver):
         kind, (ours, _) = conflict.conflict_type, conflict.did
         if kind is ConflictType.ChunkDoubleUpdate and conflict.chunks is not None:
             return self._chunks(conflict, conflict.chunks)
-        if (kind, ours) == (ConflictType.ChunksUpdatedInUpdatedArray, Did.WROTE):
+        if (kind, ours) == (ConflictType.ChunksUpdatedInUpdatedArray, ChangeKind.WROTE):
             return _OURS if _is_longer(conflict) else _FAIL
         drops_chunks = kind is ConflictType.ChunksUpdatedInUpdatedArray
         deletes = kind in (ConflictType.DeleteOfUpdatedArray, ConflictType.DeleteOfUpdatedGroup)
@@ -432,7 +432,7 @@ def _is_longer(conflict: Conflict) -> bool:
 def _changes_of_theirs(conflict: Conflict) -> Iterator[DiscardedValues]:
     """Yield the values of theirs that are lost if the session drops chunks or nodes."""
     base, theirs = _session(conflict.base), _session(conflict.theirs)
-    before, after = base.workspace.nodes.node_table(), theirs.workspace.nodes.node_table()
+    before, after = base.workspace.node_table(), theirs.workspace.node_table()
     path = conflict.theirs.path or conflict.path
     at, below = after.find_node(path), after.below(path)
     rows = np.array([*([at] if at >= 0 else []), *range(below.start, below.stop)], np.int64)
@@ -442,8 +442,8 @@ def _changes_of_theirs(conflict: Conflict) -> Iterator[DiscardedValues]:
         old = before.paths.text(same) if same >= 0 else None
         chunks = conflict.chunks
         if chunks is None:
-            table = theirs.workspace.chunks.ref_table(new)
-            earlier = None if old is None else base.workspace.chunks.ref_table(old)
+            table = theirs.workspace.ref_table(new)
+            earlier = None if old is None else base.workspace.ref_table(old)
             chunks = table.index if earlier is None else differing(earlier, table)
         yield from _changes((base, old), (theirs, new), _THEIRS, chunks)
 
@@ -453,7 +453,7 @@ def _changes(
 ) -> Iterator[DiscardedValues]:
     """Yield the number of values that a side changed in some chunks of an array, or of a new array."""
     places = [after] if before[1] is None else [after, (before[0], before[1])]
-    documents = [session.workspace.nodes.require_array(path).user_data for session, path in places]
+    documents = [session.workspace.require_array(path).user_data for session, path in places]
     try:
         arrays = [array_at(session, path) for session, path in places]
     except _UNREADABLE:

@@ -27,7 +27,7 @@ _BLOCK: Final = 128 << 10
 _SHUFFLES: Final[Mapping[str, int]] = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 
-def plain(chunks: U8) -> tuple[U8, I64]:
+def uncompressed(chunks: U8) -> tuple[U8, I64]:
     """Return chunks without compression. They are not copied."""
     return chunks.reshape(-1), np.full(len(chunks), chunks.shape[1], np.int64)
 
@@ -35,7 +35,7 @@ def plain(chunks: U8) -> tuple[U8, I64]:
 def encoder_of(codecs: Sequence[Any]) -> Encoder | None:
     """Return the encoder of an array, or None for codecs without an encoder."""
     if not codecs:
-        return plain
+        return uncompressed
     create = _ENCODERS.get(type(codecs[0])) if len(codecs) == 1 else None
     return None if create is None else create(codecs[0])
 
@@ -44,12 +44,12 @@ def _zstd(codec: ZstdCodec) -> Encoder:
     def encode(chunks: U8) -> tuple[U8, I64]:
         count, size = chunks.shape
         if size > _BLOCK:  # the version of zstd that zarr uses, so that the bytes are equal
-            return _joined(map(Zstd(level=codec.level, checksum=codec.checksum).encode, chunks))
+            return _encoded_parts(map(Zstd(level=codec.level, checksum=codec.checksum).encode, chunks))
         places = np.stack([size * np.arange(count), np.full(count, size)], axis=1).astype(np.uint64)
         compressor = zstandard.ZstdCompressor(level=codec.level, write_checksum=codec.checksum)
         source = zstandard.BufferWithSegments(chunks.reshape(-1).data, places.tobytes())
         frames = compressor.multi_compress_to_buffer(source, threads=1)
-        return _joined(map(frames.__getitem__, range(count)))
+        return _encoded_parts(map(frames.__getitem__, range(count)))
 
     return encode
 
@@ -62,15 +62,15 @@ def _blosc(codec: BloscCodec) -> Encoder:
         blocksize=codec.blocksize,
         typesize=codec.typesize,
     )
-    return lambda chunks: _joined(map(blosc.encode, chunks))
+    return lambda chunks: _encoded_parts(map(blosc.encode, chunks))
 
 
 def _gzip(codec: GzipCodec) -> Encoder:
     compress = partial(zlib.compress, level=codec.level, wbits=31)
-    return lambda chunks: _joined(map(compress, chunks))
+    return lambda chunks: _encoded_parts(map(compress, chunks))
 
 
-def _joined(parts: Iterable[Any]) -> tuple[U8, I64]:
+def _encoded_parts(parts: Iterable[Any]) -> tuple[U8, I64]:
     encoded = list(parts)
     return np.frombuffer(b"".join(encoded), np.uint8), np.fromiter(map(len, encoded), np.int64, len(encoded))
 

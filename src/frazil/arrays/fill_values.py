@@ -126,6 +126,6 @@ def _fill_chunks(
     workspace = array.store.session.workspace  # type: ignore[attr-defined]  # the store is an IcechunkStore
     path = "/" + array.path.strip("/")
     # zarr stores no chunk for the fill value: then the row of the first chunk is a deletion
-    stored = workspace.chunks.refs_at(path, index[:1]).prune()
+    stored = workspace.refs_at(path, index[:1]).prune()
     rows = stored.select_chunks(np.zeros(len(index), np.int64))
-    workspace.chunks.replace_refs(path, replace(rows, index=index), workspace.discards)
+    workspace.replace_refs(path, replace(rows, index=index), workspace.discards)

@@ -10,7 +10,7 @@ import numpy as np
 from frazil.arrays.decoders import plain
 from frazil.arrays.piece_reading import strided_regions
 from frazil.arrays.pieces import Region
-from frazil.repository.session.chunk_view import size_of
+from frazil.repository.session.workspace import size_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,9 +43,9 @@ def read_in_chunk(
         inner.append(slice(first, last + 1, each.step))
     counts = tuple(each.count for each in slices)
     region = Region(tuple(shape), tuple(inner), counts)
-    workspace.notes.note_chunk(path, tuple(coords))
+    workspace.note_chunk(path, tuple(coords))
     try:
-        ref = workspace.chunks.ref(path, tuple(coords))
+        ref = workspace.ref(path, tuple(coords))
         if ref is None:
             return np.full(counts, encoding.fill, encoding.dtype)
         length, size = size_of(ref), encoding.chunk_bytes(region.shape)
@@ -53,12 +53,12 @@ def read_in_chunk(
             if length != size:
                 return None
             first, end = (each * encoding.stored.itemsize for each in region.elements())
-            span = np.frombuffer(workspace.chunks.read_ref(ref, first, end), encoding.stored)
+            span = np.frombuffer(workspace.read_ref(ref, first, end), encoding.stored)
             if len(span) == prod(counts):
                 return span.reshape(counts).astype(encoding.dtype)
             values = strided_regions(region, span.reshape(1, -1))
         else:
-            data = np.frombuffer(workspace.chunks.read_ref(ref), np.uint8)
+            data = np.frombuffer(workspace.read_ref(ref), np.uint8)
             chunk = encoding.decoder(data, np.zeros(1, np.int64), np.full(1, length), size)
             values = encoding.decoded(chunk, region.shape)[(slice(None), *region.slices)]
     except Exception:

@@ -19,7 +19,7 @@ from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, Node
 from frazil.format.columns import U8
 from frazil.format.coordinates import within
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
-from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 
@@ -182,12 +182,6 @@ class ChangeSet:
             self.nodes[path] = None
 
     # Chunks
-
-    def set_chunk(self, base: NodeTable, path: str, coords: Coords, ref: ChunkRef) -> None:
-        """Set one reference. Raises ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
-        node = self.array(base, path)
-        check_coords(node, coords)
-        self.chunk_changes_of(node).set(coords, ref)
 
     def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
         """Delete one reference. Outside of the grid, nothing happens.

@@ -12,21 +12,7 @@ other. So chunks with different coordinates never conflict. Neither do two delet
 attribute of an array whose chunks they wrote, or a chunk that we wrote in an array that they moved (it
 follows the array).
 
-Relations:
-
-    SAME_NODE   Both sides changed the same node.
-    SAME_CHUNK  Both sides wrote the same chunks. The conflict has their coordinates.
-    CHUNK_LOST  Ours changed the metadata of an array so that chunks of theirs are lost: they are outside of
-                the smaller grid, or chunks are cut or encoded in another way. The conflict has the
-                coordinates of the lost chunks.
-    UNDER_THEM  Theirs changed the metadata of an array whose chunks ours wrote. In a rebase, every change of
-                the metadata is a conflict. In a merge, only a change that loses chunks is, as in CHUNK_LOST.
-    SAME_PATH   Two different nodes would have the same path.
-    IN_ARRAY    A new node of ours would be below an array of theirs. The conflict has the array's path.
-    GROUP_GONE  A new node of ours would be below a deleted group. The conflict has the group's path.
-    BELOW       A new node of theirs would be below a deleted group.
-    TORN        Both sides moved the same node to different paths.
-    BLOCKED     A node that ours moved would be at the path of another node of theirs.
+A relation is a function that yields the matching nodes, with the coordinates of the chunks in conflict.
 """
 
 from __future__ import annotations
@@ -39,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.moves import parent_of
-from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_alignment import ChangeKind, NodeAlignment
 from frazil.changes.node_changes import ancestors, in_both, rows_of
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
@@ -73,7 +59,7 @@ class ConflictType(Enum):
         return words.strip().capitalize()
 
 
-class Of(Enum):
+class NodeKind(Enum):
     """The kind of nodes that a row of the table applies to."""
 
     ARRAY = "arrays"
@@ -88,8 +74,8 @@ class NodeConflict:
     type: ConflictType
     path: str
     node_id: bytes
-    ours: Did
-    theirs: Did
+    ours: ChangeKind
+    theirs: ChangeKind
     chunks: U32 | None = None
 
 
@@ -100,12 +86,14 @@ type Match = tuple[str, bytes, U32 | None]
 # The relations. Each function gets the changes of both sides.
 
 
-def _same_node(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _same_node(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Both sides changed the same node."""
     mine = alignment.our_nodes(ours)
     return ((mine[id_], id_, None) for id_ in mine.keys() & alignment.their_nodes(theirs).keys())
 
 
-def _same_chunk(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _same_chunk(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Both sides wrote the same chunks, which the conflict names."""
     for path, id_, _ in _same_node(alignment, ours, theirs):
         mine = alignment.ours.chunks[id_]
         both = mine[in_both(mine, alignment.theirs.chunks[id_])]
@@ -113,7 +101,11 @@ def _same_chunk(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Ma
             yield path, id_, both
 
 
-def _chunk_lost(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _chunk_lost(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Ours changed the metadata of an array so that chunks of theirs are lost, which the conflict names.
+
+    They are outside of the smaller grid, or chunks are cut or encoded in another way.
+    """
     for path, id_, _ in _same_node(alignment, ours, theirs):
         if id_ in alignment.theirs.updated:
             continue  # the double update of the metadata is the conflict
@@ -124,7 +116,11 @@ def _chunk_lost(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Ma
             yield path, id_, lost
 
 
-def _under_them(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _under_them(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Theirs changed the metadata of an array whose chunks ours wrote.
+
+    In a rebase, every change of the metadata is a conflict. In a merge, only a change that loses chunks is.
+    """
     for path, id_, _ in _same_node(alignment, ours, theirs):
         after = alignment.moved_tip.node(
             int(rows_of(alignment.moved_tip, id_matrix([id_], NODE_ID_BYTES))[0])
@@ -144,7 +140,8 @@ def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node)
     return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
 
 
-def _same_path(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _same_path(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Two different nodes would have the same path."""
     taken = set(alignment.their_nodes(theirs).values())
     return (
         (path, id_, None)
@@ -153,18 +150,20 @@ def _same_path(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Mat
     )
 
 
-def _in_array(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _in_array(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """A new node of ours would be below an array of theirs, whose path the conflict has."""
     arrays = {path for id_, path in alignment.their_nodes(theirs).items() if id_ in alignment.theirs.arrays}
     return _under(alignment, ours, arrays)
 
 
-def _group_gone(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _group_gone(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """A new node of ours would be below a deleted group, whose path the conflict has."""
     gone = {path for id_, path in alignment.their_nodes(theirs).items() if id_ not in alignment.theirs.arrays}
     gone -= alignment.our_groups()
     return _under(alignment, ours, {path for path in gone if alignment.moved_tip.find_node(path) < 0})
 
 
-def _under(alignment: NodeAlignment, ours: Did, bad: set[str]) -> Iterator[Match]:
+def _under(alignment: NodeAlignment, ours: ChangeKind, bad: set[str]) -> Iterator[Match]:
     """Yield the new nodes of ours below one of these paths."""
     mine = alignment.our_nodes(ours)
     bad &= ancestors(map(alignment.tip_path, mine.values()))
@@ -181,16 +180,19 @@ def _upwards(path: str) -> Iterator[str]:
         yield path
 
 
-def _below(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _below(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """A new node of theirs would be below a deleted group."""
     arrived = ancestors(alignment.their_nodes(theirs).values()) - alignment.our_groups()
     return ((path, id_, None) for id_, path in alignment.our_nodes(ours).items() if path in arrived)
 
 
-def _torn(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _torn(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """Both sides moved the same node to different paths."""
     return ((path, id_, None) for id_, path in alignment.moved_apart.items())
 
 
-def _blocked(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+def _blocked(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
+    """A node that ours moved would be at the path of another node of theirs."""
     taken = alignment.their_nodes(theirs).values()
     return ((path, id_, None) for id_, path in alignment.blocked.items() if alignment.tip_path(path) in taken)
 
@@ -199,62 +201,45 @@ def _blocked(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match
 class Rule:
     """A row of the table."""
 
-    ours: Did
-    theirs: Did
-    of: Of
-    relation: Callable[[NodeAlignment, Did, Did], Iterator[Match]]
+    ours: ChangeKind
+    theirs: ChangeKind
+    of: NodeKind
+    relation: Callable[[NodeAlignment, ChangeKind, ChangeKind], Iterator[Match]]
     conflict: ConflictType
 
 
-def _table(*rows: tuple[Did, Did, Of, str, str]) -> tuple[Rule, ...]:
-    relations = {
-        "SAME_NODE": _same_node,
-        "SAME_CHUNK": _same_chunk,
-        "CHUNK_LOST": _chunk_lost,
-        "UNDER_THEM": _under_them,
-        "SAME_PATH": _same_path,
-        "IN_ARRAY": _in_array,
-        "GROUP_GONE": _group_gone,
-        "BELOW": _below,
-        "TORN": _torn,
-        "BLOCKED": _blocked,
-    }
-    return tuple(
-        Rule(ours, theirs, of, relations[how], ConflictType[name]) for ours, theirs, of, how, name in rows
-    )
-
-
-_CREATED, _UPDATED, _WROTE, _DELETED, _MOVED = Did
-_ARRAY, _GROUP, _NODE = Of
+_CREATED, _UPDATED, _WROTE, _DELETED, _MOVED = ChangeKind
+_ARRAY, _GROUP, _NODE = NodeKind
+_TYPE = ConflictType
 
 # fmt: off
-TABLE: Final = _table(
-    # ours      theirs     of       relation      conflict
-    (_UPDATED,  _UPDATED,  _NODE,   "SAME_NODE",  "ZarrMetadataDoubleUpdate"),
-    (_UPDATED,  _DELETED,  _ARRAY,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedArray"),
-    (_UPDATED,  _DELETED,  _GROUP,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedGroup"),
-    (_UPDATED,  _WROTE,    _ARRAY,  "CHUNK_LOST", "ChunksUpdatedInUpdatedArray"),
-    (_WROTE,    _UPDATED,  _ARRAY,  "UNDER_THEM", "ChunksUpdatedInUpdatedArray"),
-    (_WROTE,    _WROTE,    _ARRAY,  "SAME_CHUNK", "ChunkDoubleUpdate"),
-    (_WROTE,    _DELETED,  _ARRAY,  "SAME_NODE",  "ChunksUpdatedInDeletedArray"),
-    (_DELETED,  _UPDATED,  _ARRAY,  "SAME_NODE",  "DeleteOfUpdatedArray"),
-    (_DELETED,  _WROTE,    _ARRAY,  "SAME_NODE",  "DeleteOfUpdatedArray"),
-    (_DELETED,  _UPDATED,  _GROUP,  "SAME_NODE",  "DeleteOfUpdatedGroup"),
-    (_DELETED,  _CREATED,  _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
-    (_DELETED,  _MOVED,    _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
-    (_DELETED,  _MOVED,    _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
-    (_CREATED,  _CREATED,  _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
-    (_CREATED,  _MOVED,    _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
-    (_CREATED,  _CREATED,  _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
-    (_CREATED,  _MOVED,    _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
-    (_CREATED,  _DELETED,  _NODE,   "GROUP_GONE", "NewNodeInInvalidGroup"),
-    (_MOVED,    _DELETED,  _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
-    (_MOVED,    _MOVED,    _NODE,   "TORN",       "MoveOperationCannotBeRebased"),
-    (_MOVED,    _CREATED,  _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
-    (_MOVED,    _MOVED,    _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
-    (_MOVED,    _CREATED,  _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
-    (_MOVED,    _MOVED,    _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
-    (_MOVED,    _DELETED,  _NODE,   "GROUP_GONE", "MoveOperationCannotBeRebased"),
+TABLE: Final = (
+    #    ours       theirs     of       relation      conflict
+    Rule(_UPDATED,  _UPDATED,  _NODE,   _same_node,  _TYPE.ZarrMetadataDoubleUpdate),
+    Rule(_UPDATED,  _DELETED,  _ARRAY,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedArray),
+    Rule(_UPDATED,  _DELETED,  _GROUP,  _same_node,  _TYPE.ZarrMetadataUpdateOfDeletedGroup),
+    Rule(_UPDATED,  _WROTE,    _ARRAY,  _chunk_lost, _TYPE.ChunksUpdatedInUpdatedArray),
+    Rule(_WROTE,    _UPDATED,  _ARRAY,  _under_them, _TYPE.ChunksUpdatedInUpdatedArray),
+    Rule(_WROTE,    _WROTE,    _ARRAY,  _same_chunk, _TYPE.ChunkDoubleUpdate),
+    Rule(_WROTE,    _DELETED,  _ARRAY,  _same_node,  _TYPE.ChunksUpdatedInDeletedArray),
+    Rule(_DELETED,  _UPDATED,  _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
+    Rule(_DELETED,  _WROTE,    _ARRAY,  _same_node,  _TYPE.DeleteOfUpdatedArray),
+    Rule(_DELETED,  _UPDATED,  _GROUP,  _same_node,  _TYPE.DeleteOfUpdatedGroup),
+    Rule(_DELETED,  _CREATED,  _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
+    Rule(_DELETED,  _MOVED,    _GROUP,  _below,      _TYPE.DeleteOfUpdatedGroup),
+    Rule(_DELETED,  _MOVED,    _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
+    Rule(_CREATED,  _CREATED,  _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
+    Rule(_CREATED,  _MOVED,    _NODE,   _same_path,  _TYPE.NewNodeConflictsWithExistingNode),
+    Rule(_CREATED,  _CREATED,  _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
+    Rule(_CREATED,  _MOVED,    _NODE,   _in_array,   _TYPE.NewNodeInInvalidGroup),
+    Rule(_CREATED,  _DELETED,  _NODE,   _group_gone, _TYPE.NewNodeInInvalidGroup),
+    Rule(_MOVED,    _DELETED,  _NODE,   _same_node,  _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _MOVED,    _NODE,   _torn,       _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _CREATED,  _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _MOVED,    _NODE,   _blocked,    _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _CREATED,  _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _MOVED,    _NODE,   _in_array,   _TYPE.MoveOperationCannotBeRebased),
+    Rule(_MOVED,    _DELETED,  _NODE,   _group_gone, _TYPE.MoveOperationCannotBeRebased),
 )
 # fmt: on
 

@@ -23,7 +23,7 @@ from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import Move
 
 
-class Did(Enum):
+class ChangeKind(Enum):
     """The change that one side made to a node."""
 
     CREATED = "created"
@@ -66,18 +66,18 @@ class NodeAlignment:
         """Return the path on the moved tip for a path of ours."""
         return self.tip_paths.get(path, path)
 
-    def our_nodes(self, did: Did) -> dict[bytes, str]:
+    def our_nodes(self, did: ChangeKind) -> dict[bytes, str]:
         """Return the nodes that ours changed in this way, except nodes that only follow their group."""
         return _nodes(self.ours, did)
 
-    def their_nodes(self, did: Did) -> dict[bytes, str]:
+    def their_nodes(self, did: ChangeKind) -> dict[bytes, str]:
         """Return the nodes that theirs changed in this way, except nodes that only follow their group."""
         return _nodes(self.theirs, did)
 
     def our_groups(self) -> set[str]:
         """Return the paths on the moved tip of the groups that ours created or moved."""
         ours = self.ours
-        new = {**self.our_nodes(Did.MOVED), **ours.created}
+        new = {**self.our_nodes(ChangeKind.MOVED), **ours.created}
         return {self.tip_path(path) for id_, path in new.items() if id_ not in ours.arrays}
 
 
@@ -191,17 +191,17 @@ def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) ->
     return {path: now for path in paths if (now := place(path)) != path}
 
 
-def _nodes(node_changes: NodeChanges, did: Did) -> dict[bytes, str]:
+def _nodes(node_changes: NodeChanges, did: ChangeKind) -> dict[bytes, str]:
     match did:
-        case Did.CREATED:
+        case ChangeKind.CREATED:
             return node_changes.created
-        case Did.UPDATED:
+        case ChangeKind.UPDATED:
             return node_changes.updated
-        case Did.WROTE:
+        case ChangeKind.WROTE:
             return node_changes.chunk_paths
-        case Did.DELETED:
+        case ChangeKind.DELETED:
             return node_changes.deleted
-        case Did.MOVED:
+        case ChangeKind.MOVED:
             return dict(moved_roots(node_changes.moved))
 
 

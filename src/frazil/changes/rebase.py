@@ -18,7 +18,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.conflicts import ConflictType, NodeConflict
 from frazil.changes.moves import parent_of
-from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_alignment import ChangeKind, NodeAlignment
 from frazil.changes.node_changes import ancestors, in_both, parents, rows_of
 from frazil.changes.version_changes import Tables
 from frazil.changes.zarr_metadata import parse_node, same_encoding
@@ -49,7 +49,7 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
     It cannot be kept for a move; for a new node below an array; for changes of a deleted node, if another
     node is at its path now; and for chunks of an array whose chunks are cut or encoded in another way now.
     """
-    if conflict.type is ConflictType.ChunksUpdatedInUpdatedArray and conflict.ours is Did.WROTE:
+    if conflict.type is ConflictType.ChunksUpdatedInUpdatedArray and conflict.ours is ChangeKind.WROTE:
         old = alignment.moved_base.node(int(rows_of(alignment.moved_base, _matrix([conflict.node_id]))[0]))
         new = alignment.moved_tip.node(int(rows_of(alignment.moved_tip, _matrix([conflict.node_id]))[0]))
         assert old.array is not None
@@ -57,9 +57,9 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
         same_rank = len(old.array.shape) == len(new.array.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
     if conflict.type is ConflictType.MoveOperationCannotBeRebased:
-        return conflict.ours is Did.DELETED
-    if conflict.theirs is Did.DELETED:
-        above = conflict.path if conflict.ours is Did.CREATED else parent_of(conflict.path)
+        return conflict.ours is ChangeKind.DELETED
+    if conflict.theirs is ChangeKind.DELETED:
+        above = conflict.path if conflict.ours is ChangeKind.CREATED else parent_of(conflict.path)
         return alignment.moved_tip.find_node(conflict.path) < 0 and _revivable(alignment, above) is not None
     return conflict.type is not ConflictType.NewNodeInInvalidGroup
 
@@ -90,7 +90,7 @@ class _Effects:
     """
 
     resolutions: Sequence[tuple[NodeConflict, Resolution]]
-    undone: frozenset[tuple[Did, bytes]]
+    undone: frozenset[tuple[ChangeKind, bytes]]
     forced: list[NodeConflict]
     documents: dict[bytes, bytes]
 
@@ -109,7 +109,7 @@ class _Effects:
         }
         return cls(resolutions, undone, forced, documents)
 
-    def undone_ids(self, did: Did) -> set[bytes]:
+    def undone_ids(self, did: ChangeKind) -> set[bytes]:
         """Return the ids of the nodes for which this change of ours is dropped."""
         return {id_ for what, id_ in self.undone if what is did}
 
@@ -133,7 +133,7 @@ def rebased(
     _create_nodes(alignment, out, dropped | _undone_creations(alignment, effects))
     _update_nodes(alignment, out, effects)
     for conflict in effects.forced:
-        if conflict.theirs is Did.DELETED:
+        if conflict.theirs is ChangeKind.DELETED:
             _revive(alignment, out, conflict, base_table)
     _take_chunks(alignment, out, effects)
     return out
@@ -174,11 +174,11 @@ def _undone_creations(alignment: NodeAlignment, effects: _Effects) -> set[bytes]
 
     Either theirs is kept, or the deletion of a node at their path is dropped.
     """
-    undeleted_paths = set(_paths(alignment.moved_tip, effects.undone_ids(Did.DELETED)).values())
+    undeleted_paths = set(_paths(alignment.moved_tip, effects.undone_ids(ChangeKind.DELETED)).values())
     blocked = {
         id_ for id_, path in alignment.ours.created.items() if alignment.tip_path(path) in undeleted_paths
     }
-    return effects.undone_ids(Did.CREATED) | blocked
+    return effects.undone_ids(ChangeKind.CREATED) | blocked
 
 
 def _create_nodes(alignment: NodeAlignment, out: ChangeSet, dropped: set[bytes]) -> None:
@@ -221,7 +221,7 @@ def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]
     Nodes that theirs deleted too are left out. So are nodes whose deletion is dropped, and the groups above
     them. If a group is deleted although theirs added nodes to it, these nodes are deleted too.
     """
-    ours, undeleted = alignment.ours.deleted, effects.undone_ids(Did.DELETED)
+    ours, undeleted = alignment.ours.deleted, effects.undone_ids(ChangeKind.DELETED)
     ids = list(ours)
     alive = (rows_of(alignment.moved_tip, _matrix(ids)) >= 0).tolist()
     above = ancestors(map(ours.__getitem__, undeleted))
@@ -241,7 +241,7 @@ def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
 
 def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -> None:
     for id_, path in _paths(alignment.moved_tip, alignment.changes.updated).items():
-        if (Did.UPDATED, id_) in effects.undone:
+        if (ChangeKind.UPDATED, id_) in effects.undone:
             continue
         node, base = alignment.changes.nodes[alignment.ours.updated[id_]], alignment.moved_base
         old, new = (
@@ -268,13 +268,13 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
 
 def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, base_table: Tables) -> None:
     """Create a node of ours again that theirs deleted, with the groups above it."""
-    path = conflict.path if conflict.ours is Did.CREATED else parent_of(conflict.path)
+    path = conflict.path if conflict.ours is ChangeKind.CREATED else parent_of(conflict.path)
     nodes = [
         alignment.moved_base.node(alignment.moved_base.find_node(path))
         for path in _revivable(alignment, path) or ()
         if path not in out.nodes
     ]
-    if conflict.ours is not Did.CREATED:
+    if conflict.ours is not ChangeKind.CREATED:
         node = alignment.changes.node(alignment.moved_base, conflict.path)
         assert node is not None
         if node.array is not None:
@@ -305,7 +305,8 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
     paths = {node.id: path for path, node in out.nodes.items() if node is not None}
     paths = _paths(alignment.moved_tip, alignment.changes.chunks.keys() - paths.keys()) | paths
     for id_, chunk_changes in alignment.changes.chunks.items():
-        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or (Did.WROTE, id_) in effects.undone:
+        is_undone = (ChangeKind.WROTE, id_) in effects.undone
+        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or is_undone:
             continue
         table = chunk_changes.table()
         path = paths[id_]

@@ -18,10 +18,12 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.lazy_names import ModuleOnDemand
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable, Iterator, Sequence
 
     from frazil.storage.base import Storage
+
+if TYPE_CHECKING:
+    import asyncio
 else:
     asyncio = ModuleOnDemand("asyncio")
 

@@ -49,12 +49,14 @@ from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     from frazil.storage.base import Storage
+
+if TYPE_CHECKING:
+    import asyncio
 else:
     asyncio = ModuleOnDemand("asyncio")
 

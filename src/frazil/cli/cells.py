@@ -195,7 +195,7 @@ class OpenArray:
     """
 
     def __init__(self, session: Session, path: str, *, raw: bool = False, mode: Any = "r") -> None:
-        session.workspace.nodes.require_array(path)
+        session.workspace.require_array(path)
         self.path = path
         self.array: zarr.Array[Any] = array_at(session, path, mode)
         dtype = np.dtype(self.array.dtype)
@@ -225,7 +225,7 @@ class OpenArray:
     def _labels(self, name: str | None, length: int, index: Any) -> tuple[Cells | None, Mapping[str, Any]]:
         """Return the labels of cells along a dimension, None without a coordinate, and its attributes."""
         path = f"{self.path.rpartition('/')[0]}/{name}"
-        node = self._session.workspace.nodes.node(path) if name and path != self.path else None
+        node = self._session.workspace.node(path) if name and path != self.path else None
         array = None if node is None else node.array
         if array is None or (array.shape, array.dimension_names) != ((length,), (name,)):
             return None, {}

@@ -79,7 +79,7 @@ def _refs(target: Target) -> list[tuple[str, str]]:
 def _paths(target: Target, typed: str) -> list[CompletionItem]:
     """Return the members of a group whose paths begin with the typed path, which may lack the first slash."""
     group, _, beginning = typed.rpartition("/")
-    nodes = Opened(target).workspace.nodes
+    nodes = Opened(target).workspace
     parent = f"/{group.strip('/')}"
     paths = [f"{parent.rstrip('/')}/{name}" for name in nodes.children(parent) if name.startswith(beginning)]
     return [CompletionItem(str(replace(target, path=path))) for path in paths]

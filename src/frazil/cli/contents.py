@@ -18,7 +18,7 @@ from frazil.cli.output import Output, table
 
 if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
-    from frazil.repository.session.node_view import NodeView
+    from frazil.repository.session.workspace import Workspace
 
 #: `cat` reads more values only with `--all`.
 _MOST = 1_000_000
@@ -34,7 +34,7 @@ def ls(output: Output, target: AnyTarget, everything: Everything) -> None:
         frazil ls ice --json        with chunks, codecs and attributes
     """
     version = Opened(target)
-    nodes = version.workspace.nodes
+    nodes = version.workspace
     members = [node_at(nodes, version.path)]
     if members[0].array is None:
         prefix = version.path.rstrip("/")
@@ -70,13 +70,13 @@ def tree(
         frazil tree ice --depth 1   only the members of the root
     """
     version = Opened(target)
-    rows = list(_walk(version.workspace.nodes, version.path, (), depth, everything))
+    rows = list(_walk(version.workspace, version.path, (), depth, everything))
     lines = map(output.cut, _tree_lines(rows))
     output.emit([document for _, document in rows], lines, pages=True)
 
 
 def _walk(
-    nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
+    nodes: Workspace, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
 ) -> Iterator[_Row]:
     """Yield a node and those below it, each with whether it and its groups are the last of their members."""
     node = node_at(nodes, path)
@@ -111,7 +111,7 @@ def info(output: Output, target: AnyTarget) -> None:
     if target.path is None and target.version is None:
         document = _repository_document(opened.repo)
     else:
-        node = node_at(opened.workspace.nodes, opened.path)
+        node = node_at(opened.workspace, opened.path)
         document = {"version": opened.id, **node_document(node)}
     output.emit(document, _info_lines(document))
 

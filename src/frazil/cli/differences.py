@@ -83,7 +83,7 @@ def _shapes(before: Opened, after: bytes, paths: list[str]) -> dict[str, Any]:
     """Return the earlier and the later shape of arrays that grew or shrank, by their later paths."""
     if not paths:
         return {}
-    old, new = before.workspace.nodes, Workspace(before.context, after).nodes
+    old, new = before.workspace, Workspace(before.context, after)
     ends = {path: [old.same_node(new.require_array(path)), new.node(path)] for path in paths}
     shapes = {
         path: [list(each.array.shape) for each in pair if each and each.array] for path, pair in ends.items()
@@ -179,7 +179,7 @@ def history(
         raise click.UsageError("name one cell: an index for each dimension, such as 0,1, or labels")
     version = Opened(target)
     session = version.session()
-    node = session.workspace.nodes.require_array(version.path)
+    node = session.workspace.require_array(version.path)
     assert node.array is not None
     # a label can select a list of one index
     index = tuple(
@@ -289,7 +289,7 @@ class _Values:
 
     def _value_at(self, id_: str) -> tuple[str, str, Any]:
         session = self.version.session(id_)
-        node = session.workspace.nodes.same_node(self.node)
+        node = session.workspace.same_node(self.node)
         array = None if node is None else node.array
         if node is None or array is None or len(array.shape) != len(self.index):
             return _NOTHING

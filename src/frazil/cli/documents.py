@@ -15,7 +15,7 @@ from frazil.format.nodes import Node
 if TYPE_CHECKING:
     from frazil.format.repo_info import RepoInfo
     from frazil.repository.catalog.version_info import Diff, SnapshotInfo
-    from frazil.repository.session.node_view import NodeView
+    from frazil.repository.session.workspace import Workspace
 
 #: The number of characters of an id in a line. JSON and `frazil show` have the whole id.
 SHORT: Final = 8
@@ -115,7 +115,7 @@ def shown(names: Iterable[str], everything: bool) -> list[str]:
     return [name for name in names if everything or not name.startswith(".")]
 
 
-def node_at(nodes: NodeView, path: str) -> Node:
+def node_at(nodes: Workspace, path: str) -> Node:
     """Return the node at a path. The root exists, also in an empty version."""
     node = nodes.node(path)
     if node is None and path == "/":

@@ -290,8 +290,8 @@ def rm(
     """
     change = BranchChange(output, target, dry_run, node="the group or array to delete")
     session = change.repo.writable_session(change.branch)
-    session.workspace.nodes.require_node(change.path)
-    session.workspace.nodes.delete_node(change.path)
+    session.workspace.require_node(change.path)
+    session.workspace.delete_node(change.path)
     session.commit(message or f"Delete {change.path}", metadata)
     change.emit()
 
@@ -320,14 +320,14 @@ def attrs(
     """
     if not values and not unset:
         version = Opened(target)
-        attributes = node_document(node_at(version.workspace.nodes, version.path))["attributes"]
+        attributes = node_document(node_at(version.workspace, version.path))["attributes"]
         lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
         output.emit(attributes, lines)
         return
     added = dict(map(key_value, values))
     change = BranchChange(output, target, dry_run)
     session = change.repo.writable_session(change.branch)
-    nodes = session.workspace.nodes
+    nodes = session.workspace
     # A new repository has no root group.
     stored = json.loads(node_at(nodes, change.path).user_data) or {"zarr_format": 3, "node_type": "group"}
     attributes = {**stored.get("attributes", {}), **added}

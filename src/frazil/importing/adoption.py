@@ -89,7 +89,7 @@ def adopt(session: Session, store: ZarrStore, location: str) -> Adoption:
         own = {name: value for name, value in document.items() if name != "consolidated_metadata"}
         if is_array:  # chunks of a repository have default keys; the keys of the store are in the references
             own["chunk_key_encoding"] = {"name": "default"}
-        session.workspace.nodes.set_node(path, json.dumps(own).encode())
+        session.workspace.set_node(path, json.dumps(own).encode())
         if is_array:
             lengths = _set_references(session, path, document, store.listing, location)
             arrays, chunks, size = arrays + 1, chunks + len(lengths), size + int(lengths.sum())

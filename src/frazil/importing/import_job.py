@@ -40,7 +40,7 @@ from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
-from frazil.repository.session.uploads import Puts, putting
+from frazil.repository.session.uploads import Uploads, uploading
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
@@ -114,9 +114,9 @@ class ImportJob:
         self._manifests = {id_: each.converted for id_, each in manifests.conversions.items()}
         self._files = {file.id: file for each in self._manifests.values() for file in each}
         report = self._chunks(self._report(manifests), manifests)
-        with putting(self.target) as puts:
+        with uploading(self.target) as uploads:
             for version in self.history.versions.values():
-                self._write(version, puts)
+                self._write(version, uploads)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
         config, left_out = new_config(self.settings, prefixes, own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
@@ -217,7 +217,7 @@ class ImportJob:
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 
-    def _write(self, version: ImportedVersion, puts: Puts) -> None:
+    def _write(self, version: ImportedVersion, uploads: Uploads) -> None:
         """Write a snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.old_id)
         wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
@@ -233,7 +233,7 @@ class ImportJob:
                 np.array([file.references for file in wanted], np.uint32),
             ),
         )
-        puts.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
+        uploads.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
         parent = version.old_parent
         before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
         old = None if parent is None else self.source.log(version.old_id)
@@ -241,7 +241,7 @@ class ImportJob:
             log = worked_out(version.id, before, nodes, self._table)
         else:
             log = translated(old, version.id, before, nodes)
-        puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
+        uploads.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
         table = self._nodes.pop(old_id, None)

@@ -70,7 +70,7 @@ def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignm
     >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
     [('/half', '/', 'x')]
     """
-    nodes = session.workspace.nodes.node_table()
+    nodes = session.workspace.node_table()
     tree = _Tree(session, nodes, _depths(nodes.paths))
     outputs = tree.groups_of(writes)
     for group in sorted(outputs | tree.groups_below(outputs)):

@@ -150,7 +150,7 @@ class TaskChanges:
                     changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
                     path = waiting.path
             _require_once(path, tables)
-            node = nodes.get(id_) or self.session.workspace.nodes.require_array(path)
+            node = nodes.get(id_) or self.session.workspace.require_array(path)
             parts.append((node, ChunkTable.merge_tables(tables)))
         if parts:
             self.segments += stage_tables(context, self.place, parts)
@@ -174,7 +174,7 @@ def _write_manifests(
     for segment in segments:
         by_array.setdefault(segment.node_id, []).append(segment)
     own = workspace.own_changes()
-    nodes = workspace.nodes.node_table()
+    nodes = workspace.node_table()
     rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
     arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = _files(workspace, own)

@@ -27,7 +27,7 @@ from frazil.jobs.segments import Corner, Segment, read_segments
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import object_id_series
 from frazil.repository.session.manifest_files import put_manifests
-from frazil.repository.session.uploads import Puts, putting
+from frazil.repository.session.uploads import Uploads, uploading
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,8 +153,8 @@ def write_manifests(shared: bytes, task: bytes) -> bytes:
     context = _unpickled(shared)
     boxes: tuple[Box, ...] = pickle.loads(task)
     ids = object_id_series()
-    with putting(context.storage) as puts:  # files of many boxes are flushed together
-        results = [_write(context, puts, box, ids) for box in boxes]
+    with uploading(context.storage) as uploads:  # files of many boxes are flushed together
+        results = [_write(context, uploads, box, ids) for box in boxes]
     return pickle.dumps(results)
 
 
@@ -164,7 +164,7 @@ def _unpickled(shared: bytes) -> Context:
     return context
 
 
-def _write(context: Context, puts: Puts, box: Box, ids: Iterator[bytes]) -> BoxManifests:
+def _write(context: Context, uploads: Uploads, box: Box, ids: Iterator[bytes]) -> BoxManifests:
     node, array = box.node, box.node.array
     assert array is not None
     nothing = ChunkTable.empty(len(box.split))
@@ -184,7 +184,7 @@ def _write(context: Context, puts: Puts, box: Box, ids: Iterator[bytes]) -> BoxM
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     old = [_within(each.arrays[node.id], box) for each in manifests if node.id in each.arrays]
     tables = distribute(array, old, edits, box.split)
-    manifests_stored = put_manifests(context, puts, [(node.id, tables)], ids)
+    manifests_stored = put_manifests(context, uploads, [(node.id, tables)], ids)
     files = ManifestFiles(
         id_matrix([each.ref.id for each in manifests_stored]),
         np.array([each.size for each in manifests_stored], np.uint64),

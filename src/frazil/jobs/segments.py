@@ -68,7 +68,7 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
     parts: list[tuple[Node, ChunkTable]] = []
     for id_ in many:
         edits = changes.chunks[id_]
-        parts.append((workspace.nodes.require_array(edits.path), edits.table()))
+        parts.append((workspace.require_array(edits.path), edits.table()))
         rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # marks the array as written
     return rest, tuple(stage_tables(workspace.context, place, parts))
 

@@ -29,7 +29,6 @@ from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import num_refs, put_manifests, split_of
-from frazil.repository.session.uploads import putting
 from frazil.survey.columns import among, distinct
 
 #: Manifests are written again if there are this many times more of them than boxes.
@@ -301,7 +300,7 @@ def _write(
     ids = np.concatenate([table.chunk_ids, places.ids])
     table = replace(table, source=sources, offset=offsets, chunk_ids=ids)
     tables = distribute(array, [table], ChunkTable.empty(table.ndim), unit.split)
-    with putting(context.storage) as puts:
+    with uploading(context.storage) as puts:
         stored = put_manifests(context, puts, [(unit.node.id, tables)])
     files = ManifestFiles(
         id_matrix([each.ref.id for each in stored]),

@@ -223,7 +223,7 @@ def _keep_coordinates(target: ZarrStore, names: list[str], dataset: xr.Dataset) 
 
 def _is_stored(session: Session, group: str | None, options: _Options) -> bool:
     """Return whether the group exists. Raise an error if it must exist."""
-    if session.workspace.nodes.node(f"/{(group or '').strip('/')}") is not None:
+    if session.workspace.node(f"/{(group or '').strip('/')}") is not None:
         return True
     if options.append_dim is not None or options.region is not None:
         raise InvalidInputError(

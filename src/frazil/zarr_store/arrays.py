@@ -8,7 +8,6 @@ costs nothing more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, override
@@ -16,18 +15,15 @@ from typing import Any, Final, override
 import zarr
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.errors import UnknownCodecError
 from zarr.storage import StorePath, WrapperStore
 
 from frazil.errors import IcechunkError
-from frazil.extras import missing_codec
 from frazil.repository.session.chunk_errors import undecodable
 from frazil.repository.session.session import Session
+from frazil.zarr_store.decoding import open_array
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 
-#: zarr quotes the name of an unknown codec.
-_QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
 #: Errors that do not concern the bytes of a chunk.
 _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 
@@ -39,19 +35,7 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
     The error names the array, the coordinates and the object of the chunk.
     """
     store = source if isinstance(source, IcechunkStore) else source.store
-    try:
-        array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
-    except UnknownCodecError as error:
-        failures = [each for name in _QUOTED.findall(str(error)) if (each := missing_codec(name)) is not None]
-        if not failures:
-            raise
-        raise failures[0] from error
-    return naming(array)
-
-
-def naming(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with errors that name chunks."""
-    return NamingArray(array.async_array)
+    return NamingArray(open_array(store, path, mode).async_array)
 
 
 class NamingArray(zarr.Array[Any]):
@@ -131,12 +115,12 @@ def _undecodable(
     whole = zarr.Array(array.async_array)
     for key in _keys(array, store, method, selection):
         path, coords = parse_key(key)
-        if not isinstance(coords, tuple) or (ref := workspace.chunks.ref(path, coords)) is None:
+        if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
             continue
         try:
             whole.get_block_selection(coords) if coords else whole.get_basic_selection(())
         except Exception as again:
-            return _ours(again) or undecodable(workspace, path, coords, ref, again)
+            return _ours(again) or undecodable(workspace.snapshot_id, path, coords, ref, again)
     return None
 
 

@@ -8,7 +8,7 @@ value is encoded in the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Buffer
+from collections.abc import Buffer as BytesLike
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class ChunkDecoder:
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
 
-    def error(self, coords: Coords, data: Buffer) -> str:
+    def error(self, coords: Coords, data: BytesLike) -> str:
         """Return why the chunk at ``coords`` cannot be decoded; an empty text if it can."""
         key = chunk_keys(f"/{self.array.store_path.path}", np.array([coords], np.uint32))[0]
         self.chunks[key] = cpu.Buffer.from_bytes(bytes(data))
@@ -73,15 +73,20 @@ class ChunkDecoder:
             self.chunks.clear()
 
 
+def open_array(store: Store, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """Open an array. Raises ``MissingExtraError`` for a codec whose package is not installed."""
+    try:
+        return zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
+    except UnknownCodecError as error:
+        for name in _QUOTED.findall(str(error)):
+            if (missing := missing_codec(name)) is not None:
+                raise missing from error
+        raise
+
+
 def chunk_decoder(store: Store, path: str) -> ChunkDecoder:
     """Return a decoder of the chunks of the array at ``path``."""
-    try:
-        array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode="r", zarr_format=3)
-    except UnknownCodecError as error:
-        failures = [each for name in _QUOTED.findall(str(error)) if (each := missing_codec(name)) is not None]
-        if not failures:
-            raise
-        raise failures[0] from error
+    array = open_array(store, path)
     chunks: dict[str, Any] = {}
     place = StorePath(MemoryStore(chunks), array.store_path.path)
     return ChunkDecoder(zarr.Array(zarr.AsyncArray(array.metadata, place)), chunks)

@@ -22,14 +22,14 @@ def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
         case SuffixByteRequest(suffix):
             start, stop, least = max(size - suffix, 0), size, suffix
         case _:
-            raise _invalid(request)
+            raise _invalid_request(request)
     if least < 0:
-        raise _invalid(request)
+        raise _invalid_request(request)
     stop = min(stop, size)
     return min(start, stop), stop
 
 
-def _invalid(request: object) -> InvalidInputError:
+def _invalid_request(request: object) -> InvalidInputError:
     return InvalidInputError(
         "byte_range must be a RangeByteRequest, OffsetByteRequest or SuffixByteRequest without negative "
         f"numbers. Unexpected byte_range, got {request!r}",

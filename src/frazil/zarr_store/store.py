@@ -34,11 +34,10 @@ from frazil.errors import (
 from frazil.repository.asynchronous import on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
-from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import Session
-from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace import Workspace, size_of
 from frazil.zarr_store.decoding import ChunkDecoder, chunk_decoder
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key
 from frazil.zarr_store.ranges import span
@@ -162,7 +161,7 @@ class IcechunkStore(VirtualReferences):
         if not isinstance(value, tuple):
             return None if value is None else _buffer(value, prototype)
         try:
-            data = await workspace.chunks.read_ref_async(*value)
+            data = await workspace.read_ref_async(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
             raise _of_chunk(workspace, key, value[0], error) from error.__cause__
@@ -197,7 +196,7 @@ class IcechunkStore(VirtualReferences):
         if not isinstance(value, tuple):
             return None if value is None else _buffer(value, prototype)
         try:
-            data = workspace.chunks.read_ref(*value)
+            data = workspace.read_ref(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
             raise _of_chunk(workspace, key, value[0], error) from error.__cause__
@@ -225,7 +224,7 @@ class IcechunkStore(VirtualReferences):
             >>> repo.readonly_session("main").store.chunk_decoder("/t").error((0,), b"1234")
             ''
         """
-        node = self._session.workspace.nodes.require_array(absolute(array_path))
+        node = self._session.workspace.require_array(absolute(array_path))
         return chunk_decoder(self, node.path)
 
     @unchecked
@@ -235,7 +234,7 @@ class IcechunkStore(VirtualReferences):
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
-            return workspace.nodes.node(path) is not None
+            return workspace.node(path) is not None
         if what is Document.V2:
             raise _no_version_2(key)
         return _ref(workspace, path, what) is not None
@@ -246,7 +245,7 @@ class IcechunkStore(VirtualReferences):
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
-            node = workspace.nodes.node(path)
+            node = workspace.node(path)
             if node is not None:
                 return len(node.user_data)
         elif what is not Document.V2:
@@ -264,7 +263,7 @@ class IcechunkStore(VirtualReferences):
         """
         path, coords = self._enter_set(key, value)
         if coords is not None:
-            await self._session.workspace.chunks.write_async(path, coords, value.as_numpy_array())
+            await self._session.workspace.write_chunk_async(path, coords, value.as_numpy_array())
 
     @unchecked
     def set_sync(self, key: str, value: Buffer) -> None:
@@ -288,7 +287,7 @@ class IcechunkStore(VirtualReferences):
         """
         path, coords = self._enter_set(key, value)
         if coords is not None:
-            self._session.workspace.chunks.write(path, coords, value.as_numpy_array())
+            self._session.workspace.write_chunk(path, coords, value.as_numpy_array())
 
     def _enter_set(self, key: str, value: Buffer) -> tuple[str, Coords | None]:
         """Set a document, or return the chunk to write."""
@@ -297,7 +296,7 @@ class IcechunkStore(VirtualReferences):
             raise TypeError(f"value must be a zarr Buffer, got {type(value).__name__}")
         path, what = parse_key(key)
         if what is Document.V3:
-            self._session.workspace.nodes.set_node(path, value.to_bytes())
+            self._session.workspace.set_node(path, value.to_bytes())
             return path, None
         if what is Document.V2:
             raise SessionStateError(
@@ -362,9 +361,9 @@ class IcechunkStore(VirtualReferences):
         self._check_writable()
         path, what = parse_key(key)
         if what is Document.V3:
-            self._session.workspace.nodes.delete_node(path)
+            self._session.workspace.delete_node(path)
         elif what is not Document.V2:
-            self._session.workspace.chunks.delete_ref(path, what)
+            self._session.workspace.delete_ref(path, what)
 
     @override
     def _check_writable(self) -> None:
@@ -509,19 +508,19 @@ class IcechunkStore(VirtualReferences):
 def _is_at_hand(workspace: Workspace, key: str) -> bool:
     """Return whether a key can be found without a request, which would block the event loop."""
     path, what = parse_key(key)
-    return workspace.chunks.is_cached(path, what if isinstance(what, tuple) else ())
+    return workspace.is_cached(path, what if isinstance(what, tuple) else ())
 
 
 def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
     """Return the bytes of a document, the reference and range of a chunk, or None for a missing value."""
     path, what = _parsed(workspace, key)
     if isinstance(what, tuple):
-        ref = workspace.chunks.ref(path, what)
+        ref = workspace.ref(path, what)
         if ref is not None:
             return ref, *span(request, size_of(ref))
         _require_no_group(workspace, path)
         return None
-    node = workspace.nodes.node(path) if what is Document.V3 else None
+    node = workspace.node(path) if what is Document.V3 else None
     if node is None:
         return None
     start, stop = span(request, len(node.user_data))
@@ -533,9 +532,9 @@ def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
     path, what = parse_key(key)
     if workspace.reads is not None:
         if isinstance(what, tuple):
-            workspace.notes.note_chunk(path, what)
+            workspace.note_chunk(path, what)
         elif what is Document.V3:
-            workspace.notes.note_document(path)
+            workspace.note_document(path)
     return path, what
 
 
@@ -544,7 +543,7 @@ def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
     claimed = claimed_bytes(data)
     if claimed is None:
         return
-    node = workspace.nodes.node(parse_key(key)[0])
+    node = workspace.node(parse_key(key)[0])
     if node is not None:
         require_plausible(key, node.user_data, data, claimed)
 
@@ -553,11 +552,11 @@ def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkErro
     """Return an error of reading a value, with the chunk in its message."""
     path, coords = parse_key(key)
     assert isinstance(coords, tuple)  # documents are in memory
-    return chunk_error(workspace, path, coords, ref, error)
+    return chunk_error(workspace.snapshot_id, path, coords, ref, error)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
-    ref = workspace.chunks.ref(path, coords)
+    ref = workspace.ref(path, coords)
     if ref is None:
         _require_no_group(workspace, path)
     return ref
@@ -565,7 +564,7 @@ def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
 
 def _require_no_group(workspace: Workspace, path: str) -> None:
     """Raise an error for a chunk of a group. Missing chunks of arrays are common and no mistake."""
-    if not workspace.nodes.is_array(path) and workspace.nodes.node(path) is not None:
+    if not workspace.is_array(path) and workspace.node(path) is not None:
         raise InvalidInputError(
             f"`{path}` must be an array, got a group. Pass an array in this group", ErrorKind.NOT_AN_ARRAY
         )

@@ -29,27 +29,27 @@ def directory_of(prefix: str) -> str:
 def read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Return the result of ``_below``, and record it as a read."""
     nodes, chunks = _below(workspace, path)
-    workspace.notes.note_tree(path if len(nodes) or not chunks else chunks[0][0])
+    workspace.note_tree(path if len(nodes) or not chunks else chunks[0][0])
     return nodes, chunks
 
 
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Return nodes at and below a path, and their arrays with the first coordinates of the chunks there."""
-    nodes = workspace.nodes.node_table()
+    nodes = workspace.node_table()
     row, inside = nodes.find_node(path), nodes.below(path)
     own_row = [] if row < 0 else [row]
     subtree = nodes.select_nodes(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
     arrays = compress(subtree.paths_list(), subtree.is_array.tolist())
     chunks: list[tuple[str, Coords]] = [(array, ()) for array in arrays]
     directory = parse_directory(path) if row < 0 else None
-    if directory is not None and workspace.nodes.is_array(directory[0]):
+    if directory is not None and workspace.is_array(directory[0]):
         chunks.append(directory)
     return subtree, chunks
 
 
 def chunks_from(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
     """Return the references of an array whose coordinates begin with ``start``."""
-    table = workspace.chunks.ref_table(path)
+    table = workspace.ref_table(path)
     if len(start) > table.ndim:
         return table.select_chunks(slice(0))
     if not start:
@@ -59,16 +59,16 @@ def chunks_from(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 
 def names_below(workspace: Workspace, path: str) -> list[str]:
     """Return the names directly below a path."""
-    node = workspace.nodes.node(path)
-    workspace.notes.note_members(path)
+    node = workspace.node(path)
+    workspace.note_members(path)
     if node is not None:
         own = ["zarr.json"] if node.array is None else ["zarr.json", "c"]
-        return list(dict.fromkeys(own + workspace.nodes.children(path)))
-    names = workspace.nodes.children(path)
+        return list(dict.fromkeys(own + workspace.children(path)))
+    names = workspace.children(path)
     directory = parse_directory(path)
-    if directory is not None and workspace.nodes.is_array(directory[0]):
+    if directory is not None and workspace.is_array(directory[0]):
         array, start = directory
-        workspace.notes.note_tree(array)
+        workspace.note_tree(array)
         index = chunks_from(workspace, array, start).index
         if len(start) < index.shape[1]:
             names += map(str, np.unique(index[:, len(start)]).tolist())
@@ -77,12 +77,12 @@ def names_below(workspace: Workspace, path: str) -> list[str]:
 
 def delete_below(workspace: Workspace, path: str) -> None:
     """Delete nodes at and below a path, or the chunks in a part of an array."""
-    workspace.nodes.delete_node(path)
+    workspace.delete_node(path)
     nodes, chunks = _below(workspace, path)
     # Without a node at the path itself, the nodes below it have no common ancestor to delete.
     for below in nodes.paths_list():
-        workspace.nodes.delete_node(below)
+        workspace.delete_node(below)
     for array, start in chunks if not len(nodes) else ():
         gone = chunks_from(workspace, array, start)
         if len(gone):
-            workspace.chunks.delete_refs(array, gone.index)
+            workspace.delete_refs(array, gone.index)

@@ -19,7 +19,7 @@ repair = frazil.Repository.upkeep.repair
 
 
 def chunk_of(repo: frazil.Repository, path: str, coords: tuple[int, ...]) -> str:
-    ref = repo.readonly_session("main").workspace.chunks.ref(path, coords)
+    ref = repo.readonly_session("main").workspace.ref(path, coords)
     assert isinstance(ref, NativeRef)
     return f"chunks/{id_to_text(ref.chunk_id)}"
 
@@ -145,7 +145,7 @@ def test_an_unreadable_manifest_leaves_a_plan(choice: Any) -> None:
     chunk = chunk_of(repo, "/a", (0,))
     with repo.transaction("main", message="newer") as store:
         zarr.open_array(store, path="a")[2:] = 5
-    tip = repo.readonly_session("main").workspace.nodes.require_array("/a")
+    tip = repo.readonly_session("main").workspace.require_array("/a")
     assert tip.array is not None
     (manifest,) = [f"manifests/{id_to_text(each.id)}" for each in tip.array.manifests]
     storage.delete([chunk])
@@ -174,7 +174,7 @@ def test_a_good_chunk_in_the_file_of_a_lost_chunk_stays() -> None:
             array[:] = np.arange(4) + value
     for message, chunk in (("10", 3), ("20", 1)):
         (version,) = [each.id for each in repo.ancestry(branch="main") if each.message == message]
-        ref = repo.readonly_session(snapshot_id=version).workspace.chunks.ref("/a", (chunk,))
+        ref = repo.readonly_session(snapshot_id=version).workspace.ref("/a", (chunk,))
         assert isinstance(ref, NativeRef)
         key = f"chunks/{id_to_text(ref.chunk_id)}"
         data = bytearray(repo.storage.get(key))

@@ -556,7 +556,7 @@ def test_chunks_of_data_end_where_files_end(lengths: list[int], row: int) -> Non
 
 def stored_chunks(repo: frazil.Repository, path: str) -> set[tuple[int, ...]]:
     session = repo.readonly_session("main")
-    return set(map(tuple, session.workspace.chunks.ref_table(path).index.tolist()))
+    return set(map(tuple, session.workspace.ref_table(path).index.tolist()))
 
 
 @pytest.mark.parametrize("lengths", [(4, 4, 4), (31, 28, 31), (24, 12, 36), (1, 1, 1)])

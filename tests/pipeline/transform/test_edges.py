@@ -101,8 +101,8 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
         "attributes": {},
         "dimension_names": ["x"],
     }
-    session.workspace.nodes.set_node("/r", json.dumps(document).encode())
-    session.workspace.chunks.write("/r", (1,), bytes([7, 8, 9]))
+    session.workspace.set_node("/r", json.dumps(document).encode())
+    session.workspace.write_chunk("/r", (1,), bytes([7, 8, 9]))
     session.commit("rectilinear")
     for run in (
         lambda: rechunk(repo, ["r"], (1,), engine=INLINE),
@@ -113,4 +113,4 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
             run()
     for other in (repo, new_repository()):
         session = materialize(repo, ["r"], to=Target(other, group="taken"), engine=INLINE).version.session()
-        assert bytes(session.workspace.chunks.read("/taken/r", (1,)) or b"") == bytes([7, 8, 9])
+        assert bytes(session.workspace.read_chunk("/taken/r", (1,)) or b"") == bytes([7, 8, 9])

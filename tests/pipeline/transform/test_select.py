@@ -154,7 +154,7 @@ def test_shared_chunks_are_chunk_files_of_the_session(earth: frazil.Repository) 
     create_array(session, source, array.old, array.new)
     share_chunks(session, source, [array.transfer])
     assert len(session.chunk_table(array.transfer.path)) == 4 * 3 * 4
-    shared = source.workspace.chunks.ref_table("/t")
+    shared = source.workspace.ref_table("/t")
     assert {*id_list(session.workspace.own_changes().chunk_files())} == {*id_list(shared.chunk_ids)} - {
         bytes(12)
     }

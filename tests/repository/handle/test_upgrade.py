@@ -41,11 +41,11 @@ def test_history_and_content_stay(template: MemoryStorage, wanted: Any) -> None:
     storage = copy_of(template)
     old = frazil.Repository.open(storage)
     session = old.writable_session("main")
-    session.workspace.nodes.set_node("/x", b'{"zarr_format": 3, "node_type": "group"}')
+    session.workspace.set_node("/x", b'{"zarr_format": 3, "node_type": "group"}')
     new = upgrade(old, dry_run=False)
     assert new.spec_version == frazil.SpecVersion.v2
     assert new.config.inline_chunk_threshold_bytes == 7
-    assert new.readonly_session("main").workspace.nodes.node("/g") is not None
+    assert new.readonly_session("main").workspace.node("/g") is not None
     newest = next(iter(new.ops_log()))
     assert newest.kind == frazil.UpdateType.RepoMigrated(1, 2)
     for stale in (

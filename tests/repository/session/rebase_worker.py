@@ -11,7 +11,7 @@ def main(root, chunk, count):
     repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
     for number in range(count):
         session = repo.writable_session("main")
-        session.workspace.chunks.write("/t", (chunk,), bytes([chunk, number]) * LENGTH)
+        session.workspace.write_chunk("/t", (chunk,), bytes([chunk, number]) * LENGTH)
         session.commit(f"{chunk}/{number}", rebase_with=frazil.ConflictDetector())
     print("done", flush=True)
 

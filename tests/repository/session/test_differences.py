@@ -34,7 +34,7 @@ edits = st.lists(
 def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> None:
     if what == "move":
         session = repo.rearrange_session(branch)
-        paths = session.workspace.nodes.node_table().paths_list()
+        paths = session.workspace.node_table().paths_list()
         try:
             session.move(paths[pick % len(paths)], ("/m", "/g/m", "/h/m", "/m/m")[n])
         except frazil.IcechunkError:
@@ -45,8 +45,8 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
     root = zarr.open_group(session.store, mode="a")
     arrays = [
         path
-        for path in session.workspace.nodes.node_table().paths_list()
-        if session.workspace.nodes.require_node(path).array is not None
+        for path in session.workspace.node_table().paths_list()
+        if session.workspace.require_node(path).array is not None
     ]
     array = arrays[pick % len(arrays)] if arrays else None
     match what:
@@ -63,7 +63,7 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
             root[array][...] = n
         case "virtual" if array is not None:
             at = (n % min(2, root[array].cdata_shape[0]), 0)[: len(root[array].shape)]
-            session.workspace.chunks.set_ref(array, at, VirtualRef(f"{CONTAINER}{pick}", n, 4))
+            session.workspace.set_ref(array, at, VirtualRef(f"{CONTAINER}{pick}", n, 4))
         case "chunk" if array is not None:
             sync(session.store.delete(f"{array[1:]}/c/{n % 2}"))
         case "resize" if array is not None:
@@ -79,13 +79,13 @@ Seen = dict[str, tuple[str, bytes, dict[Any, Any] | None]]
 def seen(repo: frazil.Repository, snapshot: str) -> Seen:
     """By node id: path, document, references."""
     workspace = repo.readonly_session(snapshot_id=snapshot).workspace
-    nodes = workspace.nodes.node_table()
+    nodes = workspace.node_table()
     out: Seen = {}
     for row in range(len(nodes)):
         node = nodes.node(row)
         refs = None
         if node.array is not None:
-            table = workspace.chunks.ref_table(node.path)
+            table = workspace.ref_table(node.path)
             refs = {tuple(at): table.ref(number) for number, at in enumerate(table.index.tolist())}
         out[str(node.id)] = (node.path, node.user_data, refs)
     return out

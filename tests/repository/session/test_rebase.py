@@ -241,7 +241,7 @@ def test_from_a_commit_that_was_amended_twice(repo, path):
     for delete in ("gone", None):
         session = repo.writable_session("main")
         if delete is not None:
-            session.workspace.nodes.delete_node(f"/{delete}")
+            session.workspace.delete_node(f"/{delete}")
         write(session, 2 if delete else 3, 5)
         session.amend("amended")
     log = repo.inspect_transaction_log(repo.lookup_branch("main"))
@@ -611,7 +611,7 @@ def test_other_metadata_over_rewritten_manifests(repo):
     rewritten = repo.rewrite_manifests("anew", branch="main")
     session.commit("ours", rebase_with=ConflictDetector())
     before, after = (repo.readonly_session(snapshot_id=id_) for id_ in (rewritten, session.snapshot_id))
-    one, other = (each.workspace.nodes.node("/t").array.manifests for each in (before, after))
+    one, other = (each.workspace.node("/t").array.manifests for each in (before, after))
     assert [ref.id for ref in one] == [ref.id for ref in other]
     listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
     assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}

@@ -108,7 +108,7 @@ def test_a_cold_look_up_costs_four_requests(rows: int, monkeypatch: pytest.Monke
     repo = frazil.Repository.open(LatencyStorage(inner))
     reads.clear()
     session = repo.readonly_session("main")
-    assert session.workspace.chunks.read("/x", (rows - 1, 2)) is not None
+    assert session.workspace.read_chunk("/x", (rows - 1, 2)) is not None
     assert sorted(key.split("/")[0] for key in reads) == ["chunks", "manifests", "repo", "snapshots"]
 
 

@@ -168,7 +168,7 @@ def test_a_million_references_are_read_without_a_loop(tmp_path: Path) -> None:
     index = np.stack(np.divmod(np.arange(1_000_000), 1000), axis=1)
     places = [f"s3://bucket/{number}.nc" for number in range(1000)]
     virtual = ChunkTable.from_virtual(index, np.repeat(places, 1000).tolist(), index[:, 1] * 4, 4, etag="e")
-    session.workspace.chunks.set_refs("/x", virtual)
+    session.workspace.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
     tables = []
     assert python_steps(lambda: tables.append(repository_tables.chunks(repo)), all_threads=True) < 100_000
@@ -217,7 +217,7 @@ def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
             "codecs": [{"name": "bytes"}],
             "attributes": {},
         }
-        session.workspace.nodes.set_node("/r", json.dumps(document).encode())
+        session.workspace.set_node("/r", json.dumps(document).encode())
         session.commit("rectilinear")
     assert repository_tables.regions(repo, slab="0").select(["start", "stop"]).to_pydict() == {
         "start": [0, 2, 5, 8],

@@ -17,7 +17,7 @@ def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
 
     Arrays in hidden groups count only with ``everything``.
     """
-    nodes = version.workspace.nodes
+    nodes = version.workspace
     node_at(nodes, version.path)
     snapshot = version.workspace.snapshot
     hidden = len(version.path.rstrip("/"))

@@ -426,7 +426,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
 def _log_of_differences(context: Context, id_: bytes, parent: bytes) -> TransactionLog:
     old, new = Workspace(context, parent), Workspace(context, id_)
     before, after = old.base, new.base
-    changed = compare_versions(before, after, old.chunks.ref_table, new.chunks.ref_table)
+    changed = compare_versions(before, after, old.ref_table, new.ref_table)
     moved = after.identities(after.find_nodes([target for _, target in changed.moved]))
     return TransactionLog(
         id_,

@@ -233,7 +233,7 @@ def _edit(
     if node is None or node.array is None:
         return 0, ""
     at_tip = within(cells, node.array.num_chunks)
-    at_tip[at_tip] = is_lost(workspace.chunks.refs_at(node.path, cells[at_tip]), ranges)
+    at_tip[at_tip] = is_lost(workspace.refs_at(node.path, cells[at_tip]), ranges)
     index, first = np.unique(cells[at_tip], axis=0, return_index=True)
     if not len(index):
         return 0, ""
@@ -247,11 +247,11 @@ def _edit(
             older = Workspace(workspace.context, id_from_text(version))
             older_path = _path_of(older.base, id_)
             if older_path is not None:
-                refs = older.chunks.refs_at(older_path, index[previous == version]).stored()
+                refs = older.refs_at(older_path, index[previous == version]).stored()
                 refs = refs.select_chunks(~is_lost(refs, ranges))
                 number += len(refs)
                 if len(refs):
-                    workspace.chunks.set_refs(node.path, refs)
+                    workspace.set_refs(node.path, refs)
     return number, f"{counted(number, 'chunk')} of {node.path} read the data of an older version"
 
 
@@ -260,7 +260,7 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     decoder = reading(workspace).store.chunk_decoder(node.path)
     element = decoder.missing_element()
     if element is None:
-        workspace.chunks.set_refs(node.path, ChunkTable.from_absent(index))
+        workspace.set_refs(node.path, ChunkTable.from_absent(index))
         fill = json.loads(node.user_data).get("fill_value")
         return f"read {fill}, because nothing marks missing values there"
     # One chunk of each shape is stored. Chunks of a regular grid have one shape.
@@ -274,7 +274,7 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     for number, row in enumerate(first.tolist()):
         chosen = index[shape_of.reshape(-1) == number]
         data = decoder.encoded(tuple(index[row].tolist()), element)
-        workspace.chunks.set_refs(node.path, _references(workspace, chosen, data))
+        workspace.set_refs(node.path, _references(workspace, chosen, data))
     return "read as missing values"
 
 
@@ -282,7 +282,7 @@ def _references(workspace: Workspace, index: U32, data: bytes) -> ChunkTable:
     """Store the bytes of one chunk, and return references to it. Without bytes, return deletions."""
     if not data:  # the chunk has only the fill value
         return ChunkTable.from_absent(index)
-    ref = workspace.chunks.store_bytes(data)
+    ref = workspace.store_bytes(data)
     if isinstance(ref, NativeRef):
         return ChunkTable.from_native(index, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
     return ChunkTable.from_inline(index, [data] * len(index))

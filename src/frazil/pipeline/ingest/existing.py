@@ -35,21 +35,19 @@ class ExistingGroup:
                 f"group must be the path of a group, got {group!r}", ErrorKind.INVALID_ARGUMENT
             )
         for at in range(1, len(parts) + 1):
-            if session.workspace.nodes.is_array(path := f"/{'/'.join(parts[:at])}"):
+            if session.workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
                 raise InvalidInputError(
                     f"`{path}` must be a group of the repository, got an array",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
-        if session.workspace.nodes.node(f"/{self.path}") is not None:
+        if session.workspace.node(f"/{self.path}") is not None:
             for name in self._array_names():
                 self.reopen_array(name)
 
     def _array_names(self) -> list[str]:
         workspace = self.session.workspace
         at = f"/{self.path}".rstrip("/")
-        return [
-            name for name in workspace.nodes.children(at or "/") if workspace.nodes.is_array(f"{at}/{name}")
-        ]
+        return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
 
     def path_of(self, name: str) -> str:
         """Return the path of an array of the group."""

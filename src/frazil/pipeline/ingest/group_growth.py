@@ -114,15 +114,13 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     """Move references: chunk ``i`` along the axis moves to the new position of its first step."""
     at, step = target.axis or 0, target.grid[target.axis or 0]
     workspace = session.workspace
-    table = workspace.chunks.ref_table(target.path)
+    table = workspace.ref_table(target.path)
     if not len(table):
         return
     index = table.index.copy()
     index[:, at] = (axis.old[::step] // step)[index[:, at]]
     moved = replace(table, index=index).sorted()
-    workspace.chunks.set_refs(
-        target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
-    )
+    workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
 def write_labels(change: GroupChange, axis: Axis) -> None:

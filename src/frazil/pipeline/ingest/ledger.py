@@ -172,12 +172,12 @@ def _path(group: str) -> str:
 def load_ledger(session: Session, group: str) -> Ledger:
     """Return the ledger of a group; `EMPTY` if the group has none."""
     path = _path(group)
-    if session.workspace.nodes.node(f"/{path}") is None:
+    if session.workspace.node(f"/{path}") is None:
         return EMPTY
     arrays = {name: array_at(session, f"{path}/{name}") for name in _COLUMNS if name != "contents"}
     shape = arrays["url"].shape
     count = shape[0] if shape else 0
-    if session.workspace.nodes.node(f"/{path}/contents") is not None:
+    if session.workspace.node(f"/{path}/contents") is not None:
         contents = array_at(session, f"{path}/contents")
         if contents.shape[:1] == shape:  # earlier releases do not write this column
             arrays["contents"] = contents

@@ -164,12 +164,12 @@ def _divisor(number: int, most: int) -> int:
 def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
     """Give an array of plain bytes another chunk shape, by changing only its references."""
     workspace = session.workspace
-    document = json.loads(workspace.nodes.require_array(path).user_data)
+    document = json.loads(workspace.require_array(path).user_data)
     grid = document["chunk_grid"]["configuration"]
     large = tuple(grid["chunk_shape"])
-    table = workspace.chunks.ref_table(path)
+    table = workspace.ref_table(path)
     grid["chunk_shape"] = list(chunks)
-    workspace.nodes.set_node(path, json.dumps(document).encode())
+    workspace.set_node(path, json.dumps(document).encode())
     if not len(table):
         return
     _require_full(table.length, large, itemsize, path)
@@ -194,7 +194,7 @@ def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int,
     )
     counts = [-(-size // step) for size, step in zip(document["shape"], chunks, strict=True)]
     small = small.select_chunks((small.index < np.array(counts, np.int64)).all(axis=1)).sorted()
-    workspace.chunks.set_refs(path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), small]))
+    workspace.set_refs(path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), small]))
 
 
 def _require_full(length: NDArray[Any], chunks: tuple[int, ...], itemsize: int, where: str) -> None:

@@ -73,11 +73,11 @@ def _remove_missing(
     fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
 ) -> None:
     """Delete old chunks that the file does not have: their new value is the fill value."""
-    before = fork.workspace.chunks.ref_table(path)
+    before = fork.workspace.ref_table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
     stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
     if not stays.all():
-        fork.workspace.chunks.delete_refs(path, old[~stays])
+        fork.workspace.delete_refs(path, old[~stays])
 
 
 def _set_virtual(
@@ -113,7 +113,7 @@ def _set_inline(
     size = 0
     for row, data in references.inline.items():
         if inside[row]:
-            fork.workspace.chunks.write(path, tuple(index[row].tolist()), data)
+            fork.workspace.write_chunk(path, tuple(index[row].tolist()), data)
             size += len(data)
     return size
 

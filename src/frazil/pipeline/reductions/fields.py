@@ -103,7 +103,7 @@ def has_node(session: Session, path: str) -> bool:
 
     zarr lists all nodes of the session to overwrite one. So a job with many results asks first.
     """
-    return session.workspace.nodes.node("/" + path.strip("/")) is not None
+    return session.workspace.node("/" + path.strip("/")) is not None
 
 
 def open_field(
@@ -156,7 +156,7 @@ class ArrayLookup:
         """Return the array of a name in a group, or None if the group does not have it."""
         path = "/" + f"{group.strip('/')}/{name}".strip("/")
         if path not in self.opened:
-            node = None if not name or "/" in name else self.session.workspace.nodes.node(path)
+            node = None if not name or "/" in name else self.session.workspace.node(path)
             is_array = node is not None and node.array is not None
             self.opened[path] = open_array(self.session, path) if is_array else None
         return self.opened[path]

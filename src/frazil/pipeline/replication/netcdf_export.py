@@ -58,7 +58,7 @@ def export_netcdf(
     """
     file = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
-    session.workspace.nodes.require_node(absolute(group))
+    session.workspace.require_node(absolute(group))
     name = group.strip("/") or None
     with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:
         wanted = list(dataset.data_vars) if variables is None else list(variables)

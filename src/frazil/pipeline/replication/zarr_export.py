@@ -175,7 +175,7 @@ def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes
 
     Groups that Frazil writes for itself are left out: they name files of the machine that wrote them.
     """
-    nodes = nodes_of_arrays(session.workspace.nodes.node_table(), arrays)
+    nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
     by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
     return dict(sorted(by_path.items(), key=lambda pair: (-pair[0].rstrip("/").count("/"), pair[0])))

@@ -234,7 +234,7 @@ def array_info(session: Session, path: str) -> ArrayInfo:
 
     Raises ``NodeNotFoundError`` where no node is, and ``InvalidInputError`` (``not-an-array``) for a group.
     """
-    node = session.workspace.nodes.require_array("/" + path.strip("/"))
+    node = session.workspace.require_array("/" + path.strip("/"))
     return ArrayInfo(node.path, json.loads(node.user_data))
 
 
@@ -246,12 +246,12 @@ def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
     if isinstance(paths, str):
         paths = [paths]
     workspace = session.workspace
-    nodes = workspace.nodes.node_table()
+    nodes = workspace.node_table()
     all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
     array_paths: dict[str, None] = {}
     for path in paths:
         absolute = "/" + path.strip("/")
-        if workspace.nodes.require_node(absolute).array is not None:
+        if workspace.require_node(absolute).array is not None:
             array_paths[absolute] = None
         below = nodes.below(absolute)
         arrays = rows[below][nodes.is_array[below]]
@@ -265,7 +265,7 @@ def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[Array
     pending = list(arrays)
     while pending:
         for path in companion_paths(pending.pop()):
-            node = None if path in collected else session.workspace.nodes.node(path)
+            node = None if path in collected else session.workspace.node(path)
             if node is not None and node.array is not None:
                 collected[path] = array_info(session, path)
                 pending.append(collected[path])

@@ -224,7 +224,7 @@ def _prepare_later_round(work: BlockJob, number: int, session: Session, values: 
 
 def _delete_temporary(work: BlockJob, session: Session, values: list[Any]) -> None:
     for each in work.outputs.temporary:
-        session.workspace.nodes.delete_node(each.path)
+        session.workspace.delete_node(each.path)
 
 
 def _labels(outputs: OutputArrays) -> Iterator[Labels]:

@@ -76,7 +76,7 @@ def bounds_path(array: ArrayInfo) -> str | None:
 def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayInfo | None:
     """Return the coordinate variable of a dimension of an array; None if there is none."""
     path = f"{array.group.rstrip('/')}/{dim}"
-    node = session.workspace.nodes.node(path) if dim else None
+    node = session.workspace.node(path) if dim else None
     if node is None or node.array is None:
         return None
     coordinate = array_info(session, path)

@@ -69,7 +69,7 @@ def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
 def share_chunks(session: Session, source: Session, transfers: Sequence[ChunkTransfer]) -> None:
     """Set references to the same chunks, in one repository."""
     for transfer in transfers:
-        session.workspace.chunks.set_refs(transfer.path, transfer_table(source, transfer))
+        session.workspace.set_refs(transfer.path, transfer_table(source, transfer))
 
 
 def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
@@ -98,9 +98,9 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
             except IcechunkError:
                 _raise_with_chunk(source, transfer, requests, coords[start:stop])
                 raise
-            stored = list(threads.map(workspace.chunks.store_bytes, data))
+            stored = list(threads.map(workspace.store_bytes, data))
             refs: dict[Any, Any] = dict(zip(coords[start:stop], stored, strict=True))
-            workspace.chunks.set_refs(transfer.path, table_of(refs, table.ndim))
+            workspace.set_refs(transfer.path, table_of(refs, table.ndim))
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 
@@ -114,4 +114,6 @@ def _raise_with_chunk(
             source.workspace.reader.read(ref)
         except IcechunkError as error:
             chunk = tuple((low + at).tolist())
-            raise chunk_error(source.workspace, transfer.source, chunk, ref, error) from error.__cause__
+            raise chunk_error(
+                source.workspace.snapshot_id, transfer.source, chunk, ref, error
+            ) from error.__cause__

@@ -52,7 +52,7 @@ def refuse_relabelling(
     neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
     for each in labels:
         new = each.new
-        node = workspace.nodes.node(new.path)
+        node = workspace.node(new.path)
         if node is None or node.array is None:
             continue
         if new.group not in neighbours:
@@ -69,7 +69,7 @@ def refuse_relabelling(
 
 
 def _arrays_of_group(session: Session, group: str) -> list[ArrayInfo]:
-    nodes = session.workspace.nodes.node_table()
+    nodes = session.workspace.node_table()
     below, paths = nodes.below(group), nodes.paths_list()
     rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
     array_paths = map(paths.__getitem__, rows)

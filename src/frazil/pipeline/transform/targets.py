@@ -88,10 +88,10 @@ def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayIn
             ) from error
     workspace = session.workspace
     create_groups(session, source, old.group, new.group)
-    if workspace.nodes.node(new.path) is not None:
-        workspace.nodes.require_array(new.path)
-        workspace.nodes.delete_node(new.path)
-    workspace.nodes.set_node(new.path, new.encoded())
+    if workspace.node(new.path) is not None:
+        workspace.require_array(new.path)
+        workspace.delete_node(new.path)
+    workspace.set_node(new.path, new.encoded())
 
 
 def create_groups(session: Session, source: Session, old: str, new: str) -> None:
@@ -102,7 +102,7 @@ def create_groups(session: Session, source: Session, old: str, new: str) -> None
     workspace, names = session.workspace, [name for name in new.split("/") if name]
     for depth in range(len(names) + 1):
         path = "/" + "/".join(names[:depth])
-        existing = workspace.nodes.node(path)
+        existing = workspace.node(path)
         if existing is not None and existing.array is not None:
             raise InvalidInputError(
                 f"`{path}` must be a group to hold the results, got an array", ErrorKind.NOT_A_GROUP
@@ -111,7 +111,7 @@ def create_groups(session: Session, source: Session, old: str, new: str) -> None
             continue
         attributes = _attributes_above(source, old, len(names) - depth)
         document: Json = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-        workspace.nodes.set_node(path, json.dumps(document).encode())
+        workspace.set_node(path, json.dumps(document).encode())
 
 
 def _attributes_above(source: Session, group: str, levels: int) -> Json:
@@ -119,7 +119,7 @@ def _attributes_above(source: Session, group: str, levels: int) -> Json:
     parts = [name for name in group.split("/") if name]
     if levels > len(parts):
         return {}
-    node = source.workspace.nodes.node("/" + "/".join(parts[: len(parts) - levels]))
+    node = source.workspace.node("/" + "/".join(parts[: len(parts) - levels]))
     if node is None or node.array is not None:
         return {}
     return json.loads(node.user_data).get("attributes") or {}
@@ -129,6 +129,6 @@ def add_group_attributes(session: Session, source: Session, path: str, attribute
     """Add attributes to a group, which is created if it does not exist."""
     workspace = session.workspace
     create_groups(session, source, "/", path)
-    document = json.loads(workspace.nodes.require_node(path).user_data)
+    document = json.loads(workspace.require_node(path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), **attributes}
-    workspace.nodes.set_node(path, json.dumps(document).encode())
+    workspace.set_node(path, json.dumps(document).encode())

@@ -47,7 +47,7 @@ def carry_changes(
 
 
 def _version(workspace: Workspace) -> VersionContent:
-    return VersionContent(workspace.snapshot.nodes, workspace.chunks.ref_table)
+    return VersionContent(workspace.snapshot.nodes, workspace.ref_table)
 
 
 def _edits(

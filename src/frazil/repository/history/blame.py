@@ -158,9 +158,9 @@ class Blame(Record):
 def blame(context: Context, info: RepoInfo, snapshot: bytes, path: str) -> Blame:
     """Return the commits that wrote the chunks of an array. See ``Repository.history.blame``."""
     workspace = Workspace(context, snapshot)
-    node = workspace.nodes.require_array(absolute(path))
+    node = workspace.require_array(absolute(path))
     assert node.array is not None
-    table = workspace.chunks.ref_table(node.path)
+    table = workspace.ref_table(node.path)
     logs = ArrayLogs(context.assets, info, node.id)
     origins = chunk_origins(logs, info.snapshots.find_snapshot(snapshot), table)
     keys = origins.rows * 2 + origins.is_before
@@ -181,7 +181,7 @@ def history_of(
 ) -> list[ChunkCommit]:
     """Return the commits that wrote the chunk of one cell. See ``Repository.history.history_of``."""
     workspace = Workspace(context, snapshot)
-    node = workspace.nodes.require_array(absolute(path))
+    node = workspace.require_array(absolute(path))
     chunk = np.array([chunk_of_cell(node, cell)], np.uint32).reshape(1, -1)
     logs = ArrayLogs(context.assets, info, node.id)
     commits: dict[tuple[bytes, bool], ChunkCommit] = {}

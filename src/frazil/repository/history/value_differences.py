@@ -43,11 +43,11 @@ class _Sums:
 
 
 def value_differences(before: Session, after: Session, path: str, *, decode: bool = True) -> ValueDifference:
-    """Compare the values of an array. See ``Repository.history.diff_values``."""
-    new = after.workspace.nodes.require_array(absolute(path))
-    old = before.workspace.nodes.same_node(new)
+    """Compare the values of an array. See ``Repository.diff_values``."""
+    new = after.workspace.require_array(absolute(path))
+    old = before.workspace.same_node(new)
     if old is None or old.array is None:
-        old = before.workspace.nodes.require_array(new.path)
+        old = before.workspace.require_array(new.path)
     assert old.array is not None
     assert new.array is not None
     if len(old.array.shape) != len(new.array.shape):
@@ -110,9 +110,7 @@ def _chunks_to_read(before: Session, after: Session, old: Node, new: Node, same_
     assert old.array is not None
     assert new.array is not None
     if same_values and _fill(old) == _fill(new) and same_encoding(old.user_data, new.user_data):
-        tables = [
-            session.workspace.chunks.ref_table(node.path) for session, node in ((before, old), (after, new))
-        ]
+        tables = [session.workspace.ref_table(node.path) for session, node in ((before, old), (after, new))]
         index = differing(*tables)
         return index[(index < np.array(new.array.num_chunks, np.uint32)).all(axis=1)]
     counts = new.array.num_chunks

@@ -17,10 +17,9 @@ from frazil.format.manifest import InlineRef, NativeRef
 if TYPE_CHECKING:
     from frazil.changes.chunk_changes import Coords
     from frazil.format.manifest import ChunkRef
-    from frazil.repository.session.workspace import Workspace
 
 
-def place_of(workspace: Workspace, ref: ChunkRef) -> str:
+def place_of(ref: ChunkRef) -> str:
     """Return the location of the bytes of a chunk, as text for a message."""
     if isinstance(ref, InlineRef):
         return f"{len(ref.data)} bytes in a manifest"
@@ -29,7 +28,7 @@ def place_of(workspace: Workspace, ref: ChunkRef) -> str:
 
 
 def chunk_error[E: IcechunkError](
-    workspace: Workspace, path: str, coords: Coords, ref: ChunkRef, error: E
+    snapshot_id: bytes, path: str, coords: Coords, ref: ChunkRef, error: E
 ) -> E | IcechunkError:
     """Return a copy of a read error whose message names the chunk.
 
@@ -37,8 +36,8 @@ def chunk_error[E: IcechunkError](
     """
     if not isinstance(error, StorageError | FormatError | InvalidInputError):
         return error  # the error is about the session, not about a chunk
-    snapshot = id_to_text(workspace.snapshot_id)
-    named = f"{_named(path, coords)}, {place_of(workspace, ref)}, snapshot {snapshot}"
+    snapshot = id_to_text(snapshot_id)
+    named = f"{_named(path, coords)}, {place_of(ref)}, snapshot {snapshot}"
     copied = copy.copy(error)
     copied.problem = f"{error.problem} ({named})"
     copied.args = (copied.message, copied.kind)
@@ -46,14 +45,14 @@ def chunk_error[E: IcechunkError](
 
 
 def undecodable(
-    workspace: Workspace, path: str, coords: Coords, ref: ChunkRef, error: Exception
+    snapshot_id: bytes, path: str, coords: Coords, ref: ChunkRef, error: Exception
 ) -> FormatError:
     """Return the error for a chunk that the codecs of its array cannot decode. ``error`` is the cause."""
     text = f"{type(error).__name__}: {error}".rstrip(" .:")
     damage = FormatError(
         f"cannot decode {_named(path, coords)}: {text}. Its bytes are damaged, or "
-        f"were written with other metadata ({place_of(workspace, ref)}, snapshot "
-        f"{id_to_text(workspace.snapshot_id)})",
+        f"were written with other metadata ({place_of(ref)}, snapshot "
+        f"{id_to_text(snapshot_id)})",
         ErrorKind.UNDECODABLE_CHUNK,
     )
     damage.__cause__ = error

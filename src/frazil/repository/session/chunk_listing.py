@@ -24,11 +24,11 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
             f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
         )
     path = absolute(array_path)
-    workspace.notes.note_tree(path)
-    node = workspace.nodes.node(path)
+    workspace.note_tree(path)
+    node = workspace.node(path)
     if node is None or node.array is None:
         return
-    table = workspace.chunks.ref_table(node.path)
+    table = workspace.ref_table(node.path)
     native = ids_to_text(table.chunk_ids)
     foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
@@ -46,12 +46,12 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
 
 def virtual_chunk_locations(workspace: Workspace) -> list[str]:
     """Return the URLs of the virtual chunks of all arrays, repetitions included."""
-    workspace.notes.note_tree("/")
-    nodes = workspace.nodes.node_table()
+    workspace.note_tree("/")
+    nodes = workspace.node_table()
     arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
     urls: list[str] = []
     for path in arrays:
-        table = workspace.chunks.ref_table(path)
+        table = workspace.ref_table(path)
         rows = table.source[table.kind == ChunkKind.VIRTUAL]
         if len(rows):
             locations = workspace.context.virtual.urls(table.foreign.locations.texts())

@@ -30,7 +30,7 @@ from frazil.repository.catalog.repo_update import Change, NewFiles
 from frazil.repository.session.commit_files import CommitFiles, write_commit_files
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.required_files import is_safe, require_uncollected
-from frazil.repository.session.uploads import putting
+from frazil.repository.session.uploads import uploading
 from frazil.repository.settings.feature_flags import MOVE_NODE, Flag
 
 
@@ -72,18 +72,17 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         pending = replace(pending, metadata={**_carried_metadata(before), **pending.metadata})
     # An unconditional commit looks for a garbage collection between its files and its update.
     is_joint = context.storage.is_local and not pending.is_unconditional
-    with putting(context.storage) as puts, pending.begin_flush(is_joint=is_joint) as chunks:
+    with uploading(context.storage, pending.begin_flush(is_joint=is_joint)) as uploads:
         if not is_joint:
-            puts.run(lambda: start.save_backup(context.storage))
-        files = write_commit_files(pending, puts, before, replaced)
+            uploads.run(lambda: start.save_backup(context.storage))
+        files = write_commit_files(pending, uploads, before, replaced)
         change = _commit_change(pending, files.snapshot, before)
 
         def confirm() -> None:
-            puts.wait()
-            chunks.confirm()
+            uploads.confirm()
             pending.earlier_manifests.confirm_stored()
 
-        rest = NewFiles([*chunks.files, *puts.rest()], confirm) if is_joint else None
+        rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:
             confirm()
             if pending.is_unconditional and not _is_still_safe(pending, start.info, files):

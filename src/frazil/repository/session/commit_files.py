@@ -16,7 +16,7 @@ from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.session.earlier_manifests import NewManifest
 from frazil.repository.session.manifest_files import referenced_files, with_prepared_files, write_manifests
 from frazil.repository.session.pending_commit import PendingCommit
-from frazil.repository.session.uploads import Puts
+from frazil.repository.session.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CommitFiles:
 
 
 def write_commit_files(
-    pending: PendingCommit, puts: Puts, before: SnapshotEntry, replaced: TransactionLog | None
+    pending: PendingCommit, uploads: Uploads, before: SnapshotEntry, replaced: TransactionLog | None
 ) -> CommitFiles:
     """Put all files of the new version except ``repo``.
 
@@ -48,7 +48,7 @@ def write_commit_files(
     """
     context, parent = pending.context, pending.parent
     id_ = new_object_id()
-    nodes, manifests = write_manifests(pending, puts)
+    nodes, manifests = write_manifests(pending, uploads)
     snapshot = Snapshot(
         id=id_,
         # Later than the parent, even if the clock of this host is late.
@@ -64,8 +64,8 @@ def write_commit_files(
     log = transaction_log(pending.changes, id_)
     if replaced is not None:
         log = amended_log(replaced, log)
-    puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
-    puts.put(
+    uploads.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
+    uploads.put(
         transaction_key(id_),
         lambda: encode_transaction_log(log, level=level, spec_version=context.spec_version),
     )

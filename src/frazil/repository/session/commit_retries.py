@@ -11,28 +11,33 @@ commit is rebased onto the new tip if there are no conflicts, or if a solver dec
 
 In every round one of the writers succeeds, so all writers together make progress. On a local disk, a pause of
 random length before each retry makes it likely that every writer succeeds. On an object store, a commit that
-has lost several times waits for its turn, and a commit of many arrays does so before its first attempt.
+has lost several times joins a queue, and a commit of many arrays does so before its first attempt.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Self, override
 
 from frazil import host
 from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind
+from frazil.format.keys import REPO
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.turns import turn
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
+from frazil.storage.local_commit import local_queue
 
 #: The key of a commit's metadata that the format reserves.
 RESERVED: Final = "__icechunk"
 #: The number of attempts without a pause, and the longest pause between later attempts, in seconds.
 _EAGER: Final = 3
 _LONGEST: Final = 1.0
-#: A commit to an object store that changes the chunks of this many arrays takes its turn at once.
+#: A commit to an object store that changes the chunks of this many arrays joins the queue at once.
 _MANY_ARRAYS: Final = 8
-#: After this many lost attempts, every commit to an object store takes its turn.
+#: After this many lost attempts, a commit to an object store joins the queue.
 _LOSSES: Final = 2
 
 
@@ -69,14 +74,27 @@ def rebase_policy(solver: ConflictSolver, max_retries: int) -> CommitRetryPolicy
     return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
 
 
-@dataclass(slots=True)
-class CommitRetries:
-    """The counter of the retries of one commit."""
+class CommitRetries(ExitStack):
+    """The retries of one commit, and its place among other commits to the branch. A context manager.
 
-    policy: CommitRetryPolicy
-    count: int = 0
-    _started: float = field(default_factory=host.monotonic_seconds)
-    _has_turn: bool = False
+    The queues save work, and are no condition: local commits queue in the storage, for a second at most, and
+    other commits queue once ``join_queue`` expects that a place in the queue is cheaper than lost attempts.
+    The threads of one handle queue in its ``retry_lock``, and then for a ticket (``catalog.turns``).
+    """
+
+    def __init__(self, policy: CommitRetryPolicy, context: Context, branch: str | None) -> None:
+        super().__init__()
+        self.policy = policy
+        self.count = 0
+        self._context = context
+        self._branch = branch
+        self._started = host.monotonic_seconds()
+        self._is_queued = False
+
+    @override
+    def __enter__(self) -> Self:
+        self.enter_context(local_queue(self._context.storage, REPO))
+        return self
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return the metadata of the next attempt, with the number of rebases before it."""
@@ -98,34 +116,43 @@ class CommitRetries:
         if error.kind not in policy.kinds or self.count == policy.max_retries:
             raise error
         self.count += 1
-        if policy.timeout is None:
-            return
-        left = self.seconds_left() or 0.0
-        if left <= 0:
-            raise ConflictError(
-                error.expected_parent,
-                error.actual_parent,
-                f"{error.message}. {self.count} attempts failed within the fast_forward_timeout of "
-                f"{span(policy.timeout)}. Commit again, increase fast_forward_timeout, or let the writers "
-                "write to forks of one session",
-                error.kind,
-            ) from error
-        if self.count > _EAGER and not self._has_turn:
-            longest = min(0.002 * 2.0 ** min(self.count - _EAGER, 20), _LONGEST, left)
-            host.pause(host.random_between(0, longest))
+        if policy.timeout is not None:
+            left = self._seconds_left() or 0.0
+            if left <= 0:
+                raise ConflictError(
+                    error.expected_parent,
+                    error.actual_parent,
+                    f"{error.message}. {self.count} attempts failed within the fast_forward_timeout of "
+                    f"{span(policy.timeout)}. Commit again, increase fast_forward_timeout, or let the "
+                    "writers write to forks of one session",
+                    error.kind,
+                ) from error
+            if self.count > _EAGER and not self._is_queued:
+                longest = min(0.002 * 2.0 ** min(self.count - _EAGER, 20), _LONGEST, left)
+                host.pause(host.random_between(0, longest))
+        self.enter_context(self._context.assets.retry_lock)
 
-    def begin_turn(self, changed_arrays: int) -> bool:
-        """Return whether the next attempt should wait for its turn (``catalog.turns``). True at most once.
+    def join_queue(self, changed_arrays: int) -> bool:
+        """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some.
 
-        A turn costs three requests. It saves the files of lost attempts, one for each changed array and two
+        A place costs three requests. It saves the files of lost attempts, one for each changed array and two
         more, and it is fair to a commit that has lost several times.
         """
-        if self._has_turn or self.policy.max_retries == 0:
+        context = self._context
+        if (
+            self._is_queued
+            or self._branch is None
+            or context.storage.is_local
+            or self.policy.max_retries == 0
+        ):
             return False
-        self._has_turn = changed_arrays >= _MANY_ARRAYS or self.count >= _LOSSES
-        return self._has_turn
+        self._is_queued = changed_arrays >= _MANY_ARRAYS or self.count >= _LOSSES
+        if not self._is_queued:
+            return False
+        self.enter_context(context.assets.retry_lock)
+        return self.enter_context(turn(context.storage, self._branch, self._seconds_left()))
 
-    def seconds_left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Return the seconds until the timeout of the policy, or None without a timeout."""
         if self.policy.timeout is None:
             return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from frazil.changes.chunk_changes import Coords, table_of
 from frazil.changes.conflicts import ConflictType, NodeConflict, find_conflicts
-from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_alignment import ChangeKind, NodeAlignment
 from frazil.changes.node_changes import rows_of
 from frazil.changes.rebase import Resolution, ours_can_stand
 from frazil.errors import ErrorKind, InvalidInputError
@@ -60,14 +60,14 @@ def _sides(
     id_ = clash.node_id
 
     def side(workspace: Workspace, path: str | None) -> Side:
-        exists = path is not None and workspace.nodes.node(path) is not None
+        exists = path is not None and workspace.node(path) is not None
         return Side(workspace, id_, path if exists else None, open_session)
 
     def sides() -> Sides:
-        new = clash.ours is Did.CREATED
+        new = clash.ours is ChangeKind.CREATED
         their_path = at.tip_path(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
         mine = at.ours.created.get(id_, clash.path)
-        is_deleted = clash.ours is Did.DELETED
+        is_deleted = clash.ours is ChangeKind.DELETED
         return Sides(
             side(ours, None if is_deleted else mine),
             side(theirs, their_path),
@@ -121,9 +121,7 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
         return Resolution(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
     contents = (answer() if callable(answer) else answer for answer in data.values())
-    refs: dict[Coords, ChunkRef | None] = dict(
-        zip(at, map(workspace.chunks.store_bytes, contents), strict=True)
-    )
+    refs: dict[Coords, ChunkRef | None] = dict(zip(at, map(workspace.store_bytes, contents), strict=True))
     return Resolution(ours, table_of(refs, clash.chunks.shape[1]))
 
 

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from frazil.arguments import checks_arguments
 from frazil.changes.conflicts import ConflictType, NodeConflict
-from frazil.changes.node_alignment import Did
+from frazil.changes.node_alignment import ChangeKind
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text
@@ -104,7 +104,7 @@ class Side:
     @property
     def metadata(self) -> bytes | None:
         """The ``zarr.json`` document of the node. None if this side does not have the node."""
-        node = None if self.path is None else self._workspace.nodes.node(self.path)
+        node = None if self.path is None else self._workspace.node(self.path)
         return None if node is None else node.user_data
 
     def read(self, chunks: ArrayLike) -> list[bytes | None]:
@@ -137,7 +137,7 @@ class Side:
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
-        stored = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
+        stored = (workspace.read_chunk(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
         return [None if data is None else bytes(data) for data in stored]
 
     @property
@@ -217,8 +217,8 @@ class Conflict(Record):
         Examples:
             >>> import frazil
             >>> from frazil.changes.conflicts import NodeConflict
-            >>> from frazil.conflicts import Did
-            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (Did.DELETED, Did.WROTE)
+            >>> from frazil.conflicts import ChangeKind
+            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (ChangeKind.DELETED, ChangeKind.WROTE)
             >>> clash = NodeConflict(type_, "/t", bytes(8), *sides)
             >>> [did.name for did in Conflict.of(clash, lambda: None).did]
             ['DELETED', 'WROTE']
@@ -255,7 +255,7 @@ class Conflict(Record):
         return None if self._clash is None else id_to_text(self._clash.node_id)
 
     @property
-    def did(self) -> tuple[Did, Did] | None:
+    def did(self) -> tuple[ChangeKind, ChangeKind] | None:
         """The change of ours and the change of theirs. None if the sides cannot be read."""
         return None if self._clash is None else (self._clash.ours, self._clash.theirs)
 
@@ -389,14 +389,14 @@ class BasicConflictSolver(ConflictSolver):
             )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
         self._answers = {
-            (ConflictType.ChunkDoubleUpdate, Did.WROTE): on_chunk_conflict,
-            (ConflictType.ChunksUpdatedInUpdatedArray, Did.UPDATED): (
+            (ConflictType.ChunkDoubleUpdate, ChangeKind.WROTE): on_chunk_conflict,
+            (ConflictType.ChunksUpdatedInUpdatedArray, ChangeKind.UPDATED): (
                 ours if on_chunk_conflict is ours else fail
             ),
-            (ConflictType.DeleteOfUpdatedArray, Did.DELETED): fail
+            (ConflictType.DeleteOfUpdatedArray, ChangeKind.DELETED): fail
             if fail_on_delete_of_updated_array
             else ours,
-            (ConflictType.DeleteOfUpdatedGroup, Did.DELETED): fail
+            (ConflictType.DeleteOfUpdatedGroup, ChangeKind.DELETED): fail
             if fail_on_delete_of_updated_group
             else ours,
         }

@@ -42,14 +42,14 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
         path = absolute(name)
         row, below = nodes.find_node(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
-            if current.nodes.node(path) is None:
+            if current.node(path) is None:
                 raise NodeNotFoundError(
                     f"reads must be paths of nodes that the session has or was opened with, got `{path}`"
                 )
         elif selection is None:
             trees.add(path)
         else:
-            box = chunk_box(origin.nodes.require_array(path), selection)
+            box = chunk_box(origin.require_array(path), selection)
             boxes.setdefault(path, []).append(box)
     columns = {path: np.stack(corners) for path, corners in boxes.items()}
     read_set = ReadSet(trees=frozenset(trees), boxes=columns)

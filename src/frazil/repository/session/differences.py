@@ -27,7 +27,7 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
-        return compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
+        return compare_versions(old.base, new.base, old.ref_table, new.ref_table)
     newest_first = np.array(rows[: rows.index(start)], np.int64)
     groups = logs_of(context, list(info.snapshots.entries(newest_first)))
     oldest_first = list(chain.from_iterable(reversed(groups)))

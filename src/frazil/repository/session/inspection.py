@@ -41,8 +41,8 @@ class Inspection(Permissions):
             13
         """
         workspace, path = self._state.workspace, absolute(path)
-        workspace.notes.note_document(path)
-        return id_to_text(workspace.nodes.require_node(path).id)
+        workspace.note_document(path)
+        return id_to_text(workspace.require_node(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of a chunk are.
@@ -69,10 +69,10 @@ class Inspection(Permissions):
         """
         workspace, path = self._state.workspace, absolute(array_path)
         coords = _coordinates(chunk_coordinates)
-        workspace.notes.note_chunk(path, coords)
+        workspace.note_chunk(path, coords)
         if workspace.array_entry(path) is None:
-            workspace.nodes.require_array(path)
-        return presentation.chunk_type(workspace.chunks.ref(path, coords))
+            workspace.require_array(path)
+        return presentation.chunk_type(workspace.ref(path, coords))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -131,8 +131,8 @@ class Inspection(Permissions):
             [[0], [1]]
         """
         workspace, path = self._state.workspace, absolute(array_path)
-        workspace.notes.note_tree(path)
-        return workspace.chunks.ref_table(path)
+        workspace.note_tree(path)
+        return workspace.ref_table(path)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the URLs of the virtual chunks of all arrays.

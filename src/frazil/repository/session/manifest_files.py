@@ -30,19 +30,19 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.clock import new_object_id, object_id_series
 from frazil.repository.session.earlier_manifests import ManifestUpdate, NewManifest
 from frazil.repository.session.pending_commit import PendingCommit
-from frazil.repository.session.uploads import Puts
+from frazil.repository.session.uploads import Uploads
 
 _READERS = 32
 #: A commit of more manifests gives them a series of ids, so that the snapshot is small.
 _SERIES_FROM = 16
 
 
-def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list[NewManifest]]:
+def write_manifests(pending: PendingCommit, uploads: Uploads) -> tuple[NodeTable, list[NewManifest]]:
     """Put the new manifests of a commit. Return the nodes after the changes, and the manifests."""
     changes, parent = pending.changes, pending.parent
     nodes = changes.moved_nodes(parent.nodes)
     updates = _manifest_updates(pending, nodes)
-    new = _new_manifests(pending, puts, updates)
+    new = _new_manifests(pending, uploads, updates)
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in new:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
@@ -90,7 +90,9 @@ def _plan(
     return plan_rewrite(array, edits, split), split
 
 
-def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpdate]) -> list[NewManifest]:
+def _new_manifests(
+    pending: PendingCommit, uploads: Uploads, updates: list[ManifestUpdate]
+) -> list[NewManifest]:
     """Return the manifests of all updates. Manifests of earlier attempts are used again where they fit."""
     context, earlier = pending.context, pending.earlier_manifests
     stored = [earlier.find_manifests(update) for update in updates]
@@ -98,7 +100,7 @@ def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpd
     reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    put = put_manifests(context, puts, [(update.node.id, _tables(update, old)) for update in missing])
+    put = put_manifests(context, uploads, [(update.node.id, _tables(update, old)) for update in missing])
     by_node: dict[bytes, list[NewManifest]] = {}
     for manifest in put:
         by_node.setdefault(manifest.node_id, []).append(manifest)
@@ -184,7 +186,7 @@ def _reaches_out(array: ArrayData) -> bool:
 
 def put_manifests(
     context: Context,
-    puts: Puts,
+    uploads: Uploads,
     updates: list[tuple[bytes, list[ChunkTable]]],
     ids: Iterator[bytes] | None = None,
 ) -> list[NewManifest]:
@@ -210,7 +212,7 @@ def put_manifests(
             manifest, level=level, locations=locations, spec_version=context.spec_version
         )
 
-    sizes = [puts.put(manifest_key(each.id), encoder(each)) for each in manifests]
+    sizes = [uploads.put(manifest_key(each.id), encoder(each)) for each in manifests]
     return [
         NewManifest(node_id, ManifestRef(manifest.id, table.bounds()), manifest, size.result())
         for manifest, size in zip(manifests, sizes, strict=True)

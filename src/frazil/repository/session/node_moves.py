@@ -57,7 +57,7 @@ class Rearranging(Permissions):
                 shell="",
             )
         self._require_not_ended()
-        self._state.workspace.nodes.move_node(_from_root(from_path), _from_root(to_path))
+        self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
         """Move all chunks of an array by a number of chunks along each dimension.
@@ -92,9 +92,9 @@ class Rearranging(Permissions):
         path = self._to_change(array_path)
         workspace = self._state.workspace
         with workspace.commit_lock:
-            node = workspace.nodes.require_array(path)
-            workspace.notes.note_tree(path)
-            workspace.chunks.set_refs(path, shifted(node, workspace.chunks.ref_table(path), chunk_offset))
+            node = workspace.require_array(path)
+            workspace.note_tree(path)
+            workspace.set_refs(path, shifted(node, workspace.ref_table(path), chunk_offset))
 
     def reindex_array(
         self,
@@ -140,10 +140,10 @@ class Rearranging(Permissions):
         path = self._to_change(array_path)
         workspace = self._state.workspace
         with workspace.commit_lock:
-            node = workspace.nodes.require_array(path)
-            workspace.notes.note_tree(path)
-            edits = reindexed(node, workspace.chunks.ref_table(path), forward, backward)
-            workspace.chunks.set_refs(path, edits)
+            node = workspace.require_array(path)
+            workspace.note_tree(path)
+            edits = reindexed(node, workspace.ref_table(path), forward, backward)
+            workspace.set_refs(path, edits)
 
     def _to_change(self, path: str) -> str:
         self._require_not_reading()

@@ -142,7 +142,7 @@ def carry_over(
     Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other, but the table of
     conflicts has no row for that.
     """
-    changes = rebased(at, decided, base.chunks.ref_table)
+    changes = rebased(at, decided, base.ref_table)
     if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
         return changes
     if decided:

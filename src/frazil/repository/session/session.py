@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import ExitStack
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, override
 
@@ -21,12 +20,10 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
-from frazil.format.keys import REPO
 from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.turns import turn
 from frazil.repository.catalog.version_info import Diff, SessionMode
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_retries import (
@@ -48,7 +45,6 @@ from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.stale_reads import require_unchanged
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
-from frazil.storage.local_commit import local_queue
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
@@ -178,7 +174,7 @@ class Session(Rearranging, Inspection):
         """
         workspace = self._state.workspace
         log = transaction_log(workspace.own_changes(), bytes(12))
-        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes.node_table()))
+        return presentation.diff(compose_logs([log], workspace.start, workspace.node_table()))
 
     def discard_changes(self) -> None:
         """Discard all uncommitted changes.
@@ -294,14 +290,13 @@ class Session(Rearranging, Inspection):
         reads: Sequence[ReadSet] = (),
     ) -> str:
         """Commit, and rebase and retry while the policy allows it. Return the id of the new snapshot."""
-        retries = CommitRetries(policy)
-        with ExitStack() as locks:
-            locks.enter_context(self._state.workspace.commit_lock)
-            locks.enter_context(local_queue(self._state.workspace.context.storage, REPO))
-            if self._take_turn(kind, retries, locks):
-                before = self._state.workspace.snapshot_id
+        workspace = self._state.workspace
+        branch = self._state.branch if kind.moves_branch else None
+        with workspace.commit_lock, CommitRetries(policy, workspace.context, branch) as retries:
+            if retries.join_queue(workspace.num_changed_arrays):
+                before = workspace.snapshot_id
                 self.rebase(policy.solver, reads=reads)
-                retries.count += self._state.workspace.snapshot_id != before
+                retries.count += workspace.snapshot_id != before
             while True:
                 pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
@@ -309,22 +304,8 @@ class Session(Rearranging, Inspection):
                         return self._finish_commit(write_commit(pending))
                 except ConflictError as error:
                     retries.wait(error)
-                locks.enter_context(self._state.workspace.context.assets.retry_lock)
-                self._take_turn(kind, retries, locks)
+                retries.join_queue(workspace.num_changed_arrays)
                 self.rebase(policy.solver, reads=reads)
-
-    def _take_turn(self, kind: CommitKind, retries: CommitRetries, locks: ExitStack) -> bool:
-        """Wait for other commits to the branch, if lost attempts cost more than a turn.
-
-        Return whether there were such commits.
-        """
-        context, branch = self._state.workspace.context, self._state.branch
-        if branch is None or not kind.moves_branch or context.storage.is_local:
-            return False
-        if not retries.begin_turn(self._state.workspace.num_changed_arrays):
-            return False
-        locks.enter_context(context.assets.retry_lock)
-        return locks.enter_context(turn(context.storage, branch, retries.seconds_left()))
 
     def _pending_commit(
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool

@@ -109,8 +109,8 @@ class Permissions:
             Traceback (most recent call last):
             frazil.errors.SessionStateError: this session can only move nodes...
         """
-        self._require_not_reading(ErrorKind.READ_ONLY_STORE)
-        if self.mode is SessionMode.rearrange:
+        if self._state.mode is not SessionMode.writable:
+            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
             raise SessionStateError(
                 "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
             ).with_remedy(

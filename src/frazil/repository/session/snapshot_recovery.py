@@ -138,9 +138,9 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
     """Return whether the log contains all chunks that differ. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
-    changed = compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
+    changed = compare_versions(old.base, new.base, old.ref_table, new.ref_table).updated_chunks
     for path, chunks in changed.items():
-        logged = log.updated_chunks.get(new.nodes.require_node(path).id)
+        logged = log.updated_chunks.get(new.require_node(path).id)
         if logged is None or not in_both(chunks, logged).all():
             return False
     return True

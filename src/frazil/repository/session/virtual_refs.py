@@ -114,7 +114,7 @@ def set_one(
         raise _invalid(f"have an offset and a length of 64 bits, got {offset} and {length}")
     _require_lengths(length > 0, path)
     ref = VirtualRef(location, offset, length, *_checksum(source.checksum))
-    workspace.chunks.set_ref(path, coords, ref)
+    workspace.set_ref(path, coords, ref)
 
 
 def set_some(
@@ -220,10 +220,10 @@ def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, valida
     locations, has_container = normalized_locations(workspace.context.virtual, rows.locations, validate)
     table = replace(rows, locations=locations).table()
     if has_container.all():
-        workspace.chunks.set_refs(path, table)
+        workspace.set_refs(path, table)
         return None
     is_valid = has_container[table.source]
-    workspace.chunks.set_refs(path, table.select_chunks(is_valid))
+    workspace.set_refs(path, table.select_chunks(is_valid))
     return list(map(tuple, table.index[~is_valid].tolist())) or None
 
 
@@ -235,7 +235,7 @@ def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint3
 
 
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.nodes.require_node(path).array
+    array = workspace.require_node(path).array
     if array is None:
         raise InvalidInputError(
             f"the node at `{path}` must be an array, got a group. Name an array in the group",

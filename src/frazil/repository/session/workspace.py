@@ -1,21 +1,98 @@
-"""The workspace of a session: nodes and chunks, with the session's changes.
+"""The workspace of a session: nodes and chunks as the session sees them, a snapshot under layers of changes.
 
-`WorkspaceLayers` has the snapshot and the layers of changes. ``nodes``, ``chunks`` and ``notes`` are the
-views for other modules.
+    snapshot    the committed version
+    inherited   changes of the session that created this fork, from before the fork
+    sealed      own changes that later forks contain
+    changes     own changes since the last fork
+
+A later layer hides an earlier layer. The nodes of all layers except the last are joined once. A lookup of a
+reference searches the layers first, from the newest to the oldest, and then the manifests.
+
+Locks are acquired in this order, and every thread may skip some of them:
+
+    1. the commit queues of the catalog and of the storage, by commits (``Session.commit``)
+    2. ``commit_lock``, by commits, and by every change of the workspace
+    3. ``lock``, by changes, and by reads of the layers
+    4. the locks of the writer, the reader and the caches, which call nothing back
+
+Changes of other threads wait while a commit runs. After the commit the workspace refuses changes: otherwise a
+change that is too late for the commit would be lost silently.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Buffer, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final
 
-from frazil.repository.session.chunk_view import ChunkView
-from frazil.repository.session.node_view import NodeView
-from frazil.repository.session.read_notes import ReadNotes
-from frazil.repository.session.workspace_layers import WorkspaceLayers
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.change_set import ChangeSet, check_coords
+from frazil.changes.chunk_changes import Coords
+from frazil.changes.merge import merge_fork, merge_forks
+from frazil.changes.moves import MoveTree
+from frazil.changes.prepared_manifests import PreparedManifests
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, ReadOnlyError, StorageError
+from frazil.format.columns import U32
+from frazil.format.coordinates import within
+from frazil.format.lazy_manifest import find_ref
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
+from frazil.format.snapshot import Node, NodeTable, Snapshot
+from frazil.lazy_names import ModuleOnDemand
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.expired_versions import require_listed
+from frazil.repository.catalog.missing_names import no_node
+from frazil.repository.clock import new_node_id
+from frazil.repository.session.array_entry import ArrayEntry, ChunkRows
+from frazil.repository.session.earlier_manifests import EarlierManifests
+from frazil.repository.session.read_tracker import ReadTracker
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = ModuleOnDemand("asyncio")
+
+#: Chunk coordinates are less than this number.
+_COORDS_END: Final = 1 << 32
 
 
-class Workspace(WorkspaceLayers):
+class Workspace:
     """The nodes and chunks that a session sees. Threads may share it."""
+
+    def __init__(
+        self,
+        context: Context,
+        snapshot_id: bytes,
+        inherited: ChangeSet | None = None,
+        sealed: ChangeSet | None = None,
+        changes: ChangeSet | None = None,
+        reads: ReadTracker | None = None,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self.context = context
+        self.snapshot_id = snapshot_id
+        self.inherited = inherited or ChangeSet()
+        self.sealed = sealed or ChangeSet()
+        self.changes = changes or ChangeSet()
+        #: Tracks the reads of the session. None if the session does not track reads.
+        self.reads = reads
+        self.writer = context.writer()
+        self.reader = context.reader(self.writer)
+        self.earlier_manifests = EarlierManifests()
+        #: The number of discards. A discard also drops the bytes of the changes.
+        self.discards = 0
+        self.commit_lock = RLock()
+        self.lock = RLock()
+        #: Prepared lookups by the path of the array. A change of the node drops its entry.
+        self._array_entries: dict[str, ArrayEntry] = {}
+        self._snapshot = snapshot  # None until the first access reads its file
+        self._start: NodeTable | None = None
+        self._base: NodeTable | None = None
+        self._moved_base: NodeTable | None = None
+        self._tree: MoveTree | None = None
+        self._is_committed = False
+        self._was_changed = False  # stays True if a rebase drops all changes
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self.lock:
@@ -24,20 +101,174 @@ class Workspace(WorkspaceLayers):
             own = self.sealed.copy(), self.changes.copy()
             return (Workspace, (self.context, self.snapshot_id, self.inherited, *own, self.reads))
 
-    @property
-    def nodes(self) -> NodeView:
-        """The groups and arrays."""
-        return NodeView(self)
+    # Layers
 
     @property
-    def chunks(self) -> ChunkView:
-        """The references and bytes of chunks."""
-        return ChunkView(self)
+    def snapshot(self) -> Snapshot:
+        """The snapshot. The first access reads its file.
+
+        Raises ``SessionSnapshotNotFoundError`` if the snapshot was expired and collected. All methods that
+        read the snapshot raise this error.
+        """
+        snapshot = self._snapshot
+        if snapshot is None:
+            try:
+                snapshot = self._snapshot = self.context.assets.snapshot(self.snapshot_id)
+            except StorageError as error:
+                require_listed(self.context, self.snapshot_id, error)
+                raise
+        return snapshot
 
     @property
-    def notes(self) -> ReadNotes:
-        """The notes of the session's reads."""
-        return ReadNotes(self)
+    def start(self) -> NodeTable:
+        """The nodes that the joined own changes are relative to."""
+        start = self._start
+        if start is None:
+            nodes = self.snapshot.nodes
+            start = self._start = self.inherited.apply(nodes) if self.inherited else nodes
+        return start
+
+    @property
+    def base(self) -> NodeTable:
+        """The nodes that ``changes`` are relative to."""
+        base = self._base
+        if base is None:
+            base = self._base = self.sealed.apply(self.start) if self.sealed else self.start
+        return base
+
+    @property
+    def moved_base(self) -> NodeTable:
+        """The nodes of ``base`` at the paths where ``changes`` has moved them."""
+        moved = self._moved_base
+        if moved is None:
+            moved = self._moved_base = self.changes.moved_nodes(self.base)
+        return moved
+
+    def _invalidate(self, *, base: bool = False) -> None:
+        """Drop what depends on ``changes``; with ``base`` also what depends on ``sealed``."""
+        self._moved_base = self._tree = None
+        if base:
+            self._base = None
+        self._array_entries.clear()
+
+    def array_entry(self, path: str) -> ArrayEntry | None:
+        """Return the prepared lookups of the array at ``path``, or None if there is no array."""
+        entry = self._array_entries.get(path)
+        if entry is None:
+            with self.lock:
+                node = self.changes.node(self.moved_base, path)
+                layers = (self.changes, self.sealed, self.inherited)
+                entry = None if node is None else ArrayEntry.of(node, layers)
+                if entry is not None:
+                    self._array_entries[path] = entry
+        return entry
+
+    def _drop_outdated_entry(self, path: str) -> None:
+        """Drop the cached entry of an array if it does not contain the current edits."""
+        entry = self._array_entries.get(path)
+        if entry is not None:
+            edits = self.changes.chunks.get(entry.node.id)
+            if not entry.edits or entry.edits[0] is not edits:
+                del self._array_entries[path]
+
+    def _require_uncommitted(self) -> None:
+        """Raise ``ReadOnlyError`` (``read-only-store``) after the commit."""
+        if self._is_committed:
+            raise ReadOnlyError(
+                "this session has committed its changes", ErrorKind.READ_ONLY_STORE
+            ).with_remedy("To make more changes, open a session with Repository.writable_session", shell="")
+
+    # Changes as a whole
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there are own changes, or were before a rebase dropped them."""
+        if self.sealed and self.changes:
+            return self._was_changed or bool(self.own_changes())  # sealed changes may have been undone
+        return self._was_changed or bool(self.sealed or self.changes)
+
+    @property
+    def num_changed_arrays(self) -> int:
+        """The number of arrays with own changes of chunks, whose manifests a commit writes."""
+        return len(self.sealed.chunks.keys() | self.changes.chunks.keys())
+
+    def own_changes(self) -> ChangeSet:
+        """Return all own changes as one change set."""
+        with self.lock:
+            return merge_forks(self.start, self.sealed, [self.changes]) if self.sealed else self.changes
+
+    def all_changes(self) -> ChangeSet:
+        """Return all changes since the snapshot, inherited ones included."""
+        own = self.own_changes()
+        return merge_forks(self.snapshot.nodes, self.inherited, [own]) if self.inherited else own
+
+    def durable_changes(self) -> ChangeSet:
+        """Return a copy of ``own_changes()`` whose chunks are all durable.
+
+        Other threads may write at the same time.
+        """
+        with self.commit_lock, self.lock:
+            self.writer.flush()
+            return self.own_changes().copy()
+
+    def seal_changes(self, more: ChangeSet | None = None) -> None:
+        """Make the own changes until now, and ``more``, part of the base of later changes."""
+        with self.commit_lock, self.lock:
+            if more:
+                self._require_uncommitted()
+            for changes in (self.changes, more or ChangeSet()):
+                merge_fork(self.start, self.sealed, changes)
+                self.changes = ChangeSet()
+                self._invalidate(base=bool(changes.nodes or changes.moves))
+
+    def adopt_manifests(self, ready: dict[bytes, PreparedManifests]) -> None:
+        """Add manifests that workers have prepared, by node id.
+
+        The manifests contain the own edits of their arrays.
+        """
+        with self.commit_lock, self.lock:
+            self.seal_changes()
+            self._require_uncommitted()
+            for id_ in ready.keys() & self.sealed.chunks.keys():
+                del self.sealed.chunks[id_]
+            self.sealed.ready.update(ready)
+            self._invalidate(base=True)
+
+    def merge_changes(self, forks: list[ChangeSet], twins: set[bytes]) -> None:
+        """Add the changes of forks. ``check_forks`` has accepted them."""
+        # Only deletions and moves need the base. Without them, a merge does not build it.
+        needs_base = any(fork.moves or None in fork.nodes.values() for fork in forks)
+        self.seal_changes(merge_forks(self.base if needs_base else self.start, ChangeSet(), forks, twins))
+
+    def replace_changes(self, changes: ChangeSet) -> None:
+        """Replace the changes since the last fork by ``changes``."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            self.changes = changes
+            self.discards += 1
+            self._invalidate()
+            self.writer.forget()
+
+    def discard_changes(self) -> None:
+        """Discard all own changes."""
+        with self.commit_lock, self.lock:
+            self.sealed = ChangeSet()
+            self.changes = ChangeSet()
+            self.earlier_manifests = EarlierManifests()
+            self._was_changed = False
+            self.discards += 1
+            self._invalidate(base=True)
+            self.writer.forget()
+
+    def rebase_onto(self, snapshot_id: bytes, changes: ChangeSet) -> None:
+        """Continue on another snapshot, with changes that are relative to it."""
+        with self.commit_lock, self.lock:
+            self._was_changed = self.has_changes
+            self.snapshot_id = snapshot_id
+            self.sealed = ChangeSet()
+            self.changes = changes
+            self._snapshot = self._start = None
+            self._invalidate(base=True)
 
     def end_at(self, snapshot_id: bytes) -> Workspace:
         """Refuse changes from now on, after a commit.
@@ -48,3 +279,356 @@ class Workspace(WorkspaceLayers):
         successor = Workspace(self.context, snapshot_id)
         successor._is_committed = True
         return successor
+
+    # Nodes
+
+    def node(self, path: str) -> Node | None:
+        """Return the node at ``path``, or None if there is none."""
+        with self.lock:
+            return self.changes.node(self.moved_base, path)
+
+    def require_node(self, path: str) -> Node:
+        """Return the node at ``path``. Raises ``NodeNotFoundError`` if there is none."""
+        node = self.node(path)
+        if node is None:
+            raise no_node(path, self.moved_base, self.changes.nodes)
+        return node
+
+    def require_array(self, path: str) -> Node:
+        """Return the array at ``path``. Raises ``InvalidInputError`` (``not-an-array``) for a group."""
+        node = self.require_node(path)
+        if node.array is None:
+            raise InvalidInputError(
+                f"the node at `{path}` must be an array, got a group. Name an array in the group",
+                ErrorKind.NOT_AN_ARRAY,
+            )
+        return node
+
+    def same_node(self, node: Node) -> Node | None:
+        """Return the node here that has the id of another version's node, else its path; None if none has."""
+        table = self.node_table()
+        rows = np.flatnonzero((table.ids == np.frombuffer(node.id, np.uint8)).all(axis=1))
+        return table.node(int(rows[0])) if len(rows) else self.node(node.path)
+
+    def is_array(self, path: str) -> bool:
+        """Return whether there is an array at ``path``. This is faster than ``node``."""
+        return self.array_entry(path) is not None
+
+    def set_node(self, path: str, document: bytes) -> None:
+        """Create a node, or replace its metadata. See ``ChangeSet.set_node``."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            layers = (self.sealed, self.inherited)
+            self.changes.set_node(self.moved_base, path, document, new_node_id, layers)
+            self._array_entries.pop(path, None)
+
+    def delete_node(self, path: str) -> None:
+        """Delete a node and all nodes below it."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            self.changes.delete_node(self.moved_base, path)
+            self._array_entries.clear()
+
+    def move_node(self, source: str, target: str) -> None:
+        """Move a node and all nodes below it. See ``MoveTree.move``."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            if self._tree is None:
+                self._tree = MoveTree(self.base, self.changes.moves)
+            self._tree.move(source, target)
+            self._moved_base = None
+            self._array_entries.clear()
+
+    def children(self, path: str) -> list[str]:
+        """Return the names of the nodes directly below a group, sorted by bytes."""
+        with self.lock:
+            names = set(self.moved_base.children(path))
+            prefix = path.rstrip("/") + "/"
+            for changed, node in self.changes.nodes.items():
+                name = changed[len(prefix) :]
+                if changed.startswith(prefix) and name and "/" not in name:
+                    (names.discard if node is None else names.add)(name)
+            return sorted(names, key=str.encode)
+
+    def node_table(self) -> NodeTable:
+        """Return all nodes of the session as a table."""
+        with self.lock:
+            return self.changes.apply_to_moved(self.moved_base)
+
+    # References
+
+    def ref(self, path: str, coords: Coords) -> ChunkRef | None:
+        """Return the reference of one chunk, or None if the array or the chunk is missing."""
+        entry = self.array_entry(path)
+        if entry is None:
+            return None
+        for edits in entry.edits:
+            with self.lock:
+                is_edited, ref = edits.find_change(coords)
+            if is_edited:
+                return ref
+        for number in entry.manifests_at(coords):
+            (manifest,) = self._manifests([entry.manifests[number].id])
+            ref = find_ref(manifest, entry.node.id, coords)
+            if ref is not None:
+                return ref
+        return None
+
+    def refs_at(self, path: str, index: U32) -> ChunkTable:
+        """Return the references of many chunks of an array, in the order of their coordinates ``index``.
+
+        Missing chunks have rows of the kind ``ABSENT``. Coordinates may repeat.
+        """
+        rows = ChunkRows(index)
+        entry = self.array_entry(path)
+        if entry is None:
+            return rows.table()
+        for edits in entry.edits:
+            with self.lock:
+                rows.look_up(edits.table())
+        boxes = entry.boxes.astype(np.int64)
+        meeting = entry.manifests_meeting(index)
+        wanted = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
+        numbers = [number for number, each in wanted.items() if len(each)]
+        manifests = self._manifests([entry.manifests[number].id for number in numbers])  # all at once
+        for number, manifest in zip(numbers, manifests, strict=True):
+            table = manifest.arrays.get(entry.node.id)
+            if table is not None:
+                rows.look_up(table, wanted[number])
+        return rows.table()
+
+    def is_cached(self, path: str, coords: Coords) -> bool:
+        """Return whether ``ref`` needs no request for a manifest or the snapshot."""
+        if self._base is None:
+            return False
+        entry = self.array_entry(path)
+        if entry is None:
+            return True
+        has = self.context.assets.has_manifest
+        return all(has(entry.manifests[number].id) for number in entry.manifests_at(coords))
+
+    def ref_table(self, path: str) -> ChunkTable:
+        """Return all references of an array."""
+        with self.lock:
+            node = self.changes.array(self.moved_base, path)
+            entry = self.array_entry(path)
+            assert entry is not None
+            assert node.array is not None
+            manifests = self._manifests([ref.id for ref in node.array.manifests])
+            tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
+            tables = [table for table in tables if len(table)]  # an empty table has no rank
+            _require_rank(path, tables, len(node.array.shape))
+            tables += [edits.table() for edits in reversed(entry.edits)]
+        if not tables:
+            return ChunkTable.empty(len(node.array.shape))
+        table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
+        table = table.stored()
+        is_inside = within(table.index, node.array.num_chunks)
+        return table if is_inside.all() else table.select_chunks(is_inside)
+
+    def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
+        """Set one reference. Raises ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            self._set_ref(self._entry_with_chunk(path, coords), path, coords, ref)
+
+    def set_refs(self, path: str, table: ChunkTable) -> None:
+        """Set many references of one array."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            self.changes.set_chunks(self.moved_base, path, table)
+            self._drop_outdated_entry(path)
+
+    def replace_refs(self, path: str, table: ChunkTable, discards: int) -> bool:
+        """Set the references of chunks that were stored after ``discards`` discards.
+
+        Rows of the kind ``ABSENT`` delete chunks, which need not exist. Return False if the session has
+        discarded its changes since: the writer has then dropped the bytes.
+        """
+        with self.commit_lock, self.lock:
+            if discards != self.discards:
+                return False
+            self._require_uncommitted()
+            self.changes.write_chunks(self.moved_base, path, table)
+            self._drop_outdated_entry(path)
+            return True
+
+    def delete_ref(self, path: str, coords: Coords) -> None:
+        """Delete one reference."""
+        with self.commit_lock, self.lock:
+            self._require_uncommitted()
+            self.changes.delete_chunk(self.moved_base, path, coords)
+            self._drop_outdated_entry(path)
+
+    def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
+        """Delete references. They must exist. ``index`` has their coordinates, shape (n, ndim)."""
+        self.set_refs(path, ChunkTable.from_absent(index))
+
+    def _set_ref(self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef) -> None:
+        """Set a reference inside of the grid. The caller holds both locks."""
+        edits = self.changes.chunk_changes_of(entry.node)
+        edits.set(coords, ref)
+        if not entry.edits or entry.edits[0] is not edits:  # these are the first edits of the array
+            self._array_entries.pop(path, None)
+
+    def _entry_with_chunk(self, path: str, coords: Coords) -> ArrayEntry:
+        """Return the array. Raises an error if it does not exist, or if its grid has no such chunk."""
+        entry = self.array_entry(path)
+        while entry is None:
+            with self.lock:
+                self.changes.array(self.moved_base, path)  # raises if there is no array
+                entry = self.array_entry(path)
+        check_coords(entry.node, coords)
+        return entry
+
+    def _manifests(self, ids: list[bytes]) -> list[Manifest]:
+        """Return manifests of the snapshot, in the order of ``ids``."""
+        try:
+            return self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+        except StorageError as error:
+            require_listed(self.context, self.snapshot_id, error)
+            raise
+
+    # Bytes
+
+    def read_chunk(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
+        """Return the bytes ``start`` to ``stop`` of one chunk, or None for a missing chunk."""
+        ref = self.ref(path, coords)
+        return None if ref is None else self.read_ref(ref, start, stop)
+
+    def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Return the bytes ``start`` to ``stop`` of the chunk that a reference points to."""
+        try:
+            return self.reader.read(ref, start, stop)
+        except StorageError as error:
+            self._require_listed(ref, error)
+            raise
+
+    async def read_ref_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Return the result of ``read_ref``."""
+        try:
+            return await self.reader.read_async(ref, start, stop)
+        except StorageError as error:
+            await asyncio.to_thread(self._require_listed, ref, error)
+            raise
+
+    def _require_listed(self, ref: ChunkRef, error: StorageError) -> None:
+        """Call ``require_listed`` for a native chunk. Garbage collections delete no other chunks."""
+        if isinstance(ref, NativeRef):
+            require_listed(self.context, self.snapshot_id, error)
+
+    def store_bytes(self, data: Buffer) -> ChunkRef:
+        """Store the bytes of a chunk, inline, in a pack or as a file. Return the reference."""
+        return self._inline_ref(data) or self.writer.write(data)
+
+    def write_chunk(self, path: str, coords: Coords, data: Buffer) -> None:
+        """Store one chunk and set its reference. Raises an error for a chunk outside of the grid."""
+        entry = self._entry_with_chunk(path, coords)
+        while True:
+            discards = self.discards
+            if self._set_stored_ref(entry, path, coords, self.store_bytes(data), discards):
+                return
+
+    async def write_chunk_async(self, path: str, coords: Coords, data: Buffer) -> None:
+        """Store one chunk and set its reference, as ``write_chunk``."""
+        entry = self._entry_with_chunk(path, coords)
+        while True:
+            discards = self.discards
+            ref = self._inline_ref(data) or await self.writer.write_async(data)
+            if self._set_stored_ref(entry, path, coords, ref, discards):
+                return
+
+    def _set_stored_ref(
+        self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef, discards: int
+    ) -> bool:
+        """Set the reference of bytes that were stored after ``discards`` discards.
+
+        Return False if the session has discarded its changes since: the writer has then dropped the bytes.
+        """
+        with self.commit_lock, self.lock:
+            if discards != self.discards:
+                return False
+            self._require_uncommitted()
+            if self._array_entries.get(path) is not entry:  # the array may have changed or be deleted
+                entry = self._entry_with_chunk(path, coords)
+            self._set_ref(entry, path, coords, ref)
+            return True
+
+    def _inline_ref(self, data: Buffer) -> InlineRef | None:
+        size = memoryview(data).nbytes
+        threshold = self.context.settings.inline_chunk_threshold_bytes
+        return InlineRef(bytes(data)) if 0 < size <= threshold else None
+
+    # Reads of a session that tracks them. Its own changes are not noted, because nobody else can change them.
+
+    def note_document(self, path: str) -> None:
+        """Note a read of the metadata of the node at ``path``, or a test whether there is a node."""
+        if self.reads is not None and not any(path in layer.nodes for layer in self._layers()):
+            self.reads.document(path)
+
+    def note_members(self, path: str) -> None:
+        """Note a listing of the members of a group."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.members(path)
+
+    def note_tree(self, path: str) -> None:
+        """Note a read of all nodes and chunks at and below ``path``."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.tree(path)
+
+    def note_chunk(self, path: str, coords: Coords) -> None:
+        """Note a read of a chunk, or a test whether there is a chunk."""
+        if self.reads is None:
+            return
+        entry = self.array_entry(path)
+        if entry is None or not all(0 <= each < _COORDS_END for each in coords):
+            self.note_document(path)  # no session can write such a chunk
+            return
+        with self.lock:
+            is_own = any(edits.find_change(coords)[0] for edits in entry.edits)
+        if not is_own and not self._is_own_tree(path):
+            self.reads.chunk(path, coords)
+
+    def note_chunks(self, path: str, index: U32) -> None:
+        """Note reads of many chunks of an array, whose coordinates are rows of ``index``."""
+        if self.reads is None or self._is_own_tree(path):
+            return
+        entry = self.array_entry(path)
+        if entry is None:
+            self.note_document(path)
+            return
+        is_foreign = np.ones(len(index), np.bool_)
+        for edits in entry.edits:
+            with self.lock:
+                is_foreign &= edits.table().find_chunks(index) < 0
+        self.reads.chunks(path, index[is_foreign])
+
+    def _layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
+        """Return the layers of changes, newest first."""
+        return self.changes, self.sealed, self.inherited
+
+    def _is_own_tree(self, path: str) -> bool:
+        """Return whether this session has created or deleted the node at ``path`` and all nodes below it."""
+        layer = next((layer for layer in self._layers() if path in layer.nodes), None)
+        if layer is None:
+            return False
+        node, nodes = layer.nodes[path], self.snapshot.nodes
+        below = nodes.below(path)
+        # The snapshot may have nodes without a group above them. A deletion deletes all nodes below a path.
+        is_free = nodes.find_node(path) >= 0 or below.start == below.stop
+        return node is None or (is_free and any(node.id in each.created for each in self._layers()))
+
+
+def size_of(ref: ChunkRef) -> int:
+    """Return the number of bytes of a chunk."""
+    return len(ref.data) if isinstance(ref, InlineRef) else ref.length
+
+
+def _require_rank(path: str, tables: Sequence[ChunkTable], ndim: int) -> None:
+    """Raise ``FormatError`` if a manifest has references with more or fewer coordinates than the array."""
+    for table in tables:
+        if table.index.shape[1] != ndim:
+            raise FormatError(
+                f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
+                f"{table.index.shape[1]}. Restore the manifest from a copy"
+            )

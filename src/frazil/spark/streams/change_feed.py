@@ -148,7 +148,7 @@ def _chunk_parts(
 
 def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return 1 for each chunk (k, ndim) of an array that a version has, else 0."""
-    node = workspace.nodes.require_array(path)
+    node = workspace.require_array(path)
     stored = np.zeros(len(index), np.int64)
     assert node.array is not None
     for ref in node.array.manifests:

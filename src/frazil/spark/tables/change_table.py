@@ -48,7 +48,7 @@ def changes(
     old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
     old_paths = paths_by_id(old.workspace.snapshot.nodes)
     for path, index in sorted(diff.updated_chunks.items()):
-        node = new.workspace.nodes.node(path)
+        node = new.workspace.node(path)
         if node is None or node.array is None or path in diff.deleted_arrays:
             continue
         old_path = old_paths.get(node.id)

@@ -79,13 +79,13 @@ def grid_of(session: Session, selection: Selection) -> Grid:
 def _arrays(session: Session, group: str, variables: Sequence[str]) -> list[_Array]:
     workspace = session.workspace
     prefix = group.rstrip("/") + "/"
-    if group != "/" and workspace.nodes.require_node(group).array is not None:
+    if group != "/" and workspace.require_node(group).array is not None:
         raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
-    names = dict.fromkeys([*workspace.nodes.children(group), *(each.strip("/") for each in variables)])
+    names = dict.fromkeys([*workspace.children(group), *(each.strip("/") for each in variables)])
     return [
         _array(session, name, prefix + name)
         for name in names
-        if (node := workspace.nodes.node(prefix + name)) is not None and node.array is not None
+        if (node := workspace.node(prefix + name)) is not None and node.array is not None
     ]
 
 

@@ -109,9 +109,7 @@ class TableVersion:
         """
         folder = "/" + selection.group.strip("/")
         paths = {each: f"{folder.rstrip('/')}/{each}" for each in selection.variables}
-        names = [
-            each for each in paths if last is None or session.workspace.nodes.node(paths[each]) is not None
-        ]
+        names = [each for each in paths if last is None or session.workspace.node(paths[each]) is not None]
         lacks_all = bool(paths) and not names
         try:
             grid = grid_of(session, replace(selection, variables=tuple(names)))
@@ -150,7 +148,7 @@ class TableVersion:
     def references(self, path: str) -> ChunkTable:
         """Return all references of an array."""
         if path not in self.tables:
-            self.tables[path] = self.session.workspace.chunks.ref_table(path)
+            self.tables[path] = self.session.workspace.ref_table(path)
         return self.tables[path]
 
     def is_planned(self, column: Column) -> bool:
@@ -449,8 +447,8 @@ class _Plan:
         if one is None or other is None:
             return np.zeros((0, 0), np.uint32) if one is other else None
         before, after = self._versions
-        old = before.session.workspace.nodes.require_array(one)
-        new = after.session.workspace.nodes.require_array(other)
+        old = before.session.workspace.require_array(one)
+        new = after.session.workspace.require_array(other)
         if _encoding(old) != _encoding(new):
             return None
         if old.id == new.id and _manifests(old) == _manifests(new):

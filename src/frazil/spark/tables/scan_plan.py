@@ -117,7 +117,7 @@ def plan_scan(
     }
     variables = [each for each in every if each.path is not None and each.name not in coordinates]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
-    tables = {node.path: session.workspace.chunks.ref_table(node.path) for node in shared.nodes}
+    tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
     narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)

@@ -17,7 +17,7 @@ def array_paths(session: Session, array: str | None) -> list[str]:
     """Return the path of one array, or those of all arrays if ``array`` is None."""
     if array is not None:
         path = "/" + array.strip("/")
-        session.workspace.nodes.require_array(path)
+        session.workspace.require_array(path)
         return [path]
     nodes = session.workspace.snapshot.nodes
     return nodes.select_nodes(nodes.is_array).paths_list()

@@ -116,7 +116,7 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
     ends = {new.name: (old.size, new.size) for old, new in zip(before.axes, layout.axes, strict=True)}
     columns = {each.name for each in layout.variables}
     clears_edges = False
-    for name in session.workspace.nodes.children(layout.group):
+    for name in session.workspace.children(layout.group):
         array = open_array(session, layout.group, name)
         dims = () if array is None else dims_of(array)
         if array is None or dims == (name,):
@@ -194,7 +194,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> bool:
     else:
         growth = grow_axis(axis, fresh)
         size = len(growth.values)
-    for each in session.workspace.nodes.children(layout.group):
+    for each in session.workspace.children(layout.group):
         array = open_array(session, layout.group, each)
         if array is None or name not in dims_of(array):
             continue
@@ -231,7 +231,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
 def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
     """Return the array without its elements, in larger chunks; unchanged if it has shards."""
     path = "/" + array.path.strip("/")
-    node = session.workspace.nodes.require_array(path)
+    node = session.workspace.require_array(path)
     document = json.loads(node.user_data)
     if any(codec.get("name") == "sharding_indexed" for codec in document["codecs"]):
         return array
@@ -239,7 +239,7 @@ def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
     array.resize((0,))
     document |= {"shape": [length]}
     document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [LABELS]}}
-    session.workspace.nodes.set_node(path, json.dumps(document).encode())
+    session.workspace.set_node(path, json.dumps(document).encode())
     return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
 
 

@@ -40,7 +40,7 @@ def regions(
     ``start`` up to but not including ``stop``. Arrays without that dimension have no row.
     """
     session = session_of(repo, branch, tag, snapshot_id)
-    view = session.workspace.nodes
+    view = session.workspace
     nodes = [(node, _axis(node, slab)) for node in map(view.require_array, array_paths(session, array))]
     chosen = [(node, axis) for node, axis in nodes if slab is None or axis is not None]
     sizes = array_sizes(context_of(repo), chosen)

@@ -44,7 +44,7 @@ class SharedVersion:
         ``session`` may have changes, if the tables of the tasks have them.
         """
         workspace = session.workspace
-        nodes = tuple(map(_without_manifests, map(workspace.nodes.require_array, paths)))
+        nodes = tuple(map(_without_manifests, map(workspace.require_array, paths)))
         return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
 
     def session(self, tables: Tables) -> Session:
@@ -53,12 +53,10 @@ class SharedVersion:
         changes = ChangeSet(
             chunks={ids[path]: ChunkChanges(path, table.ndim, (table,)) for path, table in tables.items()}
         )
-        workspace = Workspace(_context(self.context), self.snapshot_id, changes)
         # The session never reads the file of the snapshot.
-        workspace.snapshot = Snapshot(
-            self.snapshot_id, 0, "", {}, NodeTable.from_nodes(self.nodes), ManifestFiles.empty()
-        )
-        return reading(workspace)
+        nodes = NodeTable.from_nodes(self.nodes)
+        snapshot = Snapshot(self.snapshot_id, 0, "", {}, nodes, ManifestFiles.empty())
+        return reading(Workspace(_context(self.context), self.snapshot_id, changes, snapshot=snapshot))
 
 
 @functools.lru_cache(maxsize=4)

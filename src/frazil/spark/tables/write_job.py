@@ -77,7 +77,7 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
     require_distinct_names(schema.names)
     from_arrays: list[str] = []
     for name in schema.names:
-        node = session.workspace.nodes.node(f"{('/' + group.strip('/')).rstrip('/')}/{name}")
+        node = session.workspace.node(f"{('/' + group.strip('/')).rstrip('/')}/{name}")
         if node is not None and node.array is not None:
             declared = node.array.dimension_names or (None,) * len(node.array.shape)
             names = [each or f"dim_{axis}" for axis, each in enumerate(declared)]

@@ -182,7 +182,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
 def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:
     """Return an array of a group; None if there is none."""
     path = f"{group.rstrip('/')}/{name}"
-    node = session.workspace.nodes.node(path)
+    node = session.workspace.node(path)
     if node is None or node.array is None:
         return None
     mode = "r" if session.read_only else "r+"

@@ -6,7 +6,7 @@ import pytest
 
 from frazil.errors import StorageError
 from frazil.repository.session import uploads
-from frazil.repository.session.uploads import putting
+from frazil.repository.session.uploads import uploading
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 
@@ -27,7 +27,7 @@ def test_all_is_stored_at_the_end_of_the_block(storage, count, monkeypatch):
     monkeypatch.setattr(uploads, "_TOGETHER", 20)
     done = []
     files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
-    with putting(storage) as block:
+    with uploading(storage) as block:
         block.run(lambda: done.append(1))
         sizes = [block.put(key, lambda data=data: data) for key, data in files.items()]
         assert [size.result() for size in sizes] == [7] * count
@@ -44,7 +44,7 @@ def test_many_files_are_encoded_side_by_side(storage):
         together.wait(10)
         return b"x"
 
-    with putting(storage) as block:
+    with uploading(storage) as block:
         sizes = [block.put(str(n), encode) for n in range(3)]
         assert [size.result() for size in sizes] == [1, 1, 1]
 
@@ -54,9 +54,9 @@ def test_the_error_of_encoding_is_raised(storage, count):
     def fail():
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+    with pytest.raises(ZeroDivisionError), uploading(storage) as block:
         _ = [block.put(str(n), fail) for n in range(count)]
-    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+    with pytest.raises(ZeroDivisionError), uploading(storage) as block:
         block.put("a", fail).result()
     assert stored(storage) == {}
 
@@ -65,8 +65,8 @@ def test_errors_of_actions_and_of_the_storage_are_raised(storage):
     def fail():
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+    with pytest.raises(ZeroDivisionError), uploading(storage) as block:
         block.run(fail)
     faulty = FaultyStorage(storage, lambda key, _: Fault.LOST if key == "b" else None)
-    with pytest.raises(StorageError, match="put `b` was lost"), putting(faulty) as block:
+    with pytest.raises(StorageError, match="put `b` was lost"), uploading(faulty) as block:
         _ = [block.put(key, key.encode) for key in "abc"]
