@@ -29,6 +29,7 @@ from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import num_refs, put_manifests, split_of
+from frazil.repository.session.uploads import uploading
 from frazil.survey.columns import among, distinct
 
 #: Manifests are written again if there are this many times more of them than boxes.
