@@ -6,7 +6,7 @@ import pytest
 
 from frazil.display import Family, instance, required, unsigned
 from frazil.errors import InvalidInputError
-from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary
+from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.repository.settings.config import CompressionConfig, RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.object_store_config import gcs_store

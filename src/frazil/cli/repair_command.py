@@ -13,8 +13,8 @@ from frazil.cli.opening import author_metadata, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.extras import needs
-from frazil.repository.catalog.checks import LEVELS
-from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, RepairPlan
+from frazil.maintenance.repair.repair_plan import ChunkSource, DetachedSnapshot, RepairPlan
+from frazil.maintenance.verification.checks import LEVELS
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
 

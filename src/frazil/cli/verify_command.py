@@ -17,9 +17,9 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFo
 from frazil.extras import needs
 from frazil.format.keys import REPO
 from frazil.maintenance.verification.backups import newest_readable
+from frazil.maintenance.verification.checks import LEVELS, Check, checks
 from frazil.maintenance.verification.file_checks import read_finding
-from frazil.repository.catalog.checks import LEVELS, Check, checks
-from frazil.repository.catalog.findings import VerificationReport
+from frazil.maintenance.verification.findings import VerificationReport
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage

@@ -36,6 +36,7 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.backups import LOGGED, named, old_backups, unneeded
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.digests import Marks
+from frazil.maintenance.garbage_files import GCSummary
 from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage, needed, old_files
 from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.listing import Listed, among
@@ -49,7 +50,6 @@ from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_e
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.turns import delete_dead
-from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage

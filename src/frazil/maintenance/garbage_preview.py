@@ -17,6 +17,7 @@ from frazil.maintenance.backups import named, unneeded
 from frazil.maintenance.deletion import Swept
 from frazil.maintenance.digests import Marks
 from frazil.maintenance.garbage import BACKUPS, Collection, collection_summary
+from frazil.maintenance.garbage_files import GCSummary
 from frazil.maintenance.garbage_plan import Live, after_collection, garbage, needed, old_files
 from frazil.maintenance.garbage_reasons import garbage_table
 from frazil.maintenance.incremental_walk import IncrementalWalk
@@ -27,7 +28,7 @@ from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LeaseLimit, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.version_info import GCSummary, LeaseInfo
+from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import now_us
 
 #: The name of the backup that the collection would write.

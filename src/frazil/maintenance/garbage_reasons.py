@@ -24,10 +24,10 @@ from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.backups import Backups
 from frazil.maintenance.digests import Marks
+from frazil.maintenance.garbage_files import GarbageFiles, GarbageFolder, GarbageReason
 from frazil.maintenance.listing import Listed, among
 from frazil.maintenance.walk import Walk
 from frazil.maintenance.walk_columns import each_once
-from frazil.repository.catalog.garbage_files import GarbageFiles, GarbageFolder, GarbageReason
 from frazil.storage.base import Storage
 
 _CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}

@@ -23,12 +23,12 @@ from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkRanges
 from frazil.maintenance.digests import id_words, mixed
 from frazil.maintenance.distinct_ranges import DistinctRanges, Ranges
+from frazil.maintenance.garbage_files import ChunkStorageStats
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.joined_ranges import joined
 from frazil.maintenance.walk import Bounds, LocalWalk, all_manifests, read_manifests
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST_CHUNK_RANGES
-from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.storage.base import Storage
 
 

@@ -13,9 +13,9 @@ from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.maintenance_tasks import pieces_run
 from frazil.jobs.progress import Progress
+from frazil.maintenance.compaction.compaction_info import CompactionLimits, CompactionReport
 from frazil.maintenance.compaction.operation import CompactionOptions, compaction_commits
 from frazil.maintenance.compaction.operation import compact as compact_branches
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
 

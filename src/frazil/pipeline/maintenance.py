@@ -38,6 +38,7 @@ from frazil.jobs.maintenance_tasks import (
 from frazil.maintenance.deletion import Patience, Swept
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.garbage_preview import look
 from frazil.maintenance.listing import Listed
@@ -46,12 +47,12 @@ from frazil.maintenance.progress import Progress, progress_of
 from frazil.maintenance.rewrite import RewriteCommit, rewrite
 from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.maintenance.verification.verification_state import VerificationState, state_at
 from frazil.maintenance.walk import Walk, all_manifests
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
-from frazil.repository.catalog.verification_state import VerificationState, state_at
-from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
+from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository

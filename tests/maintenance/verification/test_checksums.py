@@ -17,7 +17,7 @@ from frazil.format.keys import chunk_key
 from frazil.format.manifest import Manifest, decode_manifest, encode_manifest
 from frazil.maintenance.verification import checksums
 from frazil.maintenance.verification.checksums import stored_trailer
-from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.maintenance.verification.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
 
 SIZE = 2000

@@ -2,7 +2,7 @@
 
 The decoders accept some files that break a rule, because readers do not need the rule: they sort vectors that
 a writer did not sort. The modules of this room read the same bytes and yield each broken rule by its name.
-The names are those of `frazil.repository.catalog.checks`.
+The names are those of `frazil.maintenance.verification.checks`.
 
     violation         a broken rule, and functions that all modules use
     headers           the 39 bytes before the payload, and the payload

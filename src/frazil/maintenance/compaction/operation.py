@@ -27,6 +27,7 @@ from frazil.format.columns import U32
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.keys import CHUNKS
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.compaction.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.maintenance.compaction.relocation import relocate_piece
 from frazil.maintenance.compaction.survey import FileUses, all_files, chosen_files, survey_piece
 from frazil.maintenance.compaction.units import (
@@ -45,7 +46,6 @@ from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend
 from frazil.maintenance.verification.plan import Run
 from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.collection_guard import SessionStart
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.lineage import of_compaction

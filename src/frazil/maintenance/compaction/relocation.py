@@ -19,10 +19,10 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.compaction.compaction_info import LiveFiles
 from frazil.maintenance.compaction.survey import native_rows
 from frazil.maintenance.compaction.units import Relocation, Unit, UnitWork
 from frazil.maintenance.listing import among, distinct
-from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import put_manifests

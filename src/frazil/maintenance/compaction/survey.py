@@ -17,8 +17,8 @@ from frazil.chunks.pack_copies import FileRanges
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.maintenance.compaction.compaction_info import CompactionLimits, LiveFiles
 from frazil.maintenance.listing import Listed, among, distinct
-from frazil.repository.catalog.compaction_info import CompactionLimits, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 

@@ -17,8 +17,8 @@ import numpy as np
 from frazil.format.columns import U8
 from frazil.format.ids import id_list
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
+from frazil.maintenance.compaction.compaction_info import LiveFiles
 from frazil.maintenance.compaction.survey import ArrayUse
-from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.manifest_files import num_refs, split_of
 

@@ -27,10 +27,10 @@ from frazil.maintenance.listing import listed
 from frazil.maintenance.repair.chunk_uses import chunk_uses, version_files
 from frazil.maintenance.repair.logs import RebuildLog
 from frazil.maintenance.repair.quarantine import QUARANTINE, copies_in_quarantine, read_present
+from frazil.maintenance.repair.repair_plan import Certainty
 from frazil.maintenance.repair.steps import KINDS, CopyFiles, Origin, Site, Step, check_content
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.state import state_of
-from frazil.repository.catalog.findings import Finding
-from frazil.repository.catalog.repairs import Certainty
 from frazil.storage.base import Storage
 from frazil.storage.outages import skip_damage
 from frazil.threads import Purpose, map_bounded

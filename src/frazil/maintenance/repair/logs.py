@@ -18,9 +18,9 @@ from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix, id_to_text
 from frazil.format.keys import transaction_key
 from frazil.format.nodes import NodeTable
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
+from frazil.maintenance.repair.repair_plan import RepairStep
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repairs import RepairStep
 from frazil.repository.session.workspace import Workspace
 
 

@@ -15,9 +15,9 @@ from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.listing import among
 from frazil.maintenance.repair.chunk_uses import ChunkUses, VersionFiles, chunk_uses, version_files
+from frazil.maintenance.repair.repair_plan import LostChunks
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
-from frazil.repository.catalog.repairs import LostChunks
 from frazil.storage.outages import is_outage
 
 

@@ -24,10 +24,10 @@ from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_
 from frazil.format.manifest import ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.maintenance.repair.lost import is_lost, lost_ranges
+from frazil.maintenance.repair.repair_plan import LostChoice, LostChunks, RepairStep
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.lineage import FRAZIL
-from frazil.repository.catalog.repairs import LostChoice, LostChunks, RepairStep
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit

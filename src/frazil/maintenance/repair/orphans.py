@@ -14,10 +14,10 @@ from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.progress import NO_PROGRESS
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import QuarantiningStorage
+from frazil.maintenance.repair.repair_plan import RepairStep
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LeaseLimit
-from frazil.repository.catalog.repairs import RepairStep
 from frazil.repository.clock import now_us
 
 

@@ -23,13 +23,13 @@ from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import Quarantine
 from frazil.maintenance.repair.refs import is_version_1, ref_steps
 from frazil.maintenance.repair.relisting import relist_steps
+from frazil.maintenance.repair.repair_plan import ChunkSource, DetachedSnapshot, LostChoice, RepairPlan
 from frazil.maintenance.repair.repo_file import require_copies, restore_step
 from frazil.maintenance.repair.source_chunks import source_steps
 from frazil.maintenance.repair.steps import Site, Step
 from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.findings import Finding, VerifyLevel
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, VerifyLevel
-from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, LostChoice, RepairPlan
 from frazil.storage.base import Storage
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more

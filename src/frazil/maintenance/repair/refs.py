@@ -19,10 +19,10 @@ from frazil.format.ids import id_to_text
 from frazil.format.keys import CONFIG, OVERWRITTEN, REFS, REPO, backup_key
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.host import random_bytes
+from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
 from frazil.maintenance.repair.steps import Origin, Site, Step
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.refs_v1 import RefKind, encode_ref, list_refs, read_ref, ref_key
-from frazil.repository.catalog.repairs import Certainty, RepairStep
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.repository.settings.config_document import from_document

@@ -17,10 +17,10 @@ from frazil.errors import AlreadyExistsError, IcechunkError
 from frazil.format.ids import id_from_text, id_list, id_to_text
 from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo
+from frazil.maintenance.repair.repair_plan import DetachedSnapshot, RepairStep
 from frazil.maintenance.repair.steps import Site
+from frazil.maintenance.restoration import unlisted_snapshots
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repairs import DetachedSnapshot, RepairStep
-from frazil.repository.catalog.restoration import unlisted_snapshots
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.session.snapshot_recovery import fitting_parents, relist_snapshot
 from frazil.storage.outages import is_outage, skip_damage

@@ -17,13 +17,13 @@ from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapsho
 from frazil.format.repo_info import RepoInfo
 from frazil.host import random_bytes
 from frazil.maintenance.repair.quarantine import read_present
+from frazil.maintenance.repair.repair_plan import RepairStep
 from frazil.maintenance.repair.steps import Site
+from frazil.maintenance.restoration import restore_repository
 from frazil.repository.catalog.backups import BackupState, latest_backup
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.files import SNAPSHOT_ENTRY
-from frazil.repository.catalog.repairs import RepairStep
 from frazil.repository.catalog.repo_info_file import read_repo_info
-from frazil.repository.catalog.restoration import restore_repository
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.base import Storage
 from frazil.storage.outages import skip_damage

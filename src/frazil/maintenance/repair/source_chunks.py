@@ -23,10 +23,10 @@ from frazil.maintenance.repair.chunk_uses import ChunkUses, chunk_uses, version_
 from frazil.maintenance.repair.lost import lost_files
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import read_present
+from frazil.maintenance.repair.repair_plan import Certainty, ChunkSource, LostChunks, RepairStep
 from frazil.maintenance.repair.steps import Site, check_content
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.repairs import Certainty, ChunkSource, LostChunks, RepairStep
 from frazil.storage.outages import is_outage
 
 #: The largest number of bytes of chunks from sources in one plan. They are in memory.

@@ -17,9 +17,9 @@ from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSA
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import Quarantine
+from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id
-from frazil.repository.catalog.repairs import Certainty, RepairStep
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 

@@ -19,7 +19,7 @@ from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.rules.repo_info import repo_info_violations
 from frazil.maintenance.verification.file_checks import check_file, read_finding
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool

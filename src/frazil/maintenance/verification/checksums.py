@@ -23,7 +23,7 @@ from frazil.format.chunk_trailer import (
 from frazil.format.columns import U32, U64
 from frazil.format.ids import id_to_text
 from frazil.format.keys import CHUNKS, chunk_key
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.storage.base import Storage
 
 #: The number of bytes of the first request for a trailer. Trailers of up to 5,000 chunks fit.

@@ -20,10 +20,10 @@ from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
 from frazil.maintenance.verification.file_checks import read_check, read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.manifests import Needed
 from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.format.rules.violation import Violation
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.requests import problem
 from frazil.repository.catalog.files import FileKind
-from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage, require_whole
 

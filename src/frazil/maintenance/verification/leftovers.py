@@ -13,7 +13,7 @@ from frazil.display import counted
 from frazil.format.columns import U8
 from frazil.format.ids import ids_from_text, ids_to_text
 from frazil.maintenance.listing import Listed, among, listed
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.storage.base import Storage
 
 _BATCH: Final = 1024

@@ -16,8 +16,8 @@ from frazil.format.keys import transaction_key
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
 from frazil.maintenance.verification.file_checks import read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage
 

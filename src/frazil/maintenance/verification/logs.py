@@ -13,7 +13,7 @@ from frazil.format.keys import transaction_key
 from frazil.format.nodes import NodeTable
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import Move, TransactionLog
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 
 
 def log_findings(

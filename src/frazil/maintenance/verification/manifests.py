@@ -17,9 +17,9 @@ from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
 from frazil.format.rules.manifest import manifest_violations
 from frazil.maintenance.verification.file_checks import check_kind, read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.requests import problem, virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 

@@ -19,7 +19,7 @@ from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_
 from frazil.format.keys import REPO
 from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 
 _BRANCH: Final = "branch"
 _TAG: Final = "tag"

@@ -19,11 +19,11 @@ from frazil.maintenance.verification.chunks import (
     without_files,
 )
 from frazil.maintenance.verification.decoding import decoders
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.log_chunks import LoggedChanges, check_log_chunks
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed, check_manifest
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
 
 #: Number of concurrent items in one process.
 _ITEMS: Final = 4

@@ -25,7 +25,9 @@ from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.backups import check_chain
+from frazil.maintenance.verification.checks import LEVELS
 from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
+from frazil.maintenance.verification.findings import Finding, Severity, VerificationReport, VerifyLevel
 from frazil.maintenance.verification.gathered import Gathered
 from frazil.maintenance.verification.leftovers import Files, folder_files, name_findings, unreferenced
 from frazil.maintenance.verification.log_chunks import LoggedChanges
@@ -48,12 +50,10 @@ from frazil.maintenance.verification.records import bytes_records, log_records, 
 from frazil.maintenance.verification.runner import Runner
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
+from frazil.maintenance.verification.verification_state import VerificationState
 from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, Severity, VerificationReport, VerifyLevel
-from frazil.repository.catalog.verification_state import VerificationState
 
 #: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30

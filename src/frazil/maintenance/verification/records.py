@@ -15,12 +15,12 @@ import numpy as np
 from frazil.format.ids import id_keys
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.chunks import ReadRequest, ReadResult
+from frazil.maintenance.verification.findings import Finding, VerifyLevel
 from frazil.maintenance.verification.log_chunks import LoggedChanges
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
 from frazil.maintenance.verification.runner import Recorded
+from frazil.maintenance.verification.verification_state import piece_key
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, VerifyLevel
-from frazil.repository.catalog.verification_state import piece_key
 
 _DONE = b"done"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.pieces import Piece, Run
-from frazil.repository.catalog.verification_state import VerificationState
+from frazil.maintenance.verification.verification_state import VerificationState
 
 
 @dataclass(frozen=True, slots=True)

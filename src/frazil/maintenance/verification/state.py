@@ -17,10 +17,10 @@ from frazil.format.rules.repo_info import repo_info_violations
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.file_checks import check_file
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.versions import Version
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_key
 from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage

@@ -19,12 +19,12 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.maintenance.verification.file_checks import check_kind, read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.log_chunks import ChangedArray, LoggedChanges, changed_arrays
 from frazil.maintenance.verification.logs import log_findings
 from frazil.maintenance.verification.uses import Uses
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
 from frazil.storage.outages import skip_damage

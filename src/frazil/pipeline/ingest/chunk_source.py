@@ -22,6 +22,7 @@ from frazil.format.columns import U32
 from frazil.format.ids import id_from_text, id_list
 from frazil.jobs.engines import engine_of
 from frazil.jobs.versions import Target
+from frazil.maintenance.repair.repair_plan import LostChunks, SourceChunk
 from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import positions
 from frazil.pipeline.ingest.dimension import NO_GROWTH
@@ -33,7 +34,6 @@ from frazil.pipeline.ingest.options import IngestRequest, Settings
 from frazil.pipeline.ingest.problems import TOLERABLE
 from frazil.pipeline.ingest.reconcile import labels_of_files
 from frazil.pipeline.ingest.source_inspection import inspect_request
-from frazil.repository.catalog.repairs import LostChunks, SourceChunk
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.paths import HIDDEN

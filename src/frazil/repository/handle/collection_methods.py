@@ -7,11 +7,12 @@ from typing import Any
 
 from frazil.format.ids import id_to_text
 from frazil.format.metadata_items import MetadataColumn
+from frazil.maintenance.garbage_files import GCSummary
 from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import Progress, progress_of
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog.version_info import CommitMethod, GCSummary
+from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable
 
 from frazil.about import PACKAGE_FOLDER
+from frazil.maintenance.garbage_files import ChunkStorageStats
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive
 

@@ -10,31 +10,31 @@ from typing import Any
 from frazil.arguments import checks_arguments
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.maintenance.compaction.compaction_info import CompactionLimits, CompactionReport
 from frazil.maintenance.compaction.operation import CompactionOptions, compaction_commits
 from frazil.maintenance.compaction.operation import compact as compact_files
 from frazil.maintenance.doctor import examine
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.maintenance.progress import Progress, one_step, progress_of
 from frazil.maintenance.repair.plan import RepairRequest, repair_plan
+from frazil.maintenance.repair.repair_plan import ChunkSource, LostChoice, RepairPlan, lost_choice
+from frazil.maintenance.restoration import RestoreReport, restore_repository
 from frazil.maintenance.retention.decision import Retaining, decide
 from frazil.maintenance.retention.policy import Retention, branch_policies
 from frazil.maintenance.retention.report import RetentionReport
 from frazil.maintenance.squash import NewCommit, Range
 from frazil.maintenance.squash import squash as squash_versions
+from frazil.maintenance.verification.checks import Check, checks
+from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.maintenance.verification.pieces import run_locally
 from frazil.maintenance.verification.plan import Request as VerifyRequest
 from frazil.maintenance.verification.plan import verify as verify_files
+from frazil.maintenance.verification.verification_state import VerificationState, state_at
 from frazil.remedies import call
 from frazil.repository.catalog.backups import Backup, backups
-from frazil.repository.catalog.checks import Check, checks
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
-from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan, lost_choice
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.restoration import RestoreReport, restore_repository
-from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
 from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
