@@ -106,7 +106,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
     "jobs": ROOMS | {"maintenance"},
-    "pipeline.ingest": ROOMS | {"jobs", "readers"},
+    "pipeline.ingest": ROOMS | {"jobs", "readers", "maintenance"},
     "pipeline.transform": ROOMS | {"jobs"},
     "pipeline.reductions": ROOMS | {"jobs"},
     "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},

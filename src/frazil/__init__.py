@@ -105,15 +105,14 @@ if TYPE_CHECKING:
     )
     from frazil.importing import ImportReport, upgrade
     from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
+    from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
+    from frazil.maintenance.repair.repair_plan import LostChunks, RepairPlan, RepairStep
+    from frazil.maintenance.restoration import RestoreReport
+    from frazil.maintenance.verification.checks import Check
+    from frazil.maintenance.verification.findings import Finding, VerificationReport
     from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
     from frazil.repository.catalog.backups import Backup
-    from frazil.repository.catalog.checks import Check
-    from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
-    from frazil.repository.catalog.findings import Finding, VerificationReport
-    from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
-    from frazil.repository.catalog.restoration import RestoreReport
     from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
-    from frazil.repository.catalog.verification_state import VerificationState
     from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
     from frazil.repository.handle.history import History
     from frazil.repository.handle.repository import Repository
@@ -252,16 +251,16 @@ import_on_demand(
         "Update": "frazil.ops",
         "UpdateType": "frazil.ops",
         "Backup": "frazil.repository.catalog.backups",
-        "Check": "frazil.repository.catalog.checks",
-        "CompactionLimits": "frazil.repository.catalog.compaction_info",
-        "CompactionReport": "frazil.repository.catalog.compaction_info",
-        "Finding": "frazil.repository.catalog.findings",
-        "VerificationReport": "frazil.repository.catalog.findings",
-        "LostChunks": "frazil.repository.catalog.repairs",
-        "RepairPlan": "frazil.repository.catalog.repairs",
-        "RepairStep": "frazil.repository.catalog.repairs",
-        "RestoreReport": "frazil.repository.catalog.restoration",
-        "VerificationState": "frazil.repository.catalog.verification_state",
+        "Check": "frazil.maintenance.verification.checks",
+        "CompactionLimits": "frazil.maintenance.compaction_info",
+        "CompactionReport": "frazil.maintenance.compaction_info",
+        "Finding": "frazil.maintenance.verification.findings",
+        "VerificationReport": "frazil.maintenance.verification.findings",
+        "LostChunks": "frazil.maintenance.repair.repair_plan",
+        "RepairPlan": "frazil.maintenance.repair.repair_plan",
+        "RepairStep": "frazil.maintenance.repair.repair_plan",
+        "RestoreReport": "frazil.maintenance.restoration",
+        "VerificationState": "frazil.maintenance.verification.verification_state",
         "ChunkType": "frazil.repository.catalog.version_info",
         "RepoAvailability": "frazil.repository.catalog.version_info",
         "RepoStatus": "frazil.repository.catalog.version_info",

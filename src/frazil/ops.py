@@ -1,10 +1,16 @@
 """The entries of the operations log, and the results of maintenance."""
 
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.maintenance.garbage_files import (
+    ChunkStorageStats,
+    GarbageFile,
+    GarbageFiles,
+    GarbageReason,
+    GCSummary,
+)
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
-from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles, GarbageReason
 from frazil.repository.catalog.ops_values import Update, UpdateType
-from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
+from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.history.undo_report import StateChange, UndoReport
 
 __all__ = [

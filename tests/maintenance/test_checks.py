@@ -23,7 +23,7 @@ from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
 from frazil.maintenance.verification import leftovers
-from frazil.repository.catalog.checks import checks
+from frazil.maintenance.verification.checks import checks
 from frazil.storage.memory import MemoryStorage
 
 REPO, SNAPSHOT, MANIFEST, LOG = (

@@ -23,8 +23,8 @@ from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, snapshots
+from frazil.maintenance.verification.findings import Finding, VerificationReport
 from frazil.repository.catalog.assets import CacheLimits
-from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.memory import MemoryStorage
 

@@ -18,8 +18,8 @@ from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, sm
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.ids import id_to_text
+from frazil.maintenance.verification.findings import VerifyLevel
 from frazil.pipeline import Local, Progress, RepositoryPart, clone_repository, export_zarr
-from frazil.repository.catalog.findings import VerifyLevel
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)

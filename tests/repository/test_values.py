@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from tests.support.patience import patience
 
+from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import (
-    ChunkStorageStats,
     ChunkType,
     Diff,
     FeatureFlag,
-    GCSummary,
     ManifestFileInfo,
     RepoAvailability,
     RepoStatus,

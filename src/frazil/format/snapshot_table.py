@@ -64,6 +64,11 @@ class SnapshotEntry:
     metadata: dict[str, Any]
     pruned_ancestor_tx_logs: tuple[bytes, ...] = ()
 
+    @property
+    def logs(self) -> tuple[bytes, ...]:
+        """The ids of the logs since the parent: those of expired ancestors, oldest first, and its own."""
+        return (*self.pruned_ancestor_tx_logs, self.id)
+
 
 class Snapshots(Protocol):
     """The snapshots of a repository, by row. A row number is valid only for the object that returned it.

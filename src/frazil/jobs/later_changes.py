@@ -26,10 +26,10 @@ def is_unchanged_since(commit: bytes, after: Session, paths: Sequence[str]) -> b
         return True
     table = context.catalog.repo_info().snapshots
     row = table.find_snapshot(end)
-    pruned = table.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
-    if commit not in pruned:
+    ids = table.entry(row).logs if row >= 0 else ()
+    if commit not in ids:
         return False
-    later = CommitLogs(end, (*pruned[pruned.index(commit) + 1 :], end))
+    later = CommitLogs(end, ids[ids.index(commit) + 1 :])
     try:
         logs = read_logs(context.assets, [later])
     except SessionStateError:
@@ -37,8 +37,8 @@ def is_unchanged_since(commit: bytes, after: Session, paths: Sequence[str]) -> b
     nodes = after.workspace.snapshot.nodes
     named = nodes.find_nodes([absolute(path) for path in paths])
     below = (nodes.ids[nodes.below(absolute(path))] for path in paths)
-    ids = np.concatenate([nodes.ids[named[named >= 0]], *below])
-    return not any(_may_change(log, ids) for log in logs)
+    those = np.concatenate([nodes.ids[named[named >= 0]], *below])
+    return not any(_may_change(log, those) for log in logs)
 
 
 def _may_change(log: TransactionLog, ids: U8) -> bool:

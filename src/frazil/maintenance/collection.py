@@ -61,16 +61,16 @@ from frazil.maintenance.backups import (
     unneeded,
 )
 from frazil.maintenance.deletion import DeleteLimits, DeletionResult, Sweeper, delete_files
+from frazil.maintenance.garbage_files import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.garbage_files import GarbageFiles, GarbageFolder, GarbageReason
 from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.turns import delete_dead
-from frazil.repository.catalog.version_info import GCSummary, LeaseInfo
+from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage

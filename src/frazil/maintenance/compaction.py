@@ -33,6 +33,7 @@ from frazil.format.columns import I64, U8, U32
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkTable
+from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.maintenance.relocation import (
     ArrayUse,
     Relocation,
@@ -48,7 +49,6 @@ from frazil.maintenance.relocation import (
 )
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
 from frazil.repository.catalog.collection_guard import SessionStart
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.leases import Lease

@@ -33,9 +33,9 @@ from frazil.format.keys import CHUNKS, OVERWRITTEN
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.compaction_info import CompactionLimits
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.remedies import Remedy, call
-from frazil.repository.catalog.compaction_info import CompactionLimits
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.leases import LEASES, lease_info, leases

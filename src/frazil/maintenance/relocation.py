@@ -25,7 +25,7 @@ from frazil.format.columns import I64, U8
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
-from frazil.repository.catalog.compaction_info import LiveFiles
+from frazil.maintenance.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.session.manifest_files import num_refs, put_manifests, split_of

@@ -20,9 +20,9 @@ from frazil.format.columns import I64
 from frazil.format.coordinates import within
 from frazil.format.manifest import ChunkKind
 from frazil.format.snapshot import Node
+from frazil.maintenance.garbage_files import ChunkStorageStats
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.survey.digests import DistinctRanges
 from frazil.survey.steps import run_with, snapshot_batches
 from frazil.survey.survey import Bounds, Survey, reachable

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
+    from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
     from frazil.repository.attribution import Attribution
     from frazil.repository.catalog.ops_values import Update
     from frazil.repository.catalog.version_info import (
-        ChunkStorageStats,
         CommitMethod,
         Diff,
         FeatureFlag,
-        GCSummary,
         ManifestFileInfo,
         RepoStatus,
         SnapshotInfo,
@@ -31,11 +30,11 @@ import_on_demand(
     {
         "Attribution": "frazil.repository.attribution",
         "Update": "frazil.repository.catalog.ops_values",
-        "ChunkStorageStats": "frazil.repository.catalog.version_info",
+        "ChunkStorageStats": "frazil.maintenance.garbage_files",
         "CommitMethod": "frazil.repository.catalog.version_info",
         "Diff": "frazil.repository.catalog.version_info",
         "FeatureFlag": "frazil.repository.catalog.version_info",
-        "GCSummary": "frazil.repository.catalog.version_info",
+        "GCSummary": "frazil.maintenance.garbage_files",
         "ManifestFileInfo": "frazil.repository.catalog.version_info",
         "RepoStatus": "frazil.repository.catalog.version_info",
         "SnapshotInfo": "frazil.repository.catalog.version_info",

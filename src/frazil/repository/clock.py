@@ -22,14 +22,10 @@ _COUNTER_BYTES: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def now_us() -> int:
-    """Return the present time in microseconds since 1970, UTC."""
-    return host.time_us()
-
-
-def elapsed_us() -> int:
-    """Return microseconds since some moment of this process, by a monotonic clock."""
-    return host.monotonic_us()
+#: Returns the present time in microseconds since 1970, UTC.
+now_us: Final = host.time_us
+#: Returns microseconds since some moment of this process, by a monotonic clock.
+elapsed_us: Final = host.monotonic_us
 
 
 def new_object_id() -> bytes:

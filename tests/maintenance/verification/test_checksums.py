@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from frazil.maintenance.verification.checksums import stored_trailer
 
 import frazil
 from frazil.errors import FormatError, StorageError
@@ -17,7 +18,7 @@ from frazil.format.keys import chunk_key
 from frazil.format.manifest import Manifest, decode_manifest, encode_manifest
 from frazil.maintenance.verification import chunks as checks
 from frazil.maintenance.verification.chunks import stored_trailer
-from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.maintenance.verification.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
 
 SIZE = 2000

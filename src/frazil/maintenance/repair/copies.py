@@ -52,12 +52,12 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import QUARANTINE, Quarantine, copies_in_quarantine, read_present
+from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.state import state_of
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.refs_v1 import decode_ref
-from frazil.repository.catalog.repairs import Certainty, RepairStep
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import load_config

@@ -26,11 +26,11 @@ from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.maintenance.repair.copies import RepairContext, users_of_files
+from frazil.maintenance.repair.repair_plan import LostChoice, LostChunks, RepairStep
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.lineage import FRAZIL
-from frazil.repository.catalog.repairs import LostChoice, LostChunks, RepairStep
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit

@@ -20,6 +20,7 @@ from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step
 from frazil.maintenance.repair.lost_chunks import lost_chunks, lost_commits
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import QuarantiningStorage
+from frazil.maintenance.repair.repair_plan import DetachedSnapshot, LostChoice, RepairPlan, RepairStep
 from frazil.maintenance.repair.repo_file import (
     config_steps,
     is_version_1,
@@ -27,10 +28,9 @@ from frazil.maintenance.repair.repo_file import (
     require_copies,
     restore_step,
 )
+from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel
 from frazil.maintenance.verification.plan import verify
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
-from frazil.repository.catalog.repairs import DetachedSnapshot, LostChoice, RepairPlan, RepairStep
 from frazil.storage.base import Storage
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more

@@ -38,14 +38,14 @@ from frazil.format.repo_info import RepoInfo
 from frazil.host import random_bytes
 from frazil.maintenance.repair.copies import CopyFiles, Origin, RepairContext, check_content
 from frazil.maintenance.repair.quarantine import read_present
+from frazil.maintenance.repair.repair_plan import DetachedSnapshot, RepairStep
+from frazil.maintenance.restoration import restore_repository, unlisted_snapshots
 from frazil.repository.catalog.backups import BackupState, latest_backup
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import SNAPSHOT_ENTRY
-from frazil.repository.catalog.repairs import DetachedSnapshot, RepairStep
 from frazil.repository.catalog.repo_info_file import read_repo_info
-from frazil.repository.catalog.restoration import restore_repository, unlisted_snapshots
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.snapshot_recovery import fitting_parents, relist_snapshot

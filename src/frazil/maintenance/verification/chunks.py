@@ -29,9 +29,9 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace

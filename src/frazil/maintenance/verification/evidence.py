@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_matrix, ids_among
+from frazil.maintenance.verification.findings import Affected, Finding
 from frazil.maintenance.verification.state import State
-from frazil.repository.catalog.findings import Affected, Finding
 
 #: Findings that a garbage collection can cause in versions without a branch or tag.
 _COLLECTED: Final = frozenset({"missing", "short"})

@@ -11,8 +11,8 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.envelope import spec_version_of
 from frazil.format.manifest import ChunkTable, VirtualRef
 from frazil.format.violations import Violation
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.files import FileKind
-from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.storage.foreign.base import is_foreign_outage
 from frazil.storage.outages import is_outage, require_whole

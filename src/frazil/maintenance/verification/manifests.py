@@ -15,9 +15,9 @@ from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, Manifest, VirtualRef
 from frazil.maintenance.verification.files import check_kind, noted, virtual, virtual_check
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.findings import Finding
 from frazil.survey.columns import FileUses, ends_of
 from frazil.threads import Purpose, map_bounded
 

@@ -27,8 +27,8 @@ from frazil.format.keys import REPO, backup_key
 from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.verification.files import check_file, read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool

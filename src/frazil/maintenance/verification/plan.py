@@ -23,6 +23,7 @@ from frazil.format.ids import id_from_text, id_keys, id_list, id_matrix, is_id_t
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.verification.checks import LEVELS
 from frazil.maintenance.verification.chunks import (
     ReadRequest,
     check_bytes,
@@ -31,6 +32,7 @@ from frazil.maintenance.verification.chunks import (
     split_rows,
 )
 from frazil.maintenance.verification.evidence import Evidence
+from frazil.maintenance.verification.findings import Finding, Severity, VerificationReport, VerifyLevel
 from frazil.maintenance.verification.leftovers import (
     FolderFiles,
     folder_files,
@@ -48,11 +50,9 @@ from frazil.maintenance.verification.ops_log import check_backups, check_chain, 
 from frazil.maintenance.verification.resumption import Runner, bytes_codec, log_codec, manifest_codec
 from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
 from frazil.maintenance.verification.state import State, state_of, versions_of
+from frazil.maintenance.verification.verification_state import VerificationState
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, Severity, VerificationReport, VerifyLevel
-from frazil.repository.catalog.verification_state import VerificationState
 from frazil.survey.columns import ManifestUses, among, distinct, each_once, list_objects
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with, snapshot_batches
 

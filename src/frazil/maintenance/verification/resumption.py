@@ -18,11 +18,11 @@ import numpy as np
 
 from frazil.format.ids import id_keys
 from frazil.maintenance.verification.chunks import ReadRequest, ReadResult
+from frazil.maintenance.verification.findings import Finding, VerifyLevel
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, RequiredFiles
 from frazil.maintenance.verification.snapshots import LoggedChanges
+from frazil.maintenance.verification.verification_state import VerificationState, piece_key
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, VerifyLevel
-from frazil.repository.catalog.verification_state import VerificationState, piece_key
 from frazil.survey.columns import ObjectListing
 from frazil.survey.steps import Piece, Progress, Run
 

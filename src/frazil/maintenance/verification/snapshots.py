@@ -23,10 +23,10 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import Move, TransactionLog
 from frazil.maintenance.verification.files import check_kind, noted, read_finding
+from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage, skip_damage

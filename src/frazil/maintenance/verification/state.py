@@ -15,10 +15,10 @@ from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_
 from frazil.format.keys import CONFIG, OVERWRITTEN, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
 from frazil.maintenance.verification.files import check_file
+from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.snapshots import Version
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_key
 from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage

@@ -28,11 +28,11 @@ def held_bytes(value: object) -> int:
             buffers[id(owner)] = size
         elif isinstance(each, str | bytes):
             total += len(each)
-        elif fields_of := _fields_of(_class_of(each)):
+        elif fields_of := _fields_of(type(each)):
             pending += fields_of(each)
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _fields_of(_class_of(first)) or isinstance(first, np.ndarray):
+            if _fields_of(type(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
@@ -56,10 +56,6 @@ def _decoded(value: object, names: Sequence[str]) -> Iterator[Any]:
     for name in names:
         with suppress(AttributeError):
             yield object.__getattribute__(value, name)
-
-
-def _class_of(value: object) -> Any:
-    return type(value)
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:

@@ -7,8 +7,9 @@ from one value to the next.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.repo_info import RepoInfo
@@ -41,31 +42,41 @@ class CommitStart(Protocol):
         """Write the backup that the update of the commit needs."""
 
 
-class Catalog(Protocol):
+class Catalog(ABC):
     """The methods of the catalogs of both spec versions."""
 
-    @property
-    def spec_version(self) -> int:
-        """The spec version of the repository: 1 or 2."""
+    __slots__ = ()
 
+    #: The spec version of the repository: 1 or 2.
+    spec_version: ClassVar[int]
+
+    @abstractmethod
     def repo_info(self) -> RepoInfo:
         """Return the current repo info."""
 
     def full_repo_info(self) -> RepoInfo:
         """Return the current repo info with a table of all snapshots, for maintenance."""
+        return self.repo_info()
 
     def update_repo_info(self, change: Change) -> RepoInfo:
         """Change the repository. Return the new repo info. See ``repo_update``."""
+        info = self._update(change)
+        if info is None:
+            raise InternalError("an update without a condition was given up")
+        return info
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
         """Change the repository with a change that needs the table of all snapshots.
 
         Return the new repo info. If ``change`` returns None, change nothing and return None.
         """
+        return self._update(change)
 
+    @abstractmethod
     def begin_commit(self) -> CommitStart:
         """Return the state that a commit starts from."""
 
+    @abstractmethod
     def finish_commit(
         self, change: Change, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
@@ -78,39 +89,29 @@ class Catalog(Protocol):
         change nothing and return None.
         """
 
+    @abstractmethod
+    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+        """Try a change until it is stored. Return the new repo info, or None if ``change`` returned None."""
+
 
 @dataclass(frozen=True, slots=True)
-class CatalogV2:
+class CatalogV2(Catalog):
     """The catalog of spec version 2, in the file ``repo``."""
 
     storage: Storage
     assets: Assets
     settings: UpdateSettings
-    spec_version: int = 2
     #: The principal named in the handle's attribution.
     principal: str | None = None
+
+    spec_version: ClassVar[int] = 2
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
         with hinting(self.storage):
             info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
-            info.snapshots  # noqa: B018  # decoded here, so that damage gets the hint
+            info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
             return info
-
-    def full_repo_info(self) -> RepoInfo:
-        """See ``Catalog.full_repo_info``."""
-        return self.repo_info()
-
-    def update_repo_info(self, change: Change) -> RepoInfo:
-        """See ``Catalog.update_repo_info``."""
-        info = self._update_repo_info(change, None)
-        if info is None:
-            raise InternalError("an update without a condition was given up")
-        return info
-
-    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
-        """See ``Catalog.update_full_repo_info``."""
-        return self._update_repo_info(change, None)
 
     def begin_commit(self) -> UpdateStart:
         """See ``Catalog.begin_commit``."""
@@ -121,14 +122,13 @@ class CatalogV2:
         self, change: Change, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
-        conditional = unless_collected(change, start.info)
-        return self._update_repo_info(conditional, start if isinstance(start, UpdateStart) else None, files)
+        at = start if isinstance(start, UpdateStart) else None
+        return self._update(unless_collected(change, start.info), at, files)
 
-    def _update_repo_info(
-        self, change: ConditionalChange, start: UpdateStart | None, files: NewFiles | None = None
+    def _update(
+        self, change: ConditionalChange, start: UpdateStart | None = None, files: NewFiles | None = None
     ) -> RepoInfo | None:
-        cache = self.assets.repo_info_cache
-        change = guarded(change, self.principal)
+        change, cache = guarded(change, self.principal), self.assets.repo_info_cache
         return update_repo_info(self.storage, change, self.settings, cache=cache, start=start, files=files)
 
 

@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil import host
-from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
+from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, decode_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.catalog import CommitStart
+from frazil.repository.catalog.catalog import Catalog, CommitStart
 from frazil.repository.catalog.creation import create_first, not_empty
 from frazil.repository.catalog.file_writes_v1 import (
     DeleteFile,
@@ -83,7 +83,7 @@ class CommitStartV1:
 
 
 @dataclass(slots=True, eq=False)
-class CatalogV1:
+class CatalogV1(Catalog):
     """The catalog of spec version 1, in the folder ``refs``, the snapshot files and ``config.yaml``.
 
     ``config_version`` is the version of the configuration that the handle has read. The handle does not
@@ -96,16 +96,13 @@ class CatalogV1:
     config_version: Version | None = None
     snapshots: SnapshotsV1 = field(init=False, repr=False)
 
+    spec_version: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         self.snapshots = SnapshotsV1(self.assets)
 
     def __reduce__(self) -> tuple[type[CatalogV1], tuple[Storage, Assets, UpdateSettings, Version | None]]:
         return (CatalogV1, (self.storage, self.assets, self.settings, self.config_version))
-
-    @property
-    def spec_version(self) -> int:
-        """The spec version, 1."""
-        return 1
 
     def create(self, config: dict[str, Any] | None) -> None:
         """Write the files of a new repository. The repository exists when its branch ``main`` exists.
@@ -186,16 +183,9 @@ class CatalogV1:
         if files is not None:
             put_many(self.storage, files.objects)
             files.confirm()
-        return self._update_repo_info(change, start)
+        return self._update(change, start)
 
-    def update_repo_info(self, change: Change) -> RepoInfo:
-        """See ``Catalog.update_repo_info``."""
-        info = self._update_repo_info(change, None)
-        if info is None:
-            raise InternalError("an update without a condition was given up")
-        return info
-
-    def _update_repo_info(self, change: Change, start: CommitStart | None) -> RepoInfo | None:
+    def _update(self, change: ConditionalChange, start: CommitStart | None = None) -> RepoInfo | None:
         """Try the change until its file is stored. Return the new repo info.
 
         With ``start``, return None if the branch file has another version by now: a garbage collection may
@@ -210,6 +200,8 @@ class CatalogV1:
             # If a ref has moved since ``start`` was read, the write is refused.
             info = start.info if start is not None and not attempt else self.repo_info()
             changed = change(info, now_us())
+            if changed is None:
+                return None
             write = file_write(StateV1(self.storage, info, self.config_version), changed)
             if start is not None and sent and condition_of(write) != sent.first_condition:
                 return None

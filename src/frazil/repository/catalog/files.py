@@ -69,7 +69,7 @@ class FileKind[T: HasId]:
         Raises ``StorageError`` (``object-not-found``) if there is no such file, and ``FormatError`` if it is
         damaged or contains another id.
         """
-        return self.read_with_bytes(storage, id_)[0]
+        return self.decoded(storage.get(self.key(id_)), id_)
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
         """Return the decoded file and its bytes. Raises the errors of ``read``."""

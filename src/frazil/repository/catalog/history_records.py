@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.repo_info import RepoInfo, SnapshotTable
-from frazil.repository.catalog import job_entry, job_records, stream_records
+from frazil.repository.catalog import job_entry, job_records, stream_batches, stream_records
 from frazil.repository.catalog.lineage import FRAZIL
 
 #: Items of the metadata of a commit that an amend copies: its batch of a streaming query, its job, and the
@@ -29,6 +29,13 @@ def recorded_snapshots(info: RepoInfo) -> list[bytes]:
     of_streams = (record.snapshot for records in streams for record in records)
     of_jobs = (id_ for each in jobs for id_ in (each.snapshot, each.commit) if id_)
     return [*of_streams, *of_jobs]
+
+
+def with_branch(info: RepoInfo, tip: bytes, branch: str) -> dict[str, Any]:
+    """Return the metadata of a repository after ``branch`` has moved to ``tip``."""
+    if stream_records.STREAMS not in info.metadata:
+        return info.metadata
+    return stream_batches.History(info, tip).recorded(branch)
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:

@@ -12,12 +12,11 @@ import numpy as np
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.format.late_fields import LateFields
-from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -255,116 +254,6 @@ class LeaseInfo(Record):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return ((name, literal(value)) for name, value in values if value is not None)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class GCSummary(Record):
-    """The result of a garbage collection.
-
-    Attributes:
-        bytes_deleted: The total size of the deleted snapshots, transaction logs, manifests and chunks.
-        chunks_deleted: The number of deleted chunk files.
-        manifests_deleted: The number of deleted manifests.
-        snapshots_deleted: The number of deleted snapshots.
-        attributes_deleted: The number of deleted attributes files.
-        transaction_logs_deleted: The number of deleted transaction logs.
-        objects_failed_to_delete: The number of objects that the storage did not delete.
-        throttled_batches: The number of requests that the storage throttled.
-        delete_errors: The texts of errors.
-        skipped_phases: The parts of the collection that were skipped.
-        backups_deleted: The number of deleted backups of the file ``repo`` in ``overwritten/``.
-        backup_bytes_deleted: The total size of the deleted backups in bytes.
-        leases_respected: The number of leases, of sessions with forks and of jobs, that protected files older
-            than the cut-off. ``Repository.upkeep.leases`` shows leases.
-        spared_since: Because of these leases, files that are not older than this time of the storage's clock
-            were spared. None without such leases.
-        leases: These leases. In a dry run, each with the number and size of the files that it holds back.
-        files: The files that the collection would delete, with reasons. Only a dry run lists them.
-    """
-
-    bytes_deleted: int = 0
-    chunks_deleted: int = 0
-    manifests_deleted: int = 0
-    snapshots_deleted: int = 0
-    attributes_deleted: int = 0
-    transaction_logs_deleted: int = 0
-    objects_failed_to_delete: int = 0
-    throttled_batches: int = 0
-    delete_errors: list[str] = field(default_factory=list, hash=False)
-    skipped_phases: list[str] = field(default_factory=list, hash=False)
-    backups_deleted: int = 0
-    backup_bytes_deleted: int = 0
-    leases_respected: int = 0
-    spared_since: datetime | None = None
-    leases: list[LeaseInfo] = field(default_factory=list, hash=False)
-    files: Sequence[GarbageFile] = field(default_factory=GarbageFiles, compare=False)
-
-    shown_as: ClassVar[str] = "ops.GCSummary"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        values = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "leases"]
-        for name, value in values:
-            if value or name not in _SHOWN_IF_SET:
-                yield name, repr(value) if name == "files" else literal(value)
-        if self.leases:
-            yield "leases", "; ".join(lease.holder() for lease in self.leases)
-
-
-#: Fields of ``GCSummary`` that the reference does not have.
-_SHOWN_IF_SET: Final = {
-    *("backups_deleted", "backup_bytes_deleted", "leases_respected", "spared_since", "files"),
-}
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ChunkStorageStats(Record):
-    """The number of bytes of chunks by their location. Statistics can be added with ``+``.
-
-    Attributes:
-        native_bytes: The bytes in chunk files.
-        virtual_bytes: The bytes that virtual references point to.
-        inlined_bytes: The bytes in manifests.
-    """
-
-    native_bytes: int = 0
-    virtual_bytes: int = 0
-    inlined_bytes: int = 0
-
-    shown_as: ClassVar[str] = "ops.ChunkStorageStats"
-
-    def non_virtual_bytes(self) -> int:
-        """Return the number of bytes that the repository itself stores.
-
-        Returns:
-            The sum of the native and the inline bytes.
-
-        Examples:
-            >>> ChunkStorageStats(native_bytes=10, virtual_bytes=5, inlined_bytes=1).non_virtual_bytes()
-            11
-        """
-        return self.native_bytes + self.inlined_bytes
-
-    def total_bytes(self) -> int:
-        """Return the number of bytes of all chunks.
-
-        Returns:
-            The sum of the native, virtual and inline bytes.
-
-        Examples:
-            >>> ChunkStorageStats(native_bytes=10, virtual_bytes=5, inlined_bytes=1).total_bytes()
-            16
-        """
-        return self.native_bytes + self.virtual_bytes + self.inlined_bytes
-
-    def __add__(self, other: ChunkStorageStats) -> ChunkStorageStats:
-        return ChunkStorageStats(
-            self.native_bytes + other.native_bytes,
-            self.virtual_bytes + other.virtual_bytes,
-            self.inlined_bytes + other.inlined_bytes,
-        )
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((each.name, str(getattr(self, each.name))) for each in fields(self))
 
 
 #: The text of a difference has at most this number of chunks of an array.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from frazil.format.ids import id_to_text
-from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.repo_update import Change
-from frazil.repository.catalog.stream_batches import History
-from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.handle.base import RepositoryBase
@@ -225,16 +223,12 @@ class Refs(RepositoryBase):
         self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
     def _set_branch(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
-        """Move a branch to a snapshot, and record which batches of streaming queries the branch has."""
+        """Move a branch to a snapshot, with the records that the history of the branch needs."""
         id_ = self._resolve(snapshot_id)
-
-        def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
-            return History(info, id_).recorded(branch) if STREAMS in info.metadata else info.metadata
-
         update = change(id_)
-        self._context.catalog.update_repo_info(
-            repo_changes.noted(update, note, id_) if self._context.spec_version > 1 else update
-        )
+        if self._context.spec_version > 1:
+            update = repo_changes.noted(update, partial(with_branch, branch=branch), id_)
+        self._context.catalog.update_repo_info(update)
 
     def _resolve(self, text: str) -> bytes:
         """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""

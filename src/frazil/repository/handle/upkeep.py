@@ -18,13 +18,17 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection
 from frazil.maintenance.compaction import Compaction, compaction_commits
+from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
 from frazil.maintenance.deletion import DeleteLimits
 from frazil.maintenance.doctor import examine
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.maintenance.expire import Expiry, expiration_change, expiry_report
 from frazil.maintenance.expire_v1 import expire_v1
+from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.plan import repair_plan
+from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, lost_choice
+from frazil.maintenance.restoration import RestoreReport, restore_repository
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.decision import decide, retention_change
 from frazil.maintenance.retention.policy import Retention, branch_policies
@@ -33,18 +37,15 @@ from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
 from frazil.maintenance.statistics import storage_stats
 from frazil.maintenance.verification import plan as verification
+from frazil.maintenance.verification.checks import Check, checks
+from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.maintenance.verification.verification_state import VerificationState, state_at
 from frazil.remedies import call
 from frazil.repository.catalog.backups import Backup, backups
-from frazil.repository.catalog.checks import Check, checks
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
-from frazil.repository.catalog.repairs import LostChoice, RepairPlan, lost_choice
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.restoration import RestoreReport, restore_repository
-from frazil.repository.catalog.verification_state import VerificationState, state_at
-from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary, LeaseInfo
+from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
 from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase

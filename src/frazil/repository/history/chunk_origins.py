@@ -83,8 +83,7 @@ class ArrayLogs:
         if is_of_compaction(entry.metadata):
             return []
         row = self.info.snapshots.find_snapshot(entry.id)
-        earlier = [LogOrigin(id_, row, True) for id_ in entry.pruned_ancestor_tx_logs]
-        return [*earlier, LogOrigin(entry.id, row, False)]
+        return [LogOrigin(id_, row, id_ != entry.id) for id_ in entry.logs]
 
     def merged_logs(self, merge: SnapshotEntry) -> list[LogOrigin]:
         """Return the logs of commits that came with a merge, oldest first, with other merges at the start."""

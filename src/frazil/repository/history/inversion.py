@@ -16,11 +16,10 @@ from typing import Any, Final
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, Status, UpdateKind
+from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.refs_v1 import with_ref
 from frazil.repository.catalog.repo_requirements import require_flag, require_online
 from frazil.repository.catalog.repo_update import Changed
-from frazil.repository.catalog.stream_batches import History
-from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.history.repo_state import REFS, FieldChange, Part, fields_of, shown_value
 from frazil.repository.settings.feature_flags import DELETE_TAG, FLAGS
 
@@ -96,8 +95,8 @@ def _require_tag_change(info: RepoInfo, change: FieldChange) -> None:
 
 def _branch(info: RepoInfo, change: FieldChange, now: int) -> Step:
     after = replace(info, branches=with_ref(info.branches, change.name, change.after))
-    if change.after is not None and STREAMS in info.metadata:
-        after = replace(after, metadata=History(after, change.after).recorded(change.name))
+    if change.after is not None:
+        after = replace(after, metadata=with_branch(after, change.after, change.name))
     if change.before is None:
         return after, OpsEntry(UpdateKind.BRANCH_CREATED, now, name=change.name)
     kind = UpdateKind.BRANCH_DELETED if change.after is None else UpdateKind.BRANCH_RESET

@@ -41,17 +41,17 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
         for row, entry in zip(part.tolist(), table.entries(part), strict=True):
             if row == first:
                 return commits[::-1]
-            pruned = entry.pruned_ancestor_tx_logs
-            if start in pruned:  # the start was expired, or only other refs contain it
-                commits.append(CommitLogs(entry.id, (*pruned[pruned.index(start) + 1 :], entry.id)))
+            logs = entry.logs
+            if start in logs:  # the start was expired, or only other refs contain it
+                commits.append(CommitLogs(entry.id, logs[logs.index(start) + 1 :]))
                 return commits[::-1]
-            commits.append(CommitLogs(entry.id, (*pruned, entry.id)))
+            commits.append(CommitLogs(entry.id, logs))
             rows.append(row)
     require_base(info, start)
     back = table.chain(first)
     left = back[: int(np.argmax(np.isin(back, rows)))]
     ancestor = rows.index(int(back[len(left)]))
-    of_start = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    of_start = [id_ for entry in table.entries(left) for id_ in entry.logs]
     of_end = [id_ for commit in commits[:ancestor][::-1] for id_ in commit.logs]
     common = {*of_start} & {*of_end}
     return [CommitLogs(end, tuple(id_ for id_ in (*of_start, *of_end) if id_ not in common))]

@@ -40,11 +40,11 @@ def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[Tra
     Some implementations delete the logs of expired ancestors. Deleted logs are left out. Raises
     ``SnapshotNotFoundError`` if a snapshot was expired or dropped.
     """
-    ids = [id_ for entry in entries for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    ids = [id_ for entry in entries for id_ in entry.logs]
     logs = iter(context.assets.transaction_logs(ids))
     groups = []
     for entry in entries:
-        *earlier, own = islice(logs, len(entry.pruned_ancestor_tx_logs) + 1)
+        *earlier, own = islice(logs, len(entry.logs))
         if own is None:
             with files_of(context, entry.id):
                 own = context.assets.transaction_log(entry.id)

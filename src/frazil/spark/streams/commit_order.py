@@ -67,7 +67,7 @@ class PendingCommits:
         return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
 
     def _step(self, entry: SnapshotEntry) -> CommitRange:
-        logs = tuple(id_ for id_ in (*entry.pruned_ancestor_tx_logs, entry.id) if id_ not in self.read)
+        logs = tuple(id_ for id_ in entry.logs if id_ not in self.read)
         return CommitRange(
             entry.id,
             entry.parent or entry.id,

@@ -13,7 +13,7 @@ import numpy as np
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32, U64
-from frazil.repository.catalog.checks import LEVELS, Check, Severity, VerifyLevel, check_named
+from frazil.maintenance.verification.checks import LEVELS, Check, Severity, VerifyLevel, check_named
 
 _SHOWN: Final = 20
 #: The number of branches and tags of one finding that its text names.

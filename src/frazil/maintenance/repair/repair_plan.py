@@ -14,7 +14,7 @@ import numpy as np
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32, U64
-from frazil.repository.catalog.findings import Finding
+from frazil.maintenance.verification.findings import Finding
 
 #: What a repair does at the tips of branches with lost chunks. See ``Repository.upkeep.repair``.
 type LostChoice = Literal["keep", "fill", "previous"]

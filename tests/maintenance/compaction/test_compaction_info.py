@@ -7,7 +7,7 @@ import pytest
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.repository.catalog.compaction_info import LiveFiles
+from frazil.maintenance.compaction_info import LiveFiles
 
 
 @pytest.mark.parametrize(
