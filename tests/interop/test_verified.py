@@ -72,6 +72,6 @@ def write(repo: Any, name: str) -> Any:
 
 
 def is_whole(place: Path) -> bool:
-    report = frazil.Repository.open(frazil.local_filesystem_storage(str(place))).verify("checksum")
+    report = frazil.Repository.open(frazil.local_filesystem_storage(str(place))).upkeep.verify("checksum")
     assert report.ok, report
     return report.snapshots > 1

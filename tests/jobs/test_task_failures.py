@@ -25,7 +25,7 @@ import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
 from frazil.jobs.task_failures import failure_of, task_error
 from frazil.jobs.traceback_frames import is_library
-from frazil.spark import Engine, Inline, Local, OnSpark, Target, rechunk, register, verify
+from frazil.spark import Engine, Inline, Local, OnSpark, Target, rechunk, register
 from frazil.spark.runtime.error_translation import from_spark, marked
 
 
@@ -311,7 +311,7 @@ def test_operations_on_spark_are_described(spark: SparkSession, tmp_path: Path) 
     before = store.jobsList(None).length()
     to = Target(repo, group="/series")
     rechunk(repo, "/air", (8,), to=to, job_id="nightly", engine=OnSpark(spark))
-    verify(repo, engine=OnSpark(spark))
+    repo.upkeep.verify(engine=OnSpark(spark))
     jobs = store.jobsList(None)
     texts = [jobs.apply(number).description().get() for number in range(jobs.length() - before)]
     assert texts[-1] == "frazil rechunk /air -> /series/air (nightly)"

@@ -251,4 +251,4 @@ def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSess
     export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)
     assert read(repo) == read(frazil.Repository.open(clone)) == values
     assert zarr.open_array(str(tmp_path / "plain" / "t"), mode="r")[:, 0].tolist() == values
-    assert frazil.Repository.open(clone).verify("checksum").ok
+    assert frazil.Repository.open(clone).upkeep.verify("checksum").ok

@@ -62,7 +62,7 @@ class Judge:
             judge = _upgraded(frazil.Repository.open(storage))
             judge.garbage_collect(limit)
             self._judge_contents()
-            report = judge.verify("exists")
+            report = judge.upkeep.verify("exists")
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()

@@ -41,8 +41,8 @@ def test_rows_of_a_report() -> None:
 
 
 def test_a_report_says_what_it_is() -> None:
-    assert "state: plan" in str(frazil.CompactionReport())
-    assert "nothing to do" in str(frazil.CompactionReport(dry_run=False))
-    done = frazil.CompactionReport(dry_run=False, snapshots={"main": "1CECHNKREP0F1RSTCMT0"})
+    assert "state: plan" in str(frazil.CompactionReport(new_manifests=1))
+    assert "nothing to do" in str(frazil.CompactionReport())
+    done = frazil.CompactionReport(snapshots={"main": "1CECHNKREP0F1RSTCMT0"})
     assert "branch main: 1CECHNKREP0F1RSTCMT0" in str(done)
     assert (done.is_empty, frazil.CompactionReport().is_empty) == (False, True)
