@@ -1,17 +1,18 @@
-"""The examples in the docstrings of the format's shared base run."""
+"""The examples in the docstrings of the format run."""
 
 from __future__ import annotations
 
 import doctest
-from types import ModuleType
+import pkgutil
+from importlib import import_module
 
 import pytest
 
-from frazil.format import chunk_table, columns, coordinates, envelope, flatbuffer, ids, keys
+import frazil.format
 
-MODULES = [chunk_table, columns, coordinates, envelope, flatbuffer, ids, keys]
+MODULES = [each.name for each in pkgutil.walk_packages(frazil.format.__path__, "frazil.format.")]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_examples(module: ModuleType) -> None:
-    assert doctest.testmod(module).failed == 0
+@pytest.mark.parametrize("module", MODULES)
+def test_examples(module: str) -> None:
+    assert doctest.testmod(import_module(module)).failed == 0

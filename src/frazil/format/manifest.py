@@ -430,17 +430,9 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
         yield Violation("location-compression", f"the compression must be 0 or 1, got {algorithm}")
     locations = tables.foreign.locations
     for location in map(locations.bytes, range(len(locations))):  # damaged files share bytes: one at a time
-        if b":" not in location or not _is_text(location):
+        if b":" not in location or location.decode(errors="replace").encode() != location:
             yield Violation("ref-location", f"a location must be a URL in UTF-8, got {location[:80]!r}")
             return
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:

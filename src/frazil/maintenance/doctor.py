@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from frazil.display import counted, some_of
 from frazil.format.columns import I64
-from frazil.format.ids import id_list
 from frazil.format.keys import CHUNKS, OVERWRITTEN
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
@@ -37,12 +37,14 @@ from frazil.maintenance.compaction_info import CompactionLimits
 from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST
+from frazil.repository.catalog.files import MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text
 from frazil.repository.session.staged_work import abandoned
+from frazil.survey.columns import among, distinct, no_ids
+from frazil.survey.survey import Bounds, read_manifests
 
 _MIB: Final = 1 << 20
 _DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
@@ -175,22 +177,18 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
 
 
 def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
-    """Compare the locations of virtual chunks with the containers. One manifest at a time is in memory."""
-    context = patient.context
-    seen: set[bytes] = set()
+    """Compare the locations of virtual chunks with the containers, each manifest once."""
+    context, seen = patient.context, no_ids()
     for branch, files in patient.manifests.items():
+        new = files.select_manifests(~among(files.ids, seen))
+        seen = distinct([seen, files.ids])
         missing: set[str] = set()
-        for id_ in id_list(files.ids):
-            if id_ in seen:
-                continue
-            seen.add(id_)
-            for table in MANIFEST.read(context.storage, id_).arrays.values():
-                if not (table.kind == ChunkKind.VIRTUAL).any():
-                    continue
-                used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
-                locations = np.array(table.foreign.locations.take(used).texts(), object)
-                alone = ~context.virtual.matching(locations.tolist())
-                missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
+        tables = read_manifests(context.storage, MANIFEST_CHUNK_RANGES, new, Bounds())
+        for table in chain.from_iterable(tables):
+            used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
+            locations = np.array(table.locations.take(used).texts(), object)
+            alone = ~context.virtual.matching(locations.tolist())
+            missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
         if missing:
             detail = f"no virtual chunk container has {some_of(sorted(missing))}"
             remedy = Remedy(

@@ -29,6 +29,7 @@ from frazil.storage.base import (
 )
 from frazil.storage.outages import require_whole
 from frazil.storage.settings import StorageSettings
+from frazil.storage.synchronous import SynchronousStorage
 from frazil.threads import Purpose, map_bounded
 
 QUARANTINE: Final = "quarantine"
@@ -94,7 +95,7 @@ def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:
     return names
 
 
-class QuarantiningStorage(Storage):
+class QuarantiningStorage(SynchronousStorage):
     """A storage whose ``delete`` first puts files of the format aside. All other calls go to ``inner``."""
 
     def __init__(self, inner: Storage, quarantine: Quarantine) -> None:
@@ -144,14 +145,6 @@ class QuarantiningStorage(Storage):
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._inner.list(prefix)
-
-    @override
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return await self._inner.get_async(key, start, stop)
-
-    @override
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        return await self._inner.put_async(key, data)
 
     @override
     def default_settings(self) -> StorageSettings:
