@@ -550,7 +550,7 @@ def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: s
 @pytest.mark.deep
 def test_the_repository_of_these_tests_breaks_no_rule() -> None:
     for spec_version in (1, 2):
-        report = frazil.Repository.open(copy_of(template(spec_version))).verify("decode")
+        report = frazil.Repository.open(copy_of(template(spec_version))).upkeep.verify("decode")
         assert report.findings == ()
 
 

@@ -25,7 +25,7 @@ from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class Expiring:
         self._what = what
         self._attempts: dict[int, Expired] = {}
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
+    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate:
         """Return the repo info after the expiration."""
         require_online(info)
         done = expire(info, self._what)
         self._attempts[now] = done
-        return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
+        return RepoUpdate(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
         """Return the ids that the attempt with the result ``after`` removed."""

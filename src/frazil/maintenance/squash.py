@@ -29,7 +29,7 @@ from frazil.maintenance.collapse import Onto, collapse, relink
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import new_object_id, now_us
 
 
@@ -128,7 +128,7 @@ class Squashing:
         self._new = new
         self._ends: dict[int, bytes] = {}
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
+    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate:
         """Return the repo info after the squash."""
         require_online(info)
         rows = _rows_of(info, self._span)
@@ -138,7 +138,7 @@ class Squashing:
         if self._new is None:
             after = replace(info, snapshots=relink(info.table, end, since))
             left = _without_unused(info, after, rows[1:-1])
-            return Changed(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
+            return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
         if info.branches[self._span.branch] != old:
             raise InvalidInputError(
                 f"until must be the tip of the branch `{self._span.branch}`, but another writer has "
@@ -157,7 +157,7 @@ class Squashing:
             previous_snapshot=old,
             new_snapshot=self._new.id,
         )
-        return Changed(_without_unused(before, after, unused), entry)
+        return RepoUpdate(_without_unused(before, after, unused), entry)
 
     def end_of(self, after: RepoInfo) -> bytes:
         """Return the id of the later version in the attempt with the result ``after``."""

@@ -28,7 +28,7 @@ from frazil.maintenance.retention.rules import Rules, add_policy
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +107,12 @@ class Retaining:
         self._policies = policies
         self._attempts: dict[int, RetentionReport] = {}
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
+    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate:
         """Return the repo info after the expiration."""
         require_online(info)
         decision = decide(info, self._policies, now)
         self._attempts[now] = decision.report
-        return Changed(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
+        return RepoUpdate(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def report(self, after: RepoInfo) -> RetentionReport:
         """Return the report of the attempt with the result ``after``."""

@@ -26,7 +26,7 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.turns import turn
+from frazil.repository.catalog.turns import commit_queue
 from frazil.repository.catalog.version_info import Diff, SessionMode
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_retries import (
@@ -323,7 +323,7 @@ class Session(Rearranging, Inspection):
         if not retries.begin_turn(self._state.workspace.num_changed_arrays):
             return False
         locks.enter_context(context.assets.retry_lock)
-        return locks.enter_context(turn(context.storage, branch, retries.seconds_left()))
+        return locks.enter_context(commit_queue(context.storage, branch, retries.seconds_left()))
 
     def _pending_commit(
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
