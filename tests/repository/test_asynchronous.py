@@ -16,7 +16,7 @@ import zarr
 from tests.support.patience import patience
 
 import frazil
-from frazil.repository.asynchronous import BothWays, awaitable
+from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.storage.memory import MemoryStorage
 from frazil.threads import SIZES, Purpose
 
@@ -216,7 +216,7 @@ async def test_a_cancelled_step_is_not_lost() -> None:
         yield 2
         yield 3
 
-    iterator = BothWays(numbers())
+    iterator = SyncAsyncIterator(numbers())
     assert await anext(iterator) == 1
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(anext(iterator), 0.05)
@@ -232,7 +232,7 @@ async def test_an_error_of_a_step_is_raised_once() -> None:
         yield 1
         raise frazil.StorageError("gone")
 
-    iterator = BothWays(broken())
+    iterator = SyncAsyncIterator(broken())
     assert await anext(iterator) == 1
     with pytest.raises(frazil.StorageError, match="gone"):
         await anext(iterator)

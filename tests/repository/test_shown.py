@@ -12,7 +12,7 @@ import numpy as np
 
 import frazil
 from frazil.display import Record
-from frazil.repository.asynchronous import BothWays
+from frazil.repository.asynchronous import SyncAsyncIterator
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 from frazil.repository.handle.history_tables import ROWS, snapshots_table
 
@@ -75,8 +75,8 @@ def test_a_long_history_is_not_read() -> None:
 
 
 def test_other_iterators_have_a_text() -> None:
-    assert repr(BothWays(iter([1]))) == "<frazil: an iterator>"
-    assert BothWays(iter([1]))._repr_html_() is None
+    assert repr(SyncAsyncIterator(iter([1]))) == "<frazil: an iterator>"
+    assert SyncAsyncIterator(iter([1]))._repr_html_() is None
 
 
 def test_the_picture_names_branches_tags_and_times_in_the_colours_of_the_page() -> None:

@@ -68,7 +68,7 @@ from frazil.repository.catalog.collection_records import CollectionRecord, annou
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
@@ -209,13 +209,13 @@ class CollectionChange:
     old: CandidateFiles
     live: ReachableFiles
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed | None:
+    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate | None:
         """Return the repo info after the collection, or None if the plan is not complete."""
         require_online(info)
         after = after_collection(info, self.old)
         if not among(after.table.ids(), self.live.snapshots).all():
             return None
-        return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
+        return RepoUpdate(after, OpsEntry(UpdateKind.GC_RAN, now))
 
 
 class Collection:

@@ -24,7 +24,7 @@ from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[st
 def expiration_change(what: Expiry) -> RecordedChange[U8]:
     """Return the repo change of an expiration. Its result are the ids of the removed snapshots."""
 
-    def change(info: RepoInfo, now: int) -> tuple[Changed, U8]:
+    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, U8]:
         done = expire(info, what)
-        return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), done.ids
+        return RepoUpdate(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), done.ids
 
     return RecordedChange(change)

@@ -12,7 +12,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.compaction_info import LiveFiles
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 
 _UNSEEN: Final = object()
 
@@ -92,11 +92,11 @@ class UpkeepPlan[P: Record, R](Record):
 class RecordedChange[T]:
     """A change of ``repo`` that remembers the result of each attempt, because an update may need several."""
 
-    def __init__(self, change: Callable[[RepoInfo, int], tuple[Changed, T]]) -> None:
+    def __init__(self, change: Callable[[RepoInfo, int], tuple[RepoUpdate, T]]) -> None:
         self._change = change
         self._results: dict[int, T] = {}
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
+    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate:
         """Return the repo info after the change."""
         require_online(info)
         changed, self._results[now] = self._change(info, now)

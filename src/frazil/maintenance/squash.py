@@ -32,7 +32,7 @@ from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import new_object_id, now_us
 
 
@@ -141,14 +141,14 @@ def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> Rete
 def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[bytes]:
     """Return the repo change of a squash. ``new`` replaces the tip. Its result is the later version."""
 
-    def change(info: RepoInfo, now: int) -> tuple[Changed, bytes]:
+    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, bytes]:
         rows = _rows_of(info, span)
         end, since = int(rows[0]), int(rows[-1])
         old = info.table.id_of(end)
         if new is None:
             after = replace(info, snapshots=relink(info.table, end, since))
             left = _without_unused(info, after, rows[1:-1])
-            return Changed(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
+            return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
         if info.branches[span.branch] != old:
             raise InvalidInputError(
                 f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
@@ -163,7 +163,7 @@ def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[b
         entry = OpsEntry(
             UpdateKind.COMMIT_AMENDED, now, name=span.branch, previous_snapshot=old, new_snapshot=new.id
         )
-        return Changed(_without_unused(before, after, unused), entry), old
+        return RepoUpdate(_without_unused(before, after, unused), entry), old
 
     return RecordedChange(change)
 

@@ -80,7 +80,7 @@ class Table(Protocol):
         """Return the object as HTML."""
 
 
-class BothWays[T]:
+class SyncAsyncIterator[T]:
     """An iterator for ``for`` and for ``async for``. Each asynchronous step runs on a thread.
 
     If the await of a step is cancelled, its value is not lost: the next step returns it. ``aclose`` or
@@ -89,7 +89,7 @@ class BothWays[T]:
 
     ``table`` is the form that consoles and notebooks show. Showing it does not advance the iterator.
 
-    >>> list(BothWays(iter([1, 2])))
+    >>> list(SyncAsyncIterator(iter([1, 2])))
     [1, 2]
     """
 

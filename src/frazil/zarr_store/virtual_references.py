@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import Store
 
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.repository.asynchronous import BothWays, awaitable
+from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.session.chunk_listing import chunk_batches
 from frazil.repository.session.session import Session
 from frazil.repository.session.virtual_refs import ByteRange, ChunkBox, set_grid, set_one, set_some
@@ -175,7 +175,9 @@ class VirtualReferences(Store):
     set_virtual_refs_async = awaitable(set_virtual_refs)
     set_virtual_refs_arr_async = awaitable(set_virtual_refs_arr)
 
-    def array_chunk_iterator(self, array_path: str, batch_size: int = 100_000) -> BothWays[ChunkBatch]:
+    def array_chunk_iterator(
+        self, array_path: str, batch_size: int = 100_000
+    ) -> SyncAsyncIterator[ChunkBatch]:
         """Iterate over the references of an array, in batches of columns.
 
         A group or a missing node has no references.
@@ -197,4 +199,4 @@ class VirtualReferences(Store):
             >>> [batch[0].tolist() for batch in store.array_chunk_iterator("/t")]
             [[[0], [1]]]
         """
-        return BothWays(chunk_batches(self._session.workspace, array_path, batch_size))
+        return SyncAsyncIterator(chunk_batches(self._session.workspace, array_path, batch_size))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from frazil.maintenance.verification.checksums import stored_trailer
 
 import frazil
 from frazil.errors import FormatError, StorageError

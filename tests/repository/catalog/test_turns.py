@@ -14,7 +14,7 @@ import zarr
 import frazil
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
-from frazil.repository.catalog.turns import TURNS, turn
+from frazil.repository.catalog.turns import TURNS, commit_queue
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import FaultyStorage
@@ -58,13 +58,13 @@ def tickets(storage: Storage) -> list[str]:
 
 
 def folder_of(storage: Storage, branch: str) -> str:
-    with turn(storage, branch):
+    with commit_queue(storage, branch):
         return tickets(storage)[0].rpartition("/")[0]
 
 
 def test_the_turn_is_free(clock):
     storage = MemoryStorage()
-    with turn(storage, "main") as waited:
+    with commit_queue(storage, "main") as waited:
         assert not waited
         assert len(tickets(storage)) == 1
     assert not tickets(storage)
@@ -74,26 +74,26 @@ def test_the_turn_is_free(clock):
 def test_the_oldest_ticket_is_first(clock):
     """The second writer waits until the first one ends."""
     storage = MemoryStorage()
-    with turn(storage, "main"):
+    with commit_queue(storage, "main"):
         [first] = tickets(storage)
         clock.now += 1
         clock.during = lambda: storage.delete([first]) if len(clock.pauses) == 3 else None
-        with turn(storage, "main") as waited:
+        with commit_queue(storage, "main") as waited:
             assert waited
             assert len(clock.pauses) == 3
 
 
 def test_branches_do_not_wait_for_each_other(clock):
     storage = MemoryStorage()
-    with turn(storage, "main"), turn(storage, "other") as waited:
+    with commit_queue(storage, "main"), commit_queue(storage, "other") as waited:
         assert not waited
 
 
 def test_a_writer_that_does_not_end_loses_its_turn(clock):
     storage = MemoryStorage()
-    with turn(storage, "main"):
+    with commit_queue(storage, "main"):
         clock.now += 1
-        with turn(storage, "main") as waited:
+        with commit_queue(storage, "main") as waited:
             assert waited
             assert 30 < clock.now < 40
             assert len(tickets(storage)) == 1
@@ -105,7 +105,7 @@ def test_tickets_of_dead_writers_are_deleted_at_once(clock):
     for number in range(3):
         storage.put(f"{folder}/{number:014d}-A", b"{}")
     clock.now += 61
-    with turn(storage, "main") as waited:
+    with commit_queue(storage, "main") as waited:
         assert not waited
         assert len(tickets(storage)) == 1
 
@@ -126,7 +126,7 @@ def test_a_waiting_writer_renews_its_ticket(clock):
 
     clock.during = others
     others()
-    with turn(storage, "main") as waited:
+    with commit_queue(storage, "main") as waited:
         assert waited
         assert clock.now > 100
 
@@ -142,7 +142,7 @@ def test_a_writer_waits_only_for_the_tickets_of_its_first_listing(clock):
         storage.put(f"{folder}/{2 + len(clock.pauses):014d}-B", b"{}")
 
     clock.during = others
-    with turn(storage, "main") as waited:
+    with commit_queue(storage, "main") as waited:
         assert waited
         assert len(clock.pauses) == 1
 
@@ -160,10 +160,10 @@ def test_a_collection_deletes_the_tickets_of_dead_writers(clock):
 
 def test_the_wait_has_an_end(clock):
     storage = MemoryStorage()
-    with turn(storage, "main"):
+    with commit_queue(storage, "main"):
         clock.now += 1
         before = clock.now
-        with turn(storage, "main", longest_s=2):
+        with commit_queue(storage, "main", longest_s=2):
             assert clock.now - before < 3
 
 
@@ -173,7 +173,7 @@ def test_a_storage_that_refuses_tickets_is_no_reason_to_fail(clock):
         def put(self, key: str, *arguments: Any) -> Any:
             raise StorageError("no permission", ErrorKind.OBJECT_STORE)
 
-    with turn(Refusing(), "main") as waited:
+    with commit_queue(Refusing(), "main") as waited:
         assert not waited
 
 
@@ -205,7 +205,7 @@ def puts_by_folder(storage: FaultyStorage) -> Counter[str]:
 
 def test_a_commit_of_many_arrays_waits_and_writes_its_files_once(clock):
     repo, storage = repository(8)
-    with turn(storage, "main"):
+    with commit_queue(storage, "main"):
         [ticket] = tickets(storage)
         late, early = session_with(repo, 8, 1), session_with(repo, 8, 0)
 

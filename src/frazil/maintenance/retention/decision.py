@@ -27,7 +27,7 @@ from frazil.maintenance.retention.policy import BranchPolicies, Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules, add_policy
 from frazil.repository.catalog.history_records import with_expiring
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +101,8 @@ def _tags_that_stay(info: RepoInfo, stays: Rules, policies: BranchPolicies) -> d
 def retention_change(policies: BranchPolicies) -> RecordedChange[RetentionReport]:
     """Return the repo change of an expiration by policies. Its result is the report."""
 
-    def change(info: RepoInfo, now: int) -> tuple[Changed, RetentionReport]:
+    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, RetentionReport]:
         decision = decide(info, policies, now)
-        return Changed(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), decision.report
+        return RepoUpdate(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), decision.report
 
     return RecordedChange(change)

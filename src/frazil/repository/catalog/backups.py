@@ -97,7 +97,7 @@ def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
             yield read_backup(storage, name)
 
 
-def with_hint[E: IcechunkError](storage: Storage, error: E) -> E:
+def with_restore_advice[E: IcechunkError](storage: Storage, error: E) -> E:
     """Return an error about a lost or damaged ``repo``, with advice to restore the newest readable backup."""
     state = None
     if error.kind != ErrorKind.UNSUPPORTED_SPEC_VERSION:  # in that case the file is not damaged
@@ -113,9 +113,9 @@ def with_hint[E: IcechunkError](storage: Storage, error: E) -> E:
 
 
 @contextmanager
-def hinting(storage: Storage) -> Iterator[None]:
-    """Apply ``with_hint`` to the errors of a block that reads the ``repo`` of an existing repository."""
+def restore_advice(storage: Storage) -> Iterator[None]:
+    """Apply ``with_restore_advice`` to the errors of a block that reads an existing ``repo``."""
     try:
         yield
     except (FormatError, RepositoryNotFoundError) as error:
-        raise with_hint(storage, error) from error.__cause__
+        raise with_restore_advice(storage, error) from error.__cause__

@@ -28,11 +28,11 @@ def held_bytes(value: object) -> int:
             buffers[id(owner)] = size
         elif isinstance(each, str | bytes):
             total += len(each)
-        elif fields_of := _fields_of(type(each)):
+        elif fields_of := _fields_of(each.__class__):
             pending += fields_of(each)
         elif isinstance(each, Mapping):
-            first = next(iter(each.values()), None)
-            if _fields_of(type(first)) or isinstance(first, np.ndarray):
+            first: Any = next(iter(each.values()), None)
+            if _fields_of(first.__class__) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))

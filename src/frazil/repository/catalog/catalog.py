@@ -15,14 +15,14 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.backups import hinting
+from frazil.repository.catalog.backups import restore_advice
 from frazil.repository.catalog.collection_guard import unless_collected
-from frazil.repository.catalog.protection import guarded
+from frazil.repository.catalog.protection import with_protection
 from frazil.repository.catalog.repo_info_file import open_current_repo_info
 from frazil.repository.catalog.repo_update import (
-    Change,
     ConditionalChange,
     NewFiles,
+    RepoChange,
     UpdateSettings,
     UpdateStart,
     begin_update,
@@ -58,7 +58,7 @@ class Catalog(ABC):
         """Return the current repo info with a table of all snapshots, for maintenance."""
         return self.repo_info()
 
-    def update_repo_info(self, change: Change) -> RepoInfo:
+    def update_repo_info(self, change: RepoChange) -> RepoInfo:
         """Change the repository. Return the new repo info. See ``repo_update``."""
         info = self._update(change)
         if info is None:
@@ -78,7 +78,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def finish_commit(
-        self, change: Change, start: CommitStart, files: NewFiles | None = None
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """Change the repository after the files of a commit and the backup of ``start`` are stored.
 
@@ -108,18 +108,18 @@ class CatalogV2(Catalog):
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
-        with hinting(self.storage):
+        with restore_advice(self.storage):
             info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
             info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
             return info
 
     def begin_commit(self) -> UpdateStart:
         """See ``Catalog.begin_commit``."""
-        with hinting(self.storage):
+        with restore_advice(self.storage):
             return begin_update(self.storage, self.assets.repo_info_cache)
 
     def finish_commit(
-        self, change: Change, start: CommitStart, files: NewFiles | None = None
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         at = start if isinstance(start, UpdateStart) else None
@@ -128,7 +128,7 @@ class CatalogV2(Catalog):
     def _update(
         self, change: ConditionalChange, start: UpdateStart | None = None, files: NewFiles | None = None
     ) -> RepoInfo | None:
-        change, cache = guarded(change, self.principal), self.assets.repo_info_cache
+        change, cache = with_protection(change, self.principal), self.assets.repo_info_cache
         return update_repo_info(self.storage, change, self.settings, cache=cache, start=start, files=files)
 
 

@@ -44,10 +44,10 @@ from frazil.repository.catalog.file_writes_v1 import (
 from frazil.repository.catalog.full_catalog_v1 import full_repo_info_v1, write_new_parents
 from frazil.repository.catalog.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key
 from frazil.repository.catalog.repo_update import (
-    Change,
-    Changed,
     ConditionalChange,
     NewFiles,
+    RepoChange,
+    RepoUpdate,
     UpdateSettings,
     attempts_exhausted,
 )
@@ -177,7 +177,7 @@ class CatalogV1(Catalog):
         return CommitStartV1(self.repo_info())
 
     def finish_commit(
-        self, change: Change, start: CommitStart, files: NewFiles | None = None
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         if files is not None:
@@ -245,7 +245,7 @@ class CatalogV1(Catalog):
             self.config_version = applied.version
         return self._checked(applied.sent.changed)
 
-    def _checked(self, changed: Changed) -> RepoInfo:
+    def _checked(self, changed: RepoUpdate) -> RepoInfo:
         """Return the repo info after a change. Raises an error if an upgrade may have missed the change."""
         policy = self.settings.policy
         try:

@@ -47,7 +47,7 @@ from frazil.format.keys import CHUNKS, MANIFESTS
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.catalog.collection_records import collection_records
 from frazil.repository.catalog.ops_history import older_ops_backup
-from frazil.repository.catalog.repo_update import Change, Changed, ConditionalChange
+from frazil.repository.catalog.repo_update import ConditionalChange, RepoChange, RepoUpdate
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
@@ -164,14 +164,14 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     return False
 
 
-def unless_collected(change: Change, before: RepoInfo) -> ConditionalChange:
+def unless_collected(change: RepoChange, before: RepoInfo) -> ConditionalChange:
     """Return a change that gives up after a garbage collection.
 
     It returns None if a collection has run since ``before`` was read, or may have run.
     """
     until = newest_update(before)
 
-    def conditional(info: RepoInfo, now: int) -> Changed | None:
+    def conditional(info: RepoInfo, now: int) -> RepoUpdate | None:
         if len(info.ops) and has_collected(info, until) is not False:
             return None
         return change(info, now)

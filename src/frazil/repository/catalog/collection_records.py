@@ -81,7 +81,7 @@ class CollectionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class StartedCollection:
     """The record of a collection that begins.
 
     ``now`` is the time of the storage's clock. ``ahead`` is how far the storage's clock is ahead of this
@@ -93,7 +93,7 @@ class Announced:
     ahead: int
 
 
-def announce(storage: Storage) -> Announced:
+def announce(storage: Storage) -> StartedCollection:
     """Store the record of a new collection. Its modification time is the time of the storage's clock."""
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
@@ -101,7 +101,7 @@ def announce(storage: Storage) -> Announced:
     after = now_us()
     stored_record = storage.head(record.key)
     stored = from_datetime(stored_record.modified) if stored_record is not None else before
-    return Announced(record, stored, clock_ahead(before, stored, after))
+    return StartedCollection(record, stored, clock_ahead(before, stored, after))
 
 
 def clock_ahead(before: int, stored: int, after: int) -> int:

@@ -18,7 +18,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.catalog import needs_version_2
 from frazil.repository.catalog.refs_v1 import RefKind, Refs, encode_ref, ref_key, tombstone_key
 from frazil.repository.catalog.repo_requirements import base_not_found
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Version
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class StateV1:
     config_version: Version | None
 
 
-def file_write(state: StateV1, changed: Changed) -> FileWrite:
+def file_write(state: StateV1, changed: RepoUpdate) -> FileWrite:
     """Return the write for a change. Raises ``FormatError`` if the change needs spec version 2."""
     make = _WRITES.get(changed.entry.kind)
     if make is None:
@@ -85,7 +85,7 @@ def new_mark() -> bytes:
     return host.random_bytes(_MARK_BYTES)
 
 
-def _move_branch(state: StateV1, changed: Changed) -> FileWrite:
+def _move_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
     name = changed.entry.name or ""
     refs = state.info.branches
     assert isinstance(refs, Refs)
@@ -94,27 +94,27 @@ def _move_branch(state: StateV1, changed: Changed) -> FileWrite:
     return PutFile(key, data, IfVersion(refs.ref(name).version))
 
 
-def _create_branch(state: StateV1, changed: Changed) -> FileWrite:
+def _create_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
     name = changed.entry.name or ""
     key = ref_key(state.storage, RefKind.BRANCH, name)
     return PutFile(key, encode_ref(changed.info.branches[name], new_mark()), IfAbsent())
 
 
-def _delete_branch(state: StateV1, changed: Changed) -> FileWrite:
+def _delete_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
     return DeleteFile(ref_key(state.storage, RefKind.BRANCH, changed.entry.name or ""))
 
 
-def _create_tag(state: StateV1, changed: Changed) -> FileWrite:
+def _create_tag(state: StateV1, changed: RepoUpdate) -> FileWrite:
     name = changed.entry.name or ""
     key = ref_key(state.storage, RefKind.TAG, name)
     return PutFile(key, encode_ref(changed.info.tags[name], new_mark()), IfAbsent())
 
 
-def _delete_tag(state: StateV1, changed: Changed) -> FileWrite:
+def _delete_tag(state: StateV1, changed: RepoUpdate) -> FileWrite:
     return PutFile(tombstone_key(state.storage, changed.entry.name or ""), b"", IfAbsent())
 
 
-def _save_config(state: StateV1, changed: Changed) -> FileWrite:
+def _save_config(state: StateV1, changed: RepoUpdate) -> FileWrite:
     data = config_yaml.dump_config(changed.info.config or {})
     try:
         stored, version = state.storage.get_versioned(CONFIG)
@@ -133,7 +133,7 @@ def _save_config(state: StateV1, changed: Changed) -> FileWrite:
     return PutFile(CONFIG, data, IfVersion(version), (bytes(stored), version))
 
 
-def _detach_snapshot(state: StateV1, changed: Changed) -> FileWrite:
+def _detach_snapshot(state: StateV1, changed: RepoUpdate) -> FileWrite:
     """Check that the parent's file exists. If it was collected, the new snapshot lacks manifests."""
     snapshots = state.info.snapshots
     new = snapshots.entry(snapshots.find_snapshot(changed.entry.new_snapshot or b""))
@@ -142,7 +142,7 @@ def _detach_snapshot(state: StateV1, changed: Changed) -> FileWrite:
     return NoFile()
 
 
-_WRITES: Final[dict[UpdateKind, Callable[[StateV1, Changed], FileWrite]]] = {
+_WRITES: Final[dict[UpdateKind, Callable[[StateV1, RepoUpdate], FileWrite]]] = {
     UpdateKind.NEW_COMMIT: _move_branch,
     UpdateKind.BRANCH_RESET: _move_branch,
     UpdateKind.BRANCH_CREATED: _create_branch,

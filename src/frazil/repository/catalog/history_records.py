@@ -35,7 +35,7 @@ def with_branch(info: RepoInfo, tip: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after ``branch`` has moved to ``tip``."""
     if stream_records.STREAMS not in info.metadata:
         return info.metadata
-    return stream_batches.History(info, tip).recorded(branch)
+    return stream_batches.BatchHistory(info, tip).recorded(branch)
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix,
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.amendments import Operations
 from frazil.repository.catalog.job_entry import JOB, JobEntry, entries_of_commit
-from frazil.repository.catalog.line import Line
+from frazil.repository.catalog.line import BranchHistory
 from frazil.repository.catalog.protection import AUDIT
 
 #: A key of the metadata of a repository.
@@ -120,7 +120,7 @@ def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> 
     every = list(_with_replacements(info, entries))
     if not every:
         return []
-    line = Line.of(info, tip)
+    line = BranchHistory.of(info, tip)
     contained = line.contains([each.snapshot for each in every]).tolist()
     return [
         _at(entry, line.holder(entry.snapshot))

@@ -13,7 +13,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.repo_requirements import require_snapshot
 
 
-class Line:
+class BranchHistory:
     """Some rows of the table of snapshots, newest first, and the removed snapshots between them."""
 
     def __init__(self, info: RepoInfo, rows: I64) -> None:
@@ -21,9 +21,9 @@ class Line:
         self._own = rows
 
     @staticmethod
-    def of(info: RepoInfo, tip: bytes) -> Line:
+    def of(info: RepoInfo, tip: bytes) -> BranchHistory:
         """Return the line of a snapshot and its ancestors."""
-        return Line(info, info.snapshots.chain(require_snapshot(info, tip)))
+        return BranchHistory(info, info.snapshots.chain(require_snapshot(info, tip)))
 
     @cached_property
     def _pruned(self) -> tuple[U8, I64]:

@@ -28,7 +28,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.repo_update import Changed, ConditionalChange
+from frazil.repository.catalog.repo_update import ConditionalChange, RepoUpdate
 
 #: A key of the metadata of a repository.
 PROTECTION: Final = "frazil.protection"
@@ -114,10 +114,10 @@ def principal_of(label: str | None) -> str:
         return ""
 
 
-def guarded(change: ConditionalChange, label: str | None) -> ConditionalChange:
+def with_protection(change: ConditionalChange, label: str | None) -> ConditionalChange:
     """Return a change that also checks the protections. ``label`` is the principal of the attribution."""
 
-    def checked(info: RepoInfo, now: int) -> Changed | None:
+    def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
         changed = change(info, now)
         if changed is not None and PROTECTION in info.metadata:
             require_allowed(info, changed.info, label)

@@ -1,7 +1,7 @@
 """The changes of a repository, as pure functions for the loop in ``repo_update``.
 
-Each function of this module returns a ``Change``. A ``Change`` gets the current repo info and the time, and
-returns the next repo info with its ops log entry. It raises an error if the change is not possible any more.
+Each function of this module returns a ``RepoChange``. It gets the current repo info and the time, and returns
+the next repo info with its ops log entry. It raises an error if the change is not possible any more.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from frazil.repository.catalog.repo_requirements import (
     require_tip,
     tag_target,
 )
-from frazil.repository.catalog.repo_update import Change, Changed
+from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
 from frazil.repository.settings.feature_flags import CREATE_TAG, DELETE_TAG, Flag
 
 MAIN = "main"
 
 
-def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> Change:
+def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> RepoChange:
     """Return a change of an online repository. Its ops log entry has this ``kind`` and these ``fields``."""
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
-        return Changed(make(info, now), OpsEntry(kind, now, **fields))
+        return RepoUpdate(make(info, now), OpsEntry(kind, now, **fields))
 
     return change
 
@@ -51,7 +51,7 @@ def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **field
 # Branches
 
 
-def create_branch(name: str, snapshot: bytes) -> Change:
+def create_branch(name: str, snapshot: bytes) -> RepoChange:
     """Return the change that creates a branch."""
 
     def make(info: RepoInfo, now: int) -> RepoInfo:
@@ -70,10 +70,10 @@ def create_branch(name: str, snapshot: bytes) -> Change:
     return _change(UpdateKind.BRANCH_CREATED, make, name=name)
 
 
-def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
+def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> RepoChange:
     """Return the change that moves a branch. With ``expected``, the branch must be at this snapshot now."""
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
         if expected is None:
             tip = branch_tip(info, name)
@@ -85,15 +85,15 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
                 expects, finds = id_to_text(expected), id_to_text(tip)
                 raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches=with_ref(info.branches, name, snapshot))
-        return Changed(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
+        return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
     return change
 
 
-def delete_branch(name: str) -> Change:
+def delete_branch(name: str) -> RepoChange:
     """Return the change that deletes a branch."""
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
         if name == MAIN:
             raise SessionStateError(
@@ -103,7 +103,7 @@ def delete_branch(name: str) -> Change:
         tip = branch_tip(info, name)
         branches = with_ref(info.branches, name, None)
         entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
-        return Changed(replace(info, branches=branches), entry)
+        return RepoUpdate(replace(info, branches=branches), entry)
 
     return change
 
@@ -111,7 +111,7 @@ def delete_branch(name: str) -> Change:
 # Tags
 
 
-def create_tag(name: str, snapshot: bytes) -> Change:
+def create_tag(name: str, snapshot: bytes) -> RepoChange:
     """Return the change that creates a tag."""
 
     def make(info: RepoInfo, now: int) -> RepoInfo:
@@ -133,16 +133,16 @@ def create_tag(name: str, snapshot: bytes) -> Change:
     return _change(UpdateKind.TAG_CREATED, make, name=name)
 
 
-def delete_tag(name: str) -> Change:
+def delete_tag(name: str) -> RepoChange:
     """Return the change that deletes a tag."""
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
         require_flag(info, DELETE_TAG)
         target = tag_target(info, name)
         tags = with_ref(info.tags, name, None)
         after = replace(info, tags=tags, deleted_tags=info.deleted_tags | {name})
-        return Changed(after, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=target))
+        return RepoUpdate(after, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=target))
 
     return change
 
@@ -150,19 +150,19 @@ def delete_tag(name: str) -> Change:
 # The repository itself
 
 
-def set_metadata(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
+def set_metadata(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> RepoChange:
     """Return the change of the metadata. ``edit`` gets the current metadata and returns the next."""
     return _change(
         UpdateKind.METADATA_CHANGED, lambda info, now: replace(info, metadata=edit(dict(info.metadata)))
     )
 
 
-def save_config(document: dict[str, Any]) -> Change:
+def save_config(document: dict[str, Any]) -> RepoChange:
     """Return the change that replaces the saved configuration."""
     return _change(UpdateKind.CONFIG_CHANGED, lambda info, now: replace(info, config=document))
 
 
-def set_flag(flag: Flag, setting: bool | None) -> Change:
+def set_flag(flag: Flag, setting: bool | None) -> RepoChange:
     """Return the change of a feature flag: on, off, or None for the default."""
 
     def make(info: RepoInfo, now: int) -> RepoInfo:
@@ -176,13 +176,13 @@ def set_flag(flag: Flag, setting: bool | None) -> Change:
     return _change(UpdateKind.FEATURE_FLAG_CHANGED, make, flag=(flag.id, bool(setting), setting is not None))
 
 
-def set_status(availability: Availability, reason: str | None) -> Change:
+def set_status(availability: Availability, reason: str | None) -> RepoChange:
     """Return the change of the status, the only change that is possible in every status."""
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         status = Status(availability, now, reason)
         entry = OpsEntry(UpdateKind.REPO_STATUS_CHANGED, now, status=status)
-        return Changed(replace(info, status=status), entry)
+        return RepoUpdate(replace(info, status=status), entry)
 
     return change
 
@@ -190,7 +190,9 @@ def set_status(availability: Availability, reason: str | None) -> Change:
 # Commits
 
 
-def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Flag | None = None) -> Change:
+def new_snapshot(
+    entry: SnapshotEntry, branch: str | None, base: bytes, flag: Flag | None = None
+) -> RepoChange:
     """Return the change that lists the snapshot ``entry`` and makes it the tip of ``branch``.
 
     The change raises ``ConflictError`` with both ids unless ``base`` is the tip. If the parent of ``entry``
@@ -198,7 +200,7 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     ``branch``, no ref is moved. ``flag`` is the feature flag that the snapshot needs.
     """
 
-    def change(info: RepoInfo, now: int) -> Changed:
+    def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
         if flag is not None:
             require_flag(info, flag)
@@ -214,27 +216,27 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
         snapshots = info.snapshots.added(listed)
         if branch is None:
             after = replace(info, snapshots=snapshots)
-            return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
+            return RepoUpdate(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
         after = replace(info, snapshots=snapshots, branches=with_ref(info.branches, branch, entry.id))
         ops_entry = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:
             ops_entry = replace(ops_entry, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)
-        return Changed(after, ops_entry)
+        return RepoUpdate(after, ops_entry)
 
     return change
 
 
 #: A function from the repo info and the id of its new snapshot to the metadata of the repository.
-Note = Callable[[RepoInfo, bytes], dict[str, Any]]
+MetadataEdit = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
-def noted(change: Change, note: Note, id_: bytes) -> Change:
+def with_metadata(change: RepoChange, note: MetadataEdit, id_: bytes) -> RepoChange:
     """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update.
 
     ``change`` lists the snapshot ``id_``.
     """
 
-    def both(info: RepoInfo, now: int) -> Changed:
+    def both(info: RepoInfo, now: int) -> RepoUpdate:
         changed = change(info, now)
         metadata = note(changed.info, id_)
         return replace(changed, info=replace(changed.info, metadata=metadata))

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class RepoUpdate:
     """The next repo info with its entry for the ops log. The loop sets the time and backup of the entry.
 
     An update that changes several things has an entry for each of them: ``earlier`` has those before
@@ -69,9 +69,9 @@ class Changed:
 
 
 #: A function of the current repo info and of a time that is later than every time in it.
-Change = Callable[[RepoInfo, int], Changed]
+RepoChange = Callable[[RepoInfo, int], RepoUpdate]
 #: A change that can return None, which ends the loop without a change.
-ConditionalChange = Callable[[RepoInfo, int], Changed | None]
+ConditionalChange = Callable[[RepoInfo, int], RepoUpdate | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.repo_info import UpdateKind
 from frazil.repository.catalog.file_writes_v1 import DeleteFile, FileWrite, NoFile, PutFile, condition_of
 from frazil.repository.catalog.refs_v1 import decode_ref
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
 from frazil.repository.outcome import outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried
@@ -39,7 +39,7 @@ class SentWrite:
     """
 
     write: FileWrite
-    changed: Changed
+    changed: RepoUpdate
     is_answered: bool
 
     @property
@@ -73,7 +73,7 @@ class SentWrites:
     def __bool__(self) -> bool:
         return bool(self._writes)
 
-    def add_write(self, write: FileWrite, changed: Changed, *, is_answered: bool) -> None:
+    def add_write(self, write: FileWrite, changed: RepoUpdate, *, is_answered: bool) -> None:
         """Record a write that did not report success."""
         self._writes.append(SentWrite(write, changed, is_answered))
 
@@ -109,7 +109,7 @@ class SentWrites:
                 return WriteOutcome.APPLIED if is_deleted else WriteOutcome.PENDING, None
         return WriteOutcome.APPLIED, None
 
-    def _outcome_of_put(self, put: PutFile, changed: Changed) -> tuple[WriteOutcome, Version | None]:
+    def _outcome_of_put(self, put: PutFile, changed: RepoUpdate) -> tuple[WriteOutcome, Version | None]:
         try:
             stored, version = self.storage.get_versioned(put.key)
         except StorageError as error:
@@ -128,7 +128,7 @@ class SentWrites:
                 return WriteOutcome.REFUSED, None  # a tag is only written once
         return WriteOutcome.OVERWRITTEN, None
 
-    def _outcome_of_commit(self, tip: bytes, changed: Changed) -> WriteOutcome:
+    def _outcome_of_commit(self, tip: bytes, changed: RepoUpdate) -> WriteOutcome:
         """Return whether the new snapshot is in the history of a branch that other writers have moved.
 
         The search ends at the parent of the new snapshot. If the history does not contain the parent, the

@@ -32,7 +32,7 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.amendments import Operations
-from frazil.repository.catalog.line import Line
+from frazil.repository.catalog.line import BranchHistory
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.stream_records import (
@@ -66,7 +66,7 @@ class BatchSet:
         return batch <= self.last or batch in self.alone
 
 
-class History:
+class BatchHistory:
     """The history of a version, and the batches of streaming queries in it.
 
     ``storage`` has the older parts of the ops log. Without it, only the newest part is read.
@@ -111,10 +111,10 @@ class History:
         return [id_ for each in silent for id_ in second_parents(each)]
 
     @cached_property
-    def _line(self) -> Line:
+    def _line(self) -> BranchHistory:
         """The history of the branch, with merged histories whose batches are not declared."""
         merged = [all_ancestors(self._info, id_) for id_ in self._undeclared]
-        return Line(self._info, np.unique(np.concatenate([self._chain, *merged])))
+        return BranchHistory(self._info, np.unique(np.concatenate([self._chain, *merged])))
 
     @property
     def _rows(self) -> I64:
@@ -124,7 +124,7 @@ class History:
         """Return whether snapshots are in the history, expired snapshots included; bool, shape (k,)."""
         return self._line.contains(list(ids))
 
-    def queries(self, other: History) -> set[str]:
+    def queries(self, other: BatchHistory) -> set[str]:
         """Return the names of the queries that may have batches here, but not in the other history."""
         snapshots = self._info.snapshots
         rows = np.setdiff1d(self._rows, other._rows)
@@ -256,7 +256,7 @@ def batches_brought(
 
     The second value says whether the metadata of the merge must record them.
     """
-    origin, target = History(info, source, storage), History(info, into, storage)
+    origin, target = BatchHistory(info, source, storage), BatchHistory(info, into, storage)
     brought = {}
     for query in sorted(origin.queries(target)):
         done, present = origin.done(query), target.done(query)

@@ -46,7 +46,7 @@ _REQUESTS: Final = 8
 
 
 @contextmanager
-def turn(storage: Storage, branch: str, longest_s: float | None = None) -> Iterator[bool]:
+def commit_queue(storage: Storage, branch: str, longest_s: float | None = None) -> Iterator[bool]:
     """Wait until no other writer has an older ticket for ``branch``, and hold the turn during the block.
 
     Yields whether other writers were first, so that the branch has probably moved. The wait ends after

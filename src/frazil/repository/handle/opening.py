@@ -15,7 +15,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.backups import with_hint
+from frazil.repository.catalog.backups import with_restore_advice
 from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
@@ -107,11 +107,11 @@ def open_current(storage: Storage, options: HandleOptions) -> Opened:
     try:
         info = open_current_repo_info(storage, cache)
     except FormatError as error:
-        raise with_hint(storage, error) from error.__cause__
+        raise with_restore_advice(storage, error) from error.__cause__
     except RepositoryNotFoundError as error:
         if storage.head(V1_MAIN) is None:
             generations.refuse_older(storage)
-            raise with_hint(storage, error) from error.__cause__
+            raise with_restore_advice(storage, error) from error.__cause__
         context = build_context(storage, options, _stored_settings_v1(storage), cache)
         return Opened(context, context.catalog.repo_info())
     return Opened(opened_before(storage, options, info, cache), info)

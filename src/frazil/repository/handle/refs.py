@@ -9,7 +9,7 @@ from frazil.format.ids import id_to_text
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.history_records import with_branch
-from frazil.repository.catalog.repo_update import Change
+from frazil.repository.catalog.repo_update import RepoChange
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.handle.base import RepositoryBase
@@ -222,12 +222,12 @@ class Refs(RepositoryBase):
         """
         self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
-    def _set_branch(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
+    def _set_branch(self, branch: str, change: Callable[[bytes], RepoChange], snapshot_id: str) -> None:
         """Move a branch to a snapshot, with the records that the history of the branch needs."""
         id_ = self._resolve(snapshot_id)
         update = change(id_)
         if self._context.spec_version > 1:
-            update = repo_changes.noted(update, partial(with_branch, branch=branch), id_)
+            update = repo_changes.with_metadata(update, partial(with_branch, branch=branch), id_)
         self._context.catalog.update_repo_info(update)
 
     def _resolve(self, text: str) -> bytes:

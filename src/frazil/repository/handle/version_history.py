@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from frazil.format.ids import id_to_text
-from frazil.repository.asynchronous import BothWays, awaitable
+from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
 from frazil.repository.catalog.ops_history import entries_of, ops_parts, ops_start
@@ -55,7 +55,7 @@ class VersionHistory(RepositoryBase):
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> BothWays[SnapshotInfo]:
+    ) -> SyncAsyncIterator[SnapshotInfo]:
         """Return a snapshot and all its ancestors, newest first.
 
         Exactly one of the arguments names the snapshot. Consoles and notebooks show the result as a table of
@@ -86,7 +86,7 @@ class VersionHistory(RepositoryBase):
 
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
         table = snapshots_table(f"history of {ref}, newest first", partial(history_infos, info, tip))
-        return BothWays(history_infos(info, tip), table)
+        return SyncAsyncIterator(history_infos(info, tip), table)
 
     def ancestry_graph(
         self,
@@ -129,7 +129,7 @@ class VersionHistory(RepositoryBase):
             info, branches, snapshot_of_version(info, branch, tag, snapshot_id), plain=plain
         )
 
-    def ops_log(self) -> BothWays[Update]:
+    def ops_log(self) -> SyncAsyncIterator[Update]:
         """Return all operations on the repository, newest first.
 
         Consoles and notebooks show the result as a table of the newest operations. If a garbage collection
@@ -160,7 +160,7 @@ class VersionHistory(RepositoryBase):
             if (start := ops_start(part)) is not None:
                 yield Update(UpdateType.LogStart(), to_datetime(start), None)
 
-        return BothWays(updates(), updates_table("operations, newest first", updates))
+        return SyncAsyncIterator(updates(), updates_table("operations, newest first", updates))
 
     def diff(
         self,
@@ -245,11 +245,11 @@ class VersionHistory(RepositoryBase):
 
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> BothWays[SnapshotInfo]:
+    ) -> SyncAsyncIterator[SnapshotInfo]:
         """Return the result of ``ancestry``, for ``async for``."""
         return self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
 
-    def ops_log_async(self) -> BothWays[Update]:
+    def ops_log_async(self) -> SyncAsyncIterator[Update]:
         """Return the result of ``ops_log``, for ``async for``."""
         return self.ops_log()
 

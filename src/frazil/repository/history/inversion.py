@@ -19,7 +19,7 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, Status, UpdateKind
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.refs_v1 import with_ref
 from frazil.repository.catalog.repo_requirements import require_flag, require_online
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.history.repo_state import REFS, FieldChange, Part, fields_of, shown_value
 from frazil.repository.settings.feature_flags import DELETE_TAG, FLAGS
 
@@ -27,7 +27,7 @@ from frazil.repository.settings.feature_flags import DELETE_TAG, FLAGS
 type Step = tuple[RepoInfo, OpsEntry]
 
 
-def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> Changed | None:
+def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> RepoUpdate | None:
     """Return the update that makes all changes, or None if there are none."""
     ordered = sorted(changes, key=_order)
     require_possible(info, ordered)
@@ -39,7 +39,7 @@ def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> Chang
         # All items of the metadata are one update.
         if not (entries and entry.kind is entries[-1].kind is UpdateKind.METADATA_CHANGED):
             entries.append(entry)
-    return Changed(info, entries[-1], tuple(entries[:-1])) if entries else None
+    return RepoUpdate(info, entries[-1], tuple(entries[:-1])) if entries else None
 
 
 def _order(change: FieldChange) -> tuple[int, str, str]:

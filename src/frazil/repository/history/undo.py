@@ -33,7 +33,7 @@ from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import PROTECTION
-from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import utc_text
 from frazil.repository.history.inversion import require_possible, update_of
 from frazil.repository.history.repo_state import FieldChange, Part, changes_between, fields_of, shown_value
@@ -305,7 +305,7 @@ def _outcome(context: Context, history: History, plan: _Plan, dry_run: bool) -> 
     """Make the changes of a plan, or check that they are possible."""
     require_possible(history.current.info, plan.changes)
 
-    def change(current: RepoInfo, now: int) -> Changed | None:
+    def change(current: RepoInfo, now: int) -> RepoUpdate | None:
         changed = update_of(current, plan.changes, now)
         if changed is None or plan.record is None:
             return changed

@@ -19,14 +19,14 @@ from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
-from frazil.repository.catalog.repo_changes import new_snapshot, noted
+from frazil.repository.catalog.repo_changes import new_snapshot, with_metadata
 from frazil.repository.catalog.repo_requirements import (
     require_base,
     require_flag,
     require_online,
     require_tip,
 )
-from frazil.repository.catalog.repo_update import Change, NewFiles
+from frazil.repository.catalog.repo_update import NewFiles, RepoChange
 from frazil.repository.session.commit_files import CommitFiles, write_commit_files
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.required_files import is_safe, require_uncollected
@@ -105,7 +105,7 @@ def _is_still_safe(pending: PendingCommit, info: RepoInfo, files: CommitFiles) -
     return True
 
 
-def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotEntry) -> Change:
+def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotEntry) -> RepoChange:
     """Return the repo change that lists the snapshot and moves the branch.
 
     ``before`` is the entry of the parent.
@@ -121,9 +121,9 @@ def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotE
     )
     change = new_snapshot(entry, branch, parent, needed_flag(pending.changes))
     if kind.replaces_parent:
-        change = noted(change, partial(_amended_records, old=parent, branch=branch or ""), entry.id)
+        change = with_metadata(change, partial(_amended_records, old=parent, branch=branch or ""), entry.id)
     if pending.note is not None and pending.context.spec_version > 1:
-        change = noted(change, pending.note, entry.id)
+        change = with_metadata(change, pending.note, entry.id)
     return change
 
 

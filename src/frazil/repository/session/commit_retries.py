@@ -26,7 +26,7 @@ from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind
 from frazil.format.keys import REPO
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.turns import turn
+from frazil.repository.catalog.turns import commit_queue
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.storage.local_commit import local_queue
 
@@ -150,7 +150,7 @@ class CommitRetries(ExitStack):
         if not self._is_queued:
             return False
         self.enter_context(context.assets.retry_lock)
-        return self.enter_context(turn(context.storage, self._branch, self._seconds_left()))
+        return self.enter_context(commit_queue(context.storage, self._branch, self._seconds_left()))
 
     def _seconds_left(self) -> float | None:
         """Return the seconds until the timeout of the policy, or None without a timeout."""

@@ -10,7 +10,7 @@ from frazil.chunks.writer import ChunkFlush, ChunkWriter
 from frazil.format.snapshot import Snapshot
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import Note
+from frazil.repository.catalog.repo_changes import MetadataEdit
 from frazil.repository.session.earlier_manifests import EarlierManifests
 
 
@@ -61,7 +61,7 @@ class PendingCommit:
     session_start: SessionStart
     writer: ChunkWriter | None = None
     earlier_manifests: EarlierManifests = field(default_factory=EarlierManifests)
-    note: Note | None = None
+    note: MetadataEdit | None = None
 
     def begin_flush(self, *, is_joint: bool) -> ChunkFlush:
         """Begin to make the chunks of the changes durable.

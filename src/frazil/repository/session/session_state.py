@@ -11,7 +11,7 @@ from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.leases import Lease
-from frazil.repository.catalog.repo_changes import Note
+from frazil.repository.catalog.repo_changes import MetadataEdit
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import elapsed_us, new_object_id, now_us, to_datetime
 from frazil.repository.session.workspace import Workspace
@@ -37,7 +37,7 @@ class SessionState:
     #: The name of the session in the list of leases.
     name: str = ""
     #: Changes the metadata of the repository in the update of the commit.
-    note: Note | None = None
+    note: MetadataEdit | None = None
     #: Time of the oldest chunk file of the session, if the file can be older than the session.
     since: int | None = None
     #: After a rebase: the snapshot that the session was opened with.

@@ -28,7 +28,7 @@ from typing import Any, Final
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.stream_batches import BatchSet, History
+from frazil.repository.catalog.stream_batches import BatchHistory, BatchSet
 from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, BatchRecord, with_records
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -70,7 +70,7 @@ def batches_done(repo: Repository, snapshot_id: str, query: str) -> BatchSet:
     Raises ``SessionStateError`` (``not-allowed``) if that is unknown.
     """
     context = context_of(repo)
-    return History(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
+    return BatchHistory(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
 def is_done(repo: Repository, snapshot_id: str, stamp: Stamp) -> bool:
