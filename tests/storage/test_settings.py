@@ -7,12 +7,12 @@ import pickle
 import pytest
 
 from frazil.errors import InvalidInputError
+from frazil.options import merged
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
-    merged,
 )
 
 

@@ -60,7 +60,7 @@ from frazil.storage.files.reads import check_short_read, read_into, read_large, 
 from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
 from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
-from frazil.storage.local_commit import OpenReplacement, Replacement
+from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
@@ -85,7 +85,7 @@ _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 
 
-class LocalStorage(SynchronousStorage):
+class LocalStorage(SynchronousStorage, LocalCommit):
     """A storage whose objects are files below a directory. The first write creates the directory.
 
     Args:
@@ -280,6 +280,7 @@ class LocalStorage(SynchronousStorage):
                 case IfVersion(version):
                     return update_file(path, views, version, self._flusher)
 
+    @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
         """Write all files and their names first, and flush all of them together, as ``LocalCommit.put_many``.
 
@@ -327,6 +328,7 @@ class LocalStorage(SynchronousStorage):
                 return [], link.flushes()
         return self._write_and_name_all(stack, [(to, view)]), []
 
+    @override
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
@@ -343,6 +345,7 @@ class LocalStorage(SynchronousStorage):
             flush_all([new, *files, *copies], others, directories, self._flusher)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
 
+    @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
         """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
         return writer_turn(self._path(key))

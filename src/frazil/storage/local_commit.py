@@ -65,27 +65,91 @@ class OpenReplacement:
 
 @runtime_checkable
 class LocalCommit(Protocol):
-    """The optional methods of a storage on this machine. The functions of this module describe them."""
+    """The optional methods of a storage on this machine."""
 
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write many whole objects without conditions, as the function ``put_many``."""
+        """Write many whole objects without conditions.
+
+        All objects are durable when the method returns. The keys must contain random ids, and no reader may
+        look for them before. Until then, and after an error, each object may or may not be there. After a
+        power failure an object may be incomplete.
+
+        Args:
+            objects: Pairs of key and bytes.
+
+        Raises:
+            StorageError: A write failed.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import LocalStorage
+            >>> storage = LocalStorage("ice")
+            >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+            >>> sorted(info.key for info in storage.list("chunks"))
+            ['chunks/A', 'chunks/B']
+        """
 
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
-        """Prepare the conditional replacement of an object, as the function ``open_replacement``."""
+        """Prepare the conditional replacement of an object: store its backup, and new objects.
+
+        The new objects, as in ``put_many``, and the backup are durable when the method returns, and
+        ``OpenReplacement.finish`` replaces the object. The new bytes of the object may be written before
+        ``finish``, to a place where no reader finds them.
+
+        Args:
+            replacement: The key, the new and the old bytes, the version, and the key of the backup.
+            objects: Pairs of key and bytes of new objects. Default: none.
+
+        Returns:
+            A context manager with the method ``finish``. If its block ends without ``finish``, the object
+            does not change.
+
+        Raises:
+            StorageError: A write failed. Each new object may or may not be there.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import LocalStorage
+            >>> storage = LocalStorage("ice")
+            >>> stored = storage.put("repo", b"1")
+            >>> old, version = storage.get_versioned("repo")
+            >>> replacement = Replacement("repo", b"2", version, old, backup="overwritten/repo.1")
+            >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
+            ...     isinstance(ready.finish(), Stored)
+            True
+            >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
+            [b'2', b'1', b'new']
+        """
+        ...
 
     def local_queue(self, key: str) -> AbstractContextManager[None]:
-        """Wait for the other writers of an object, as the function ``local_queue``."""
+        """Return a context that waits for the other writers of an object on this machine.
+
+        The queue saves work. A writer that reads an object, changes it, and writes it with a condition loses
+        if another writer is faster, and begins again. The queue is no condition: a writer that waits too long
+        continues without it, and other programs do not know it.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            A context manager.
+
+        Raises:
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import LocalStorage
+            >>> with LocalStorage("ice").local_queue("repo"):
+            ...     pass  # read `repo`, and write it with a condition
+        """
+        ...
 
 
 def put_many(storage: Storage, objects: Iterable[tuple[str, Buffer]]) -> None:
-    """Write many whole objects without conditions, given as pairs of key and bytes.
-
-    All objects are durable when the function returns. The keys must contain random ids, and no reader may
-    look for them before. Until then, and after an error, each object may or may not be there. After a power
-    failure an object may be incomplete.
-    """
+    """Do the same as ``LocalCommit.put_many``, in any storage."""
     if isinstance(storage, LocalCommit):
         storage.put_many(objects)
     else:
@@ -96,13 +160,7 @@ def put_many(storage: Storage, objects: Iterable[tuple[str, Buffer]]) -> None:
 def open_replacement(
     storage: Storage, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
 ) -> OpenReplacement:
-    """Prepare the conditional replacement of an object: store its backup, and new objects.
-
-    The new objects, as in ``put_many``, and the backup are durable when the function returns, and
-    ``OpenReplacement.finish`` replaces the object. A local storage also writes the new bytes of the object
-    before ``finish``, to a place where no reader finds them. If the block ends without ``finish``, the object
-    does not change.
-    """
+    """Do the same as ``LocalCommit.open_replacement``, in any storage."""
     if isinstance(storage, LocalCommit):
         return storage.open_replacement(replacement, objects)
     put_many(storage, objects)
@@ -111,10 +169,5 @@ def open_replacement(
 
 
 def local_queue(storage: Storage, key: str) -> AbstractContextManager[None]:
-    """Return a context that waits for the other writers of an object on this machine, a second at most.
-
-    The queue saves work. A writer that reads an object, changes it, and writes it with a condition loses if
-    another writer is faster, and begins again. The queue is no condition: a writer may continue without it,
-    and other programs do not know it.
-    """
+    """Do the same as ``LocalCommit.local_queue``. Other storages do not wait."""
     return storage.local_queue(key) if isinstance(storage, LocalCommit) else nullcontext()

@@ -10,7 +10,7 @@ from frazil.storage.base import ALWAYS, Storage
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable
 
-    from frazil.storage.base import Condition, Refused, Stored, Version
+    from frazil.storage.base import Condition, Refused, Stored
 
 
 class ReadOnlyStorage(Storage):
@@ -24,10 +24,6 @@ class ReadOnlyStorage(Storage):
 
     @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only(self)
-
-    @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         raise _read_only(self)
 
     @override

@@ -223,10 +223,6 @@ def _s3(target: _Target, options: S3Options) -> Storage:
     return build_s3(S3Arguments(options, S3Credentials.Anonymous()), parts.bucket, parts.key, read_only=True)
 
 
-def _aws(target: _Target) -> Storage:
-    return _s3(target, S3Options(region=target.require_parameter("region")))
-
-
 def _r2(target: _Target) -> Storage:
     endpoint = R2_ENDPOINT.format(account_id=target.require_parameter("account_id"))
     return _s3(target, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
@@ -239,8 +235,7 @@ def _tigris(target: _Target) -> Storage:
 
 def _gcs(target: _Target) -> Storage:
     parts = target.parts("gs")
-    bucket = GcsBucket(parts.bucket, {}, GcsCredentials.Anonymous())
-    return ObjectStorage(bucket, parts.key, read_only=True)
+    return ObjectStorage(GcsBucket(parts.bucket, {}, GcsCredentials.Anonymous()), parts.key, read_only=True)
 
 
 def _azure(target: _Target) -> Storage:
@@ -255,16 +250,12 @@ def _http(target: _Target) -> Storage:
 
 
 _BUILDERS: Final[Mapping[str, Callable[[_Target], Storage]]] = {
-    "s3": _aws,
-    "gs": _gcs,
-    "gcs": _gcs,
+    "s3": lambda target: _s3(target, S3Options(region=target.require_parameter("region"))),
+    **dict.fromkeys(("gs", "gcs"), _gcs),
     "r2": _r2,
     "tigris": _tigris,
     "az": _azure,
-    "http+icechunk": _http,
-    "http+ic": _http,
-    "https+icechunk": _http,
-    "https+ic": _http,
+    **dict.fromkeys(("http+icechunk", "http+ic", "https+icechunk", "https+ic"), _http),
 }
 
 

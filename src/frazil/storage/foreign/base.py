@@ -120,7 +120,7 @@ class ForeignObjects(ABC):
             >>> bytes(files.get(f"{folder}data.bin", 2, 5))
             b'234'
         """
-        return self.read_range(ForeignRange(url, start, stop, etag, not_modified_since))
+        return self._read(ForeignRange(url, start, stop, etag, not_modified_since))
 
     async def get_async(
         self,
@@ -132,15 +132,15 @@ class ForeignObjects(ABC):
         not_modified_since: datetime | None = None,
     ) -> Buffer:
         """Do the same as ``get``, for an event loop."""
-        return await self.read_range_async(ForeignRange(url, start, stop, etag, not_modified_since))
+        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since))
 
     @abstractmethod
-    def read_range(self, byte_range: ForeignRange) -> Buffer:
+    def _read(self, byte_range: ForeignRange) -> Buffer:
         """Return the bytes of a range. Each kind of store implements this method for ``get``."""
 
     @abstractmethod
-    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
-        """Do the same as ``read_range``, for an event loop."""
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        """Do the same as ``_read``, for an event loop."""
 
     @abstractmethod
     def size(self, url: str) -> int:

@@ -29,20 +29,20 @@ class ForeignFiles(ForeignObjects):
     path: str
 
     @override
-    def read_range(self, byte_range: ForeignRange) -> Buffer:
+    def _read(self, byte_range: ForeignRange) -> Buffer:
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
                 if byte_range.has_conditions:
                     status = os.fstat(descriptor)
                     byte_range.check_object(file_etag(status), status.st_mtime)
-                return TRAFFIC.count_read(_read(descriptor, byte_range))
+                return TRAFFIC.count_read(_read_all(descriptor, byte_range))
             finally:
                 os.close(descriptor)
 
     @override
-    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
-        return self.read_range(byte_range)
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        return self._read(byte_range)
 
     @override
     def size(self, url: str) -> int:
@@ -81,7 +81,7 @@ def file_etag(status: os.stat_result) -> str:
     return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 
-def _read(descriptor: int, byte_range: ForeignRange) -> bytes:
+def _read_all(descriptor: int, byte_range: ForeignRange) -> bytes:
     parts: list[bytes] = []
     at = byte_range.start
     while at < byte_range.stop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, override
 
 import obstore
@@ -19,7 +19,7 @@ from frazil.storage.foreign.base import (
     fetch_errors,
     outside_prefix,
 )
-from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.services import TIGRIS_ENDPOINT
@@ -49,7 +49,7 @@ class ForeignStore(ForeignObjects):
         return (ForeignStore, values)
 
     @override
-    def read_range(self, byte_range: ForeignRange) -> Buffer:
+    def _read(self, byte_range: ForeignRange) -> Buffer:
         client, key = self._client_and_key(byte_range.url)
         if byte_range.is_empty:
             return b""
@@ -60,7 +60,7 @@ class ForeignStore(ForeignObjects):
             return TRAFFIC.count_read(answer.bytes())
 
     @override
-    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
         client, key = self._client_and_key(byte_range.url)
         if byte_range.is_empty:
             return b""
@@ -111,25 +111,14 @@ def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: s
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
             return S3Bucket(name, options, keys)
         case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
-            return S3Bucket(name, _tigris(options), keys)
+            region, endpoint = options.region or "auto", options.endpoint_url or TIGRIS_ENDPOINT
+            return S3Bucket(name, replace(options, region=region, endpoint_url=endpoint), keys)
         case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
             return GcsBucket(name, dict(opts or {}), token)
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
             return _azure(name, dict(opts or {}), secret)
         case _:
             raise credentials_mismatch(credentials, config)
-
-
-def _tigris(options: S3Options) -> S3Options:
-    endpoint = TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url
-    return S3Options(
-        region=options.region or "auto",
-        endpoint_url=endpoint,
-        allow_http=options.allow_http,
-        anonymous=options.anonymous,
-        force_path_style=options.force_path_style,
-        network_stream_timeout_seconds=options.network_stream_timeout_seconds,
-    )
 
 
 def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureContainer:

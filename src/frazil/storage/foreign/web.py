@@ -38,7 +38,7 @@ class ForeignWeb(ForeignObjects):
     client: WebClient
 
     @override
-    def read_range(self, byte_range: ForeignRange) -> Buffer:
+    def _read(self, byte_range: ForeignRange) -> Buffer:
         url, start, stop = byte_range.url, byte_range.start, byte_range.stop
         self._check(url)
         if byte_range.is_empty:
@@ -55,9 +55,9 @@ class ForeignWeb(ForeignObjects):
             return TRAFFIC.count_read(answer.body)
 
     @override
-    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.client.thread_pool(), self.read_range, byte_range)
+        return await loop.run_in_executor(self.client.thread_pool(), self._read, byte_range)
 
     @override
     def size(self, url: str) -> int:

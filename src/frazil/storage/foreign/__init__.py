@@ -1,1 +1,0 @@
-"""Reads of the objects that virtual chunks refer to."""
