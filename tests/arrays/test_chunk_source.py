@@ -13,7 +13,7 @@ import frazil
 from frazil.arrays.array_chunks import ArrayChunks
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.manifest import NativeRef
-from frazil.testing.latency import LatencyStorage
+from frazil.testing.storages import LatencyStorage
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ from frazil.repository.settings.config_document import to_document
 from frazil.storage import storage_from_url
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")

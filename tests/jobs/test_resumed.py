@@ -41,7 +41,7 @@ from frazil.jobs.staging_folder import Folder
 from frazil.jobs.wire import joined, split
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 ENGINE = Local(2)

@@ -15,7 +15,7 @@ from frazil.repository.catalog.repo_update import UpdateSettings, update_repo_in
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 

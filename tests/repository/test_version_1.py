@@ -24,7 +24,7 @@ from frazil.repository.catalog.refs_v1 import RefKind, ref_key
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 FAULTS = list(Fault)
 

@@ -16,7 +16,7 @@ from frazil.maintenance.repair.quarantine import read_present
 from frazil.storage.base import Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.outages import is_outage, require_whole, skip_damage
-from frazil.testing.faults import FaultyStorage
+from frazil.testing.storages import FaultyStorage
 
 repair = frazil.Repository.upkeep.repair
 

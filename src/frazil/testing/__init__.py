@@ -3,12 +3,12 @@
 ==========================  =================================================================================
 ``LatencyStorage``          a storage that delays requests
 ``storage_suite``           the contract of storages as tests
-``faults``                  a storage whose requests fail
+``storages``                storages whose requests fail or are slow
 ``spark_cluster``           a Spark cluster on this machine
 ``processes``               programs that run during a ``with`` block
 ==========================  =================================================================================
 """
 
-from frazil.testing.latency import LatencyStorage
+from frazil.testing.storages import LatencyStorage
 
 __all__ = ["LatencyStorage"]

@@ -10,7 +10,7 @@ from frazil.errors import ConflictError, ErrorKind
 from frazil.maintenance.repair.quarantine import Quarantine, QuarantiningStorage, copies_in_quarantine
 from frazil.storage.base import ALWAYS, Condition
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 
 def storage_with(data: bytes) -> MemoryStorage:

@@ -14,7 +14,7 @@ import frazil
 from frazil.errors import ErrorKind
 from frazil.format.keys import CONFIG, REPO
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 upgrade = frazil.upgrade_icechunk_repository
 

@@ -25,7 +25,7 @@ from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionSt
 from frazil.format.ids import id_to_text
 from frazil.format.keys import transaction_key
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import FaultyStorage
+from frazil.testing.storages import FaultyStorage
 
 CHUNK = ConflictType.ChunkDoubleUpdate
 THEIRS = BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs)

@@ -8,7 +8,7 @@ from frazil.errors import StorageError
 from frazil.repository.session import uploads
 from frazil.repository.session.uploads import uploading
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.storages import Fault, FaultyStorage
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])

@@ -22,7 +22,7 @@ from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.write_options import WriteOptions
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.faults import FaultyStorage
+from frazil.testing.storages import FaultyStorage
 
 
 def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:

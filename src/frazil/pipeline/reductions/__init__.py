@@ -1,13 +1,12 @@
 """Reductions of arrays: tasks compute partial results, which are combined to one version.
 
-partials, kernels, quantiles        the arithmetic, pure
-fields, groups, zones, weights      arrays and their coordinates; the group and the weight of a cell
-options, request                    the arguments of the caller
-reduction, measures                 the computed statistics
-plan, regions, tasks                the tasks: which regions they read, and what they compute
-reduction_job, result_arrays        the job on the driver, and the arrays that it creates
-functions, group_functions,
-anomalies                           the operations
+kernels         the arithmetic of each statistic, pure; a new reduction begins with its table
+fields, zones   arrays, their coordinates and groups; labels from polygons
+options         the options of the operations, and weights
+plan            what is computed, by which tasks, and where partial results are combined
+tasks           the tasks: which regions they read, and what they compute
+reduction_job   the job on the driver, and the arrays that it creates
+functions       the operations; `anomaly` is in anomalies
 """
 
 from typing import TYPE_CHECKING

@@ -1,17 +1,14 @@
 """Arrays to arrays: other chunks, other codecs, other grids, or a part of them.
 
-    array_info, targets         the arrays that an operation reads and creates, as metadata
-    array_arguments, options    arguments and options of the operations
-    cf_metadata                 packed arrays and their coordinates by the CF conventions
-    coordinate_guard            coordinates that an operation may not replace
-    chunk_transfer              chunks that are copied without decoding
-    rechunking                  `rechunk`, `recompress`: their job (rewrite_job) and its plan (rechunk_plan)
-    materialization             `materialize`
-    block_job                   the job of operations that compute new arrays block by block:
-    block_functions             `map_blocks`, with function_blocks, halo and function_fingerprint
-    coarsening, pyramids        `coarsen`, `pyramid`, with window_statistics and multiscales
-    regridding                  `regrid`
-    selection                   `select`, `crop`, with positions
+    arrays             the arrays that an operation reads and creates, as metadata; arguments and options
+    targets            where results are written, and chunks that are copied without decoding
+    block_job          the job of all operations: it computes new arrays block by block
+    rechunking         `rechunk`, `recompress`, `materialize`
+    block_functions    `map_blocks`
+    coarsening         `coarsen`: statistics over windows
+    pyramids           `pyramid`
+    regridding         `regrid`
+    selection          `select`, `crop`
 
 Each operation takes a version and returns one, and makes one commit.
 """

@@ -19,30 +19,13 @@ from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_arguments import ChunkRunOptions
 from frazil.pipeline.transform.array_info import arrays_below, with_companions
-from frazil.pipeline.transform.block_job import (
-    BlockJob,
-    ComputedArrays,
-    DriverArray,
-    OutputArrays,
-    TransferredArray,
-    run_block_job,
-)
-from frazil.pipeline.transform.cf_metadata import (
-    bounds_path,
-    coordinate_paths,
-    coordinate_values,
-    is_coordinate,
-)
+from frazil.pipeline.transform.block_job import BlockJob, run_block_job
 from frazil.pipeline.transform.window_statistics import (
+    CoarseArrays,
     Edge,
     How,
-    Windows,
-    coarse_array,
-    coarse_coordinate,
-    computed_statistics,
     is_on_coarse_grid,
     require_windows,
-    statistic_of,
 )
 
 
@@ -102,28 +85,18 @@ def coarsen(
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     require_windows(factors, how, boundary, arrays)
-    budget = Budget.of(options.get("max_mem"))
-    coordinates, bounds = coordinate_paths(arrays), set(map(bounds_path, arrays))
-    computed: list[ComputedArrays] = []
-    coarse: list[DriverArray] = []
-    transferred: list[TransferredArray] = []
+    coarse = CoarseArrays(session, arrays, factors, how, boundary, Budget.of(options.get("max_mem")))
     for array in arrays:
-        path = to.path(array.path)
-        if is_on_coarse_grid(array, factors, how, coordinates):
-            transferred.append(TransferredArray.whole(array, path))
-            continue
-        windows = Windows.of(array, factors, statistic_of(array, how, coordinates), boundary)
-        if is_coordinate(array, coordinates) and array.ndim <= 2 and not windows.is_multidimensional:
-            values = coordinate_values(session, array)
-            coarse.append(coarse_coordinate(array, values, path, windows, are_bounds=array.path in bounds))
+        path = [to.path(array.path)]
+        if is_on_coarse_grid(array, factors, how, coarse.coordinates):
+            coarse.transfer_array(array, path)
         else:
-            new = coarse_array(array, path, windows, options.get("chunks"))
-            computed.append(computed_statistics(array, new, windows, budget))
-    outputs = OutputArrays(computed, transferred, coarse)
+            coarse.add_array(array, path, options.get("chunks"))
     parameters = {
         "factors": {str(dim): int(factor) for dim, factor in factors.items()},
         "how": how,
         "boundary": boundary,
-        "chunks": outputs.chunk_grids,
+        "chunks": coarse.outputs.chunk_grids,
     }
-    return run_block_job(BlockJob("coarsen", version, session, to, arrays, outputs, parameters), options)
+    job = BlockJob("coarsen", version, session, to, arrays, coarse.outputs, parameters)
+    return run_block_job(job, options)

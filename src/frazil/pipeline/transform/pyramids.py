@@ -13,7 +13,7 @@ Level 0 is the source itself: within the same repository it shares the chunks of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Final, Literal, Unpack
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -21,34 +21,12 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import ChunkRunOptions, Lengths, chunk_lengths
+from frazil.pipeline.transform.array_arguments import ChunkRunOptions, chunk_lengths
 from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions
-from frazil.pipeline.transform.block_job import (
-    BlockJob,
-    ComputedArrays,
-    DriverArray,
-    OutputArrays,
-    TransferredArray,
-    run_block_job,
-)
-from frazil.pipeline.transform.cf_metadata import (
-    bounds_path,
-    coordinate_paths,
-    coordinate_values,
-    is_coordinate,
-)
+from frazil.pipeline.transform.block_job import BlockJob, run_block_job
+from frazil.pipeline.transform.cf_metadata import is_coordinate
 from frazil.pipeline.transform.multiscales import multiscales_attributes, ome_attributes
-from frazil.pipeline.transform.window_statistics import (
-    How,
-    Windows,
-    coarse_array,
-    coarse_coordinate,
-    computed_statistics,
-    require_windows,
-    statistic_of,
-    window_lengths,
-)
-from frazil.repository.session.session import Session
+from frazil.pipeline.transform.window_statistics import CoarseArrays, How, require_windows, window_lengths
 
 type Convention = Literal["multiscales", "ome"]
 
@@ -121,27 +99,29 @@ def pyramid(
         arrays = with_companions(session, arrays)
     require_windows(factors, how, "trim", arrays)
     _require_convention(convention, how, arrays)
-    coordinates = coordinate_paths(arrays)
-    fields = [each for each in arrays if not is_coordinate(each, coordinates)]
+    coarse = CoarseArrays(session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")))
+    fields = [each for each in arrays if not is_coordinate(each, coarse.coordinates)]
     count = _level_count(fields, factors) if levels is None else levels
     if count < 1 or any(min(_level_shape(each, factors, count - 1), default=1) < 1 for each in fields):
         raise InvalidInputError(
             f"levels must be at least 1 and leave at least one element of each array, got {levels}",
             ErrorKind.INVALID_ARGUMENT,
         )
-    builder = _Levels(
-        session, to, factors, how, convention, count, options, coordinates, set(map(bounds_path, arrays))
-    )
     for array in arrays:
-        builder.add_array(array)
+        name = "" if convention == "ome" else f"/{array.path.strip('/')}"
+        level_0, *levels_above = (to.path(f"{level}{name}") for level in range(count))
+        coarse.transfer_array(array, [level_0])
+        if max(window_lengths(array, factors), default=1) > 1:
+            chunks = chunk_lengths(options.get("chunks"), array, array.chunks, "chunks")
+            coarse.add_array(array, levels_above, chunks)
+        else:
+            coarse.transfer_array(array, levels_above)
     attributes = (
         ome_attributes(fields[0], factors, count, how)
         if convention == "ome"
         else multiscales_attributes(fields, factors, count, how)
     )
-    outputs = OutputArrays(
-        builder.computed, builder.transferred, builder.coarse_coordinates, {to.path(""): attributes}
-    )
+    outputs = replace(coarse.outputs, group_attributes={to.path(""): attributes})
     parameters = {
         "factors": {str(dim): int(factor) for dim, factor in factors.items()},
         "levels": count,
@@ -169,68 +149,6 @@ def _require_convention(convention: str, how: str, arrays: Sequence[ArrayInfo]) 
             f"{[each.path for each in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-
-
-@dataclass(slots=True)
-class _Levels:
-    """Collects the arrays of all levels, one array of the source after the other."""
-
-    session: Session
-    target: Target
-    factors: Mapping[str, int]
-    how: How
-    convention: Convention
-    count: int
-    options: ChunkRunOptions
-    coordinates: set[str]
-    bounds: set[str | None]
-    computed: list[ComputedArrays] = field(default_factory=list)
-    transferred: list[TransferredArray] = field(default_factory=list)
-    coarse_coordinates: list[DriverArray] = field(default_factory=list)
-
-    def add_array(self, array: ArrayInfo) -> None:
-        """Add an array of the source and its coarser levels."""
-        level_0 = TransferredArray.whole(array, self._path(array, 0))
-        self.transferred.append(level_0)
-        if max(window_lengths(array, self.factors), default=1) <= 1:
-            paths = [self._path(array, level) for level in range(1, self.count)]
-            self.transferred += [TransferredArray.whole(array, path) for path in paths]
-            return
-        statistic = statistic_of(array, self.how, self.coordinates)
-        windows = Windows.of(array, self.factors, statistic, "trim")
-        if is_coordinate(array, self.coordinates) and array.ndim <= 2 and not windows.is_multidimensional:
-            self._add_coordinate(array, level_0.new, windows)
-        else:
-            self._add_field(array, level_0.new, windows)
-
-    def _add_coordinate(self, array: ArrayInfo, below: ArrayInfo, windows: Windows) -> None:
-        values = coordinate_values(self.session, array)
-        for level in range(1, self.count):
-            path, are_bounds = self._path(array, level), array.path in self.bounds
-            coarse = coarse_coordinate(below, values, path, windows, are_bounds=are_bounds)
-            self.coarse_coordinates.append(coarse)
-            below, values = coarse.new, coarse.values
-
-    def _add_field(self, array: ArrayInfo, below: ArrayInfo, windows: Windows) -> None:
-        """Level 1 is computed from the source, each other level from the result of the round before."""
-        budget = Budget.of(self.options.get("max_mem"))
-        chunks = _level_chunks(self.options.get("chunks"), array)
-        for level in range(1, self.count):
-            new = coarse_array(below, self._path(array, level), windows, chunks)
-            old = array if level == 1 else below
-            self.computed.append(computed_statistics(old, new, windows, budget, level - 1))
-            below = new
-
-    def _path(self, array: ArrayInfo, level: int) -> str:
-        is_ome = self.convention == "ome"
-        return self.target.path(str(level) if is_ome else f"{level}/{array.path.strip('/')}")
-
-
-def _level_chunks(chunks: Lengths | None, array: ArrayInfo) -> tuple[int, ...]:
-    """Return the chunks of all levels: those of the caller, else those of the array."""
-    out = chunk_lengths(chunks, array, array.chunks, "chunks")
-    assert out is not None
-    return out
 
 
 def _level_shape(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[int, ...]:

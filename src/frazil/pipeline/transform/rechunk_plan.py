@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, block_shape, split
+from frazil.pipeline.transform.array_info import Shape
 from frazil.remedies import argument
-
-type Shape = tuple[int, ...]
 
 #: The most combinations of block lengths that are compared.
 _COMBINATIONS: Final = 20_000

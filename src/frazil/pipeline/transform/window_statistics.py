@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -28,8 +28,17 @@ from frazil.pipeline.transform.array_arguments import (
     require_dimensions,
 )
 from frazil.pipeline.transform.array_info import ArrayInfo, Shape, Values, open_array
-from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, block_for
+from frazil.pipeline.transform.block_job import (
+    ComputedArrays,
+    DriverArray,
+    OutputArrays,
+    TransferredArray,
+    block_for,
+)
 from frazil.pipeline.transform.cf_metadata import (
+    bounds_path,
+    coordinate_paths,
+    coordinate_values,
     is_coordinate,
     unpacked,
     unpacked_attributes,
@@ -265,3 +274,46 @@ def coarse_coordinate(
             path, out.dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes
         )
     return DriverArray(array, new, out)
+
+
+@dataclass(slots=True, eq=False)
+class CoarseArrays:
+    """Collects the results of one call on coarser grids, one array of the source after the other."""
+
+    session: Session
+    arrays: Sequence[ArrayInfo]
+    factors: Mapping[str, int]
+    how: How
+    boundary: Edge
+    budget: Budget
+    coordinates: set[str] = field(init=False)
+    bounds: set[str | None] = field(init=False)
+    outputs: OutputArrays = field(init=False)
+    computed: list[ComputedArrays] = field(default_factory=list)
+    transferred: list[TransferredArray] = field(default_factory=list)
+    coarse_coordinates: list[DriverArray] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.coordinates, self.bounds = coordinate_paths(self.arrays), set(map(bounds_path, self.arrays))
+        self.outputs = OutputArrays(self.computed, self.transferred, self.coarse_coordinates)
+
+    def transfer_array(self, array: ArrayInfo, paths: Sequence[str]) -> None:
+        """Add an array that is its own result at ``paths``."""
+        self.transferred += [TransferredArray.whole(array, path) for path in paths]
+
+    def add_array(self, array: ArrayInfo, paths: Sequence[str], chunks: Lengths | None) -> None:
+        """Add the results of an array at ``paths``, each computed from the one before."""
+        statistic = statistic_of(array, self.how, self.coordinates)
+        windows = Windows.of(array, self.factors, statistic, self.boundary)
+        below = array
+        if is_coordinate(array, self.coordinates) and array.ndim <= 2 and not windows.is_multidimensional:
+            values = coordinate_values(self.session, array)
+            for path in paths:
+                coarse = coarse_coordinate(below, values, path, windows, are_bounds=array.path in self.bounds)
+                self.coarse_coordinates.append(coarse)
+                below, values = coarse.new, coarse.values
+            return
+        for number, path in enumerate(paths):
+            new = coarse_array(below, path, windows, chunks)
+            self.computed.append(computed_statistics(below, new, windows, self.budget, number))
+            below = new

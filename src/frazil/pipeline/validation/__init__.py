@@ -1,10 +1,7 @@
 """Rules about data, which `publishing` checks before it moves a branch.
 
-rules       the rules, from Python, YAML or JSON
-checks      the check of each rule
-scan        one scan of an array for all rules about its values
-operation   `validate`
-report      its result
+rules       the rules, from Python, YAML or JSON, and the report of a validation
+operation   `validate`, the check of each rule, and one scan of an array for all rules about its values
 """
 
 from typing import TYPE_CHECKING
