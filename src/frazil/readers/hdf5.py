@@ -31,7 +31,7 @@ from frazil.readers.hdf5_plugins import add_plugins
 from frazil.readers.hdf5_schema import fields_of, read_group, require_size
 from frazil.readers.hdf5_types import CompoundField, read_values, zero
 from frazil.readers.reader import ChunkReferences, NotVirtual
-from frazil.readers.references import FileChunks, bytes_codec, references_to_file
+from frazil.readers.references import bytes_codec, references_to_file
 
 #: The largest number of bytes that are read before the library needs them.
 _PREFETCH: Final = 1 << 30
@@ -189,7 +189,9 @@ class Hdf5Reader(BaseReader):
             [bytes_codec(variable.dtype), *codecs],
             variable.dtype,
             zero(variable.dtype, variable.fill_value),
-            FileChunks(chunks.index, chunks.offset, length),
+            chunks.index,
+            chunks.offset,
+            length,
         )
         return references if chunks.compact is None else references.with_inline({0: chunks.compact})
 
