@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.block_stream import BlockStream
 from frazil.readers.files import File
 from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
@@ -42,7 +42,7 @@ add_plugins()
 type Bounds = tuple[tuple[int, int], ...]
 
 
-class Hdf5Reader(BaseReader):
+class Hdf5Reader(Reader):
     """The reader of one group of an HDF5 or NetCDF-4 file."""
 
     format = "hdf5"

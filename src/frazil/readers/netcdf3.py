@@ -18,7 +18,7 @@ from typing import Any, Final, override
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.file_errors import no_group
 from frazil.readers.files import File
 from frazil.readers.netcdf3_header import Header, Variable, read_header
@@ -43,7 +43,7 @@ _FILL: Final[dict[str, Any]] = {
 _NEAR: Final = 64 << 10
 
 
-class NetCdf3Reader(BaseReader):
+class NetCdf3Reader(Reader):
     """The reader of a NetCDF-3 file, which has one group."""
 
     format = "netcdf3"

@@ -29,8 +29,9 @@ from frazil.pipeline.ingest.file_layout import (
 )
 from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
 from frazil.readers.attribute_values import decoded
+from frazil.readers.base_reader import Reader
 from frazil.readers.files import find_file, local_path
-from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
+from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, VariableSchema
 from frazil.readers.registry import is_zarr
 
 #: The values of shared variables are compared up to this size, in bytes.
