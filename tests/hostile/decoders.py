@@ -52,7 +52,7 @@ from frazil.jobs.staging_plan import decode_plan, encode_plan
 from frazil.jobs.task_results import decode_result
 from frazil.pipeline.ingest.ledger import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
-from frazil.readers.base_reader import BaseReader
+from frazil.readers.base_reader import Reader
 from frazil.readers.files import File
 from frazil.readers.grib_messages import check_messages, edition, length, packing
 from frazil.readers.hdf5 import Hdf5Reader
@@ -336,7 +336,7 @@ def _file(data: bytes) -> File:
     return File(f"s3://bucket/{NAME}", len(data), storage=storage, key=NAME)
 
 
-def _exhausted(reader: BaseReader) -> None:
+def _exhausted(reader: Reader) -> None:
     schema = reader.schema()
     for name, variable in schema.variables.items():
         if math.prod(variable.shape) <= _MOST_VALUES:

@@ -19,7 +19,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual, Reader, VariableSchema
+from frazil.readers.base_reader import Reader
+from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual, VariableSchema
 
 
 def read_all(reader: Reader, name: str) -> NDArray[Any]:

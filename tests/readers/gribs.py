@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from tests.readers.comparing import read_all
 
-from frazil.readers.reader import Reader
+from frazil.readers.base_reader import Reader
 
 cfgrib = pytest.importorskip("cfgrib")
 eccodes = pytest.importorskip("eccodes")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FileContents:
-    """The contents of one group, as a reader reads them. `BaseReader.schema` makes a `FileSchema` of them."""
+    """The contents of one group, as a reader reads them. `Reader.schema` makes a `FileSchema` of them."""
 
     variables: list[VariableSchema]
     attrs: dict[str, Any]
@@ -32,8 +32,8 @@ class FileContents:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-class BaseReader:
-    """The methods that all readers share. A reader of a format defines `contents`, `read` and `references`.
+class Reader:
+    """An open file (or Zarr group). The reader of a format defines `contents`, `read` and `references`.
 
     Attributes:
         format: The name of the format in `frazil.readers.registry.FORMATS`.
@@ -62,7 +62,10 @@ class BaseReader:
         raise NotImplementedError
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the raw values of a region of a variable: see `frazil.readers.reader.Reader.read`."""
+        """Return the raw values of a region of a variable, of its dtype and in the order of its dimensions.
+
+        The slices have step 1.
+        """
         raise NotImplementedError
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -70,7 +73,10 @@ class BaseReader:
         raise NotImplementedError
 
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        """Return the single value of a region that was never written, or None: see `Reader.constant`."""
+        """Return the single value (shape ``()``) of a region in which no element was ever written.
+
+        Returns None if some elements were written, or if the format does not tell.
+        """
         return None
 
     def fingerprint(self) -> str:

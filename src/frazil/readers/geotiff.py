@@ -23,7 +23,7 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: igno
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.file_errors import damaged, no_group
 from frazil.readers.files import File
 from frazil.readers.geotiff_grid_mapping import grid_mapping_attrs
@@ -39,7 +39,7 @@ _PIXEL_COORDS: Final = ("xc", "yc")
 _DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
 
-class GeoTiffReader(BaseReader):
+class GeoTiffReader(Reader):
     """The reader of the first image of a TIFF, or of the image ``page`` (from 1), with all its bands."""
 
     format = "geotiff"

@@ -16,7 +16,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.references import bytes_codec
+from frazil.readers.references import bytes_codec, references_to_file
 from frazil.readers.tiff_layout import Layout
 
 #: The variable of the pixels.
@@ -78,16 +78,15 @@ def image_references(
     grid = (layout.bands if layout.planar else 1, rows, columns)
     index = np.indices(grid, np.uint32).reshape(3, -1).T
     stored = np.flatnonzero(layout.length)
-    references = ChunkReferences(
-        chunks=(1 if layout.planar else layout.bands, *layout.chunk),
-        codecs=codecs,
-        dtype=dtype,
-        fill_value=variable.fill_value if variable.fill_value is not None else dtype.type(0),
-        locations=(url,),
-        index=np.ascontiguousarray(index[stored]),
-        offset=layout.offset[stored].astype(np.uint64),
-        length=layout.length[stored].astype(np.uint64),
-        location=np.zeros(len(stored), np.uint32),
+    references = references_to_file(
+        url,
+        (1 if layout.planar else layout.bands, *layout.chunk),
+        codecs,
+        dtype,
+        variable.fill_value if variable.fill_value is not None else dtype.type(0),
+        index[stored],
+        layout.offset[stored],
+        layout.length[stored],
     )
     if not layout.tiled and layout.height % layout.chunk[0]:
         return references.with_inline(_last_strips(layout, references, rows - 1, read))

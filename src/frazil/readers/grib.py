@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.file_errors import damaged
 from frazil.readers.files import File
 from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, open_cubes
@@ -33,7 +33,7 @@ from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 _HIDDEN: Final = frozenset({"history"})
 
 
-class GribReader(BaseReader):
+class GribReader(Reader):
     """The reader of the fields of one GRIB file as one dataset.
 
     Its options are those of `GribOptions` and of ``cfgrib.open_file``: ``filter_by_keys``, ``squeeze``,

@@ -18,7 +18,7 @@ from frazil.extras import needs
 from frazil.readers.file_errors import damaged
 from frazil.readers.grib_messages import Packing, edition, length, packing
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.references import FileChunks, references_to_file
+from frazil.readers.references import references_to_file
 
 CODEC: Final = "gribberish"
 #: Number -> name of the templates of section 5 that both libraries decode to the same values.
@@ -81,7 +81,9 @@ def message_references(
         [{"name": CODEC, "configuration": {"var": name}}],
         variable.dtype,
         np.array(np.nan, variable.dtype)[()],
-        FileChunks(grid_index, np.array([at for _, at in rows], np.uint64), np.array(lengths, np.uint64)),
+        grid_index,
+        np.array([at for _, at in rows], np.uint64),
+        np.array(lengths, np.uint64),
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.block_stream import BlockStream
 from frazil.readers.files import File
 from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
@@ -31,7 +31,7 @@ from frazil.readers.hdf5_plugins import add_plugins
 from frazil.readers.hdf5_schema import fields_of, read_group, require_size
 from frazil.readers.hdf5_types import CompoundField, read_values, zero
 from frazil.readers.reader import ChunkReferences, NotVirtual
-from frazil.readers.references import FileChunks, bytes_codec, references_to_file
+from frazil.readers.references import bytes_codec, references_to_file
 
 #: The largest number of bytes that are read before the library needs them.
 _PREFETCH: Final = 1 << 30
@@ -42,7 +42,7 @@ add_plugins()
 type Bounds = tuple[tuple[int, int], ...]
 
 
-class Hdf5Reader(BaseReader):
+class Hdf5Reader(Reader):
     """The reader of one group of an HDF5 or NetCDF-4 file."""
 
     format = "hdf5"
@@ -189,7 +189,9 @@ class Hdf5Reader(BaseReader):
             [bytes_codec(variable.dtype), *codecs],
             variable.dtype,
             zero(variable.dtype, variable.fill_value),
-            FileChunks(chunks.index, chunks.offset, length),
+            chunks.index,
+            chunks.offset,
+            length,
         )
         return references if chunks.compact is None else references.with_inline({0: chunks.compact})
 

@@ -18,12 +18,12 @@ from typing import Any, Final, override
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.file_errors import no_group
 from frazil.readers.files import File
 from frazil.readers.netcdf3_header import Header, Variable, read_header
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.references import FileChunks, bytes_codec, references_to_file
+from frazil.readers.references import bytes_codec, references_to_file
 
 #: The fill values of the library for variables without ``_FillValue``.
 _FILL: Final[dict[str, Any]] = {
@@ -43,7 +43,7 @@ _FILL: Final[dict[str, Any]] = {
 _NEAR: Final = 64 << 10
 
 
-class NetCdf3Reader(BaseReader):
+class NetCdf3Reader(Reader):
     """The reader of a NetCDF-3 file, which has one group."""
 
     format = "netcdf3"
@@ -103,7 +103,9 @@ class NetCdf3Reader(BaseReader):
             [bytes_codec(variable.dtype)],
             variable.dtype,
             schema.fill_value,
-            FileChunks(index, offset, np.full(rows, variable.piece, np.int64)),
+            index,
+            offset,
+            np.full(rows, variable.piece, np.int64),
         )
 
     def _records(self, variable: Variable, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The protocol of readers, and their results: the schema of a file, references to its chunks.
+"""The results of readers: the schema of a file, references to its chunks.
 
 A reader does not decode values: packed data stay packed, times stay numbers, characters stay characters. If
 the results of a reader are stored without changes, xarray reads the same from the store as from the file.
@@ -6,7 +6,6 @@ the results of a reader are stored without changes, xarray reads the same from t
     VariableSchema     one variable: dimensions, shape, dtype, attributes, how it is stored
     FileSchema         the variables of one group of one file, its fingerprint, its coordinates
     ChunkReferences    the positions of the chunks of a variable in files, as columns
-    Reader             an open file
 
 A reader raises ``FormatError`` (``invalid-file-format``) with the name of the file if the file is damaged,
 truncated or of another format, and ``StorageError`` if it cannot be read at all.
@@ -18,7 +17,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,40 +182,6 @@ class NotVirtual:
     """A variable without references. ``reason`` is a text such as ``"szip: no codec in Zarr"``."""
 
     reason: str
-
-
-class Reader(Protocol):
-    """An open file (or Zarr group). It is a context manager, and reads only requested data."""
-
-    def schema(self) -> FileSchema:
-        """Return the schema of the group."""
-        ...
-
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the raw values of a region of a variable, of its dtype and in the order of its dimensions.
-
-        The slices have step 1.
-        """
-        ...
-
-    def references(self, name: str) -> ChunkReferences | NotVirtual:
-        """Return references to the chunks of a variable, or the reason why there are none."""
-        ...
-
-    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        """Return the single value (shape ``()``) of a region in which no element was ever written.
-
-        Returns None if some elements were written, or if the format does not tell.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,32 +19,28 @@ def bytes_codec(dtype: np.dtype[Any]) -> dict[str, Any]:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
-@dataclass(frozen=True, slots=True)
-class FileChunks:
-    """The stored chunks of a variable in one file, as columns: see `ChunkReferences`."""
-
-    index: NDArray[Any]
-    offset: NDArray[Any]
-    length: NDArray[Any]
-
-
 def references_to_file(
     url: str,
     chunks: Sequence[int],
     codecs: list[dict[str, Any]],
     dtype: np.dtype[Any],
     fill_value: Any,
-    stored: FileChunks,
+    index: NDArray[Any],
+    offset: NDArray[Any],
+    length: NDArray[Any],
 ) -> ChunkReferences:
-    """Return references to chunks that are all in the file ``url``. ``chunks`` is the shape of a chunk."""
+    """Return references to chunks that are all in the file ``url``: columns as in `ChunkReferences`.
+
+    ``chunks`` is the shape of a chunk.
+    """
     return ChunkReferences(
         chunks=tuple(map(int, chunks)),
         codecs=codecs,
         dtype=dtype,
         fill_value=fill_value,
         locations=(url,),
-        index=np.ascontiguousarray(stored.index, np.uint32),
-        offset=np.ascontiguousarray(stored.offset, np.uint64),
-        length=np.ascontiguousarray(stored.length, np.uint64),
-        location=np.zeros(len(stored.offset), np.uint32),
+        index=np.ascontiguousarray(index, np.uint32),
+        offset=np.ascontiguousarray(offset, np.uint64),
+        length=np.ascontiguousarray(length, np.uint64),
+        location=np.zeros(len(offset), np.uint32),
     )

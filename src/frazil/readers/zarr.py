@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import StorageError
 from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.base_reader import FileContents, Reader
 from frazil.readers.file_errors import damaged
 from frazil.readers.files import File, local_path, object_storage
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
@@ -34,7 +34,7 @@ from frazil.storage.base import ObjectInfo
 from frazil.storage.local import local_filesystem_storage
 
 
-class ZarrReader(BaseReader):
+class ZarrReader(Reader):
     """The reader of one group, or of a single array, which becomes one variable with its name."""
 
     format = "zarr"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import h5netcdf
 import numpy as np
+import pytest
 import xarray as xr
 
 import frazil
@@ -94,3 +96,9 @@ def assert_same_dataset(dataset: xr.Dataset, expected: xr.Dataset) -> None:
 
 def repository(path: Path, **more: Any) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(path)), **more)
+
+
+def replace_seam(monkeypatch: pytest.MonkeyPatch, path: str, value: Any) -> None:
+    """Replace a name of a module of the ingest. ``frazil.pipeline.ingest`` itself is a function."""
+    module, _, name = path.rpartition(".")
+    monkeypatch.setattr(importlib.import_module(module), name, value)

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.ingest.netcdf_files import assert_same_dataset, daily_files, files_dataset, stored_dataset
+from tests.pipeline.ingest.netcdf_files import (
+    assert_same_dataset,
+    daily_files,
+    files_dataset,
+    replace_seam,
+    stored_dataset,
+)
 
 import frazil
 from frazil.cli.main import main
@@ -103,7 +109,7 @@ def test_files_of_a_new_repository_are_inspected_once(
         inspections.append(len(files.urls))
         return inspect_all(files, *arguments, **options)
 
-    monkeypatch.setattr("frazil.pipeline.ingest.source_inspection.inspect_all", counted)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.source_inspection.inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
     assert main(request) == 0
     assert inspections == [2]
@@ -160,7 +166,7 @@ def test_containers_of_the_repository_are_not_authorised(
         opened.append(set(session.workspace.context.virtual.credentials))
         return plan_ingest(session, *arguments)
 
-    monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", seen_by)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", seen_by)
     mine = f"file://{tmp_path / 'days'}/"
     assert (
         main(

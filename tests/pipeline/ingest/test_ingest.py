@@ -19,6 +19,7 @@ from tests.pipeline.ingest.netcdf_files import (
     daily_files,
     field,
     files_dataset,
+    replace_seam,
     repository,
     stored_dataset,
     write,
@@ -135,7 +136,7 @@ def test_modes_are_what_a_dictionary_does(
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
         folder = Path(name)
         for each in TINY.items() if tiny else ():
-            patched.setattr(*each)
+            replace_seam(patched, *each)
         repo = frazil.Repository.create(frazil.in_memory_storage())
         values: dict[int, int] = {}
         for salt, (mode, files) in enumerate(rounds):
@@ -413,7 +414,7 @@ def test_an_ingest_goes_on_where_it_stopped(
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    monkeypatch.setattr("frazil.pipeline.ingest.source_inspection.inspect_all", then_gone)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.source_inspection.inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()
@@ -459,7 +460,7 @@ def test_large_arrays_go_to_several_tasks(
 ) -> None:
     """Tasks for parts of steps, and parts of tasks in memory."""
     for name, value in TINY.items():
-        monkeypatch.setattr(name, value)
+        replace_seam(monkeypatch, name, value)
     paths = daily_files(tmp_path / "days", 5, steps=3)
     encoding = {"tas": {"chunks": chunks}, "time_bnds": {"chunks": (4, 2)}, "lat": {"chunks": (2,)}}
     ingest([*paths[:2], *paths[3:4]], repo, encoding=encoding, allow={"hole"}, engine=Inline())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.pipeline.ingest.netcdf_files import replace_seam
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -36,8 +37,10 @@ def test_globs_of_buckets(glob: str, expected: tuple[str, ...], monkeypatch: pyt
     storage = frazil.in_memory_storage()
     for key in KEYS:
         storage.put(key, b"x", ALWAYS)
-    monkeypatch.setattr(
-        "frazil.pipeline.ingest.pattern.object_storage", lambda url, options: (storage, url[len("s3://b/") :])
+    replace_seam(
+        monkeypatch,
+        "frazil.pipeline.ingest.pattern.object_storage",
+        lambda url, options: (storage, url[len("s3://b/") :]),
     )
     assert expand(f"s3://b/{glob}").urls == tuple(f"s3://b/{key}" for key in expected)
 

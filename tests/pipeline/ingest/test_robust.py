@@ -14,6 +14,7 @@ from tests.pipeline.ingest.netcdf_files import (
     assert_same_dataset,
     daily_files,
     files_dataset,
+    replace_seam,
     repository,
     stored_dataset,
     write,
@@ -45,12 +46,12 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     def then_changed(function: Any, place: str) -> None:
         def replaced(*arguments: Any, **more: Any) -> Any:
             result = function(*arguments, **more)
-            monkeypatch.setattr(place, function)
+            replace_seam(monkeypatch, place, function)
             other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
             Path(other).replace(tmp_path / "days" / "day_0001.nc")
             return result
 
-        monkeypatch.setattr(place, replaced)
+        replace_seam(monkeypatch, place, replaced)
 
     request: dict[str, Any] = {"engine": Inline()}
     if case == "references":
@@ -177,12 +178,12 @@ def test_two_at_once_are_one_after_the_other(
     ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
 
     def then_another(*arguments: Any) -> Any:
-        monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", plan_ingest)
+        replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", plan_ingest)
         planned = plan_ingest(*arguments)
         ingest(paths[1:2], repo, mode="append", engine=Inline())
         return planned
 
-    monkeypatch.setattr("frazil.pipeline.ingest.operation.plan_ingest", then_another)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.plan_ingest", then_another)
     result = ingest(paths[2:], repo, mode="append", allow={"hole"}, engine=engine)
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert len(list(repo.ancestry(branch="main"))) == 4
@@ -253,7 +254,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr("frazil.pipeline.ingest.task_context.OPEN", 2)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.task_context.OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

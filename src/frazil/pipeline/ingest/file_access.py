@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.readers.reader import Reader
+from frazil.readers.base_reader import Reader
 from frazil.readers.registry import open_source
 
 

@@ -29,8 +29,9 @@ from frazil.pipeline.ingest.file_layout import (
 )
 from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
 from frazil.readers.attribute_values import decoded
+from frazil.readers.base_reader import Reader
 from frazil.readers.files import find_file, local_path
-from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
+from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, VariableSchema
 from frazil.readers.registry import is_zarr
 
 #: The values of shared variables are compared up to this size, in bytes.
@@ -60,16 +61,16 @@ _NO_DIGEST: Final = "0" * 32
 
 @dataclass(slots=True)
 class FileReport:
-    """The report on one file. ``layout``, ``own`` and ``individual`` are codes in the tables of the task."""
+    """The report on one file. A file without a layout has a problem, or was not opened."""
 
     size: int = 0
     fingerprint: str = _NO_DIGEST
     contents: str = _NO_DIGEST
     modified: datetime | None = None
     etag: str | None = None
-    layout: int = -1
-    own: int = -1
-    individual: int = -1
+    layout: FileLayout | None = None
+    own: OwnAttributes = ()
+    individual: Digests = ()
     length: int = 0
     labels: NDArray[Any] | None = None
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -78,48 +79,43 @@ class FileReport:
     unfit: tuple[str, ...] = ()
 
 
-#: A report, with the layout, own attributes and digests of the file; None for a file without a layout.
-type ReportRow = tuple[FileReport, FileLayout | None, OwnAttributes, Digests]
-
-
-def report_row(url: str, fingerprint: str | None, spec: InspectionSpec) -> ReportRow:
+def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> FileReport:
     """Return the report on one file. The file is not opened if it still has this fingerprint."""
     if fingerprint is not None and (file := _state(url, spec.access)).fingerprint == fingerprint:
-        return file, None, (), ()
+        return file
     try:
         with spec.access.open(url) as reader:
             whole = reader.schema()
             schema = _chosen(_with_masked_text(whole, virtual=spec.virtual), spec.variables)
             if schema is None:
-                text = _nothing(whole, spec.variables)
+                problem = ("variables", _nothing(whole, spec.variables))
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
-                return _bad(url, spec.access, "variables", text, unfit)
+                return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             individual = individual_names(schema, spec.dim)
             values = _compared(reader, schema, spec.dim, individual)
             digests, scalars = _individual(reader, schema, individual)
             virtual = _virtual(reader, schema, spec.dim) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
-        return replace(FileReport(), problem=(error.kind, error.message)), None, (), ()
+        return FileReport(problem=(error.kind, error.message))
     except IcechunkError as error:
-        return _bad(url, spec.access, _problem_kind(url, error), _without_name(url, error.message))
+        problem = (_problem_kind(url, error), _without_name(url, error.message))
+        return replace(_state(url, spec.access), problem=problem)
     except Exception as error:  # libraries may raise any error for a damaged file
-        return _bad(url, spec.access, "damaged", f"{type(error).__name__}: {error}")
+        return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))
     layout, own = layout_of(schema, spec.dim, values, frozenset(scalars | dict(digests)), virtual)
-    file = FileReport(
+    return FileReport(
         schema.size,
         state_of(schema),
         schema.fingerprint,
         schema.modified,
         schema.etag,
+        layout,
+        own,
+        digests,
         length=1 if spec.dim is None else schema.dims.get(spec.dim, 1),
         labels=schema.coords.get(spec.dim) if spec.dim is not None else None,
         scalars=scalars,
     )
-    return file, layout, own, digests
-
-
-def _bad(url: str, access: FileAccess, kind: str, text: str, unfit: tuple[str, ...] = ()) -> ReportRow:
-    return replace(_state(url, access), problem=(kind, text), unfit=unfit), None, (), ()
 
 
 def _problem_kind(url: str, error: IcechunkError) -> str:

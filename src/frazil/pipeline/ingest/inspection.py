@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -25,11 +26,7 @@ from frazil.jobs.progress import Progress
 from frazil.jobs.versions import Input
 from frazil.pipeline.ingest.file_layout import FileLayout, OwnAttributes
 from frazil.pipeline.ingest.file_report import Digests, FileReport, InspectionSpec
-from frazil.pipeline.ingest.inspection_task import (
-    CodeTables,
-    TaskReport,
-    inspection_task,
-)
+from frazil.pipeline.ingest.inspection_task import inspection_task
 from frazil.pipeline.ingest.pattern import SourceFiles
 from frazil.pipeline.ingest.problems import Problem
 
@@ -108,34 +105,18 @@ def inspect_all(
         for start in range(0, len(files.urls), PER_TASK)
     ]
     reports: list[FileReport] = []
-    tables = CodeTables()
     for result in engine.run(inspection_task, tasks, pickle.dumps(spec)):
-        report: TaskReport = pickle.loads(result)
-        _require_readers(report.files)
-        reports += _with_common_codes(report, tables)
+        some: list[FileReport] = pickle.loads(result)
+        for file in some:
+            if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:
+                raise MissingExtraError(file.problem[1])
+        reports += some
         if progress is not None:
-            progress.advance(rows=len(report.files), bytes=sum(file.size for file in report.files))
+            progress.advance(rows=len(some), bytes=sum(file.size for file in some))
+    inspection = _columns(files, spec.dim, reports)
     if all(each is None for each in expected):
-        _require_variables(spec, reports, tables.layouts)
-    return _columns(files, spec.dim, reports, tables)
-
-
-def _require_readers(files: Sequence[FileReport]) -> None:
-    """Raise ``MissingExtraError`` if the library of a reader is not installed where a task ran."""
-    for file in files:
-        if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:
-            raise MissingExtraError(file.problem[1])
-
-
-def _with_common_codes(report: TaskReport, tables: CodeTables) -> list[FileReport]:
-    """Return the reports of a task, with codes of the tables of all tasks."""
-    layouts = [*map(tables.layout_code, report.layouts), -1]
-    owns = [*map(tables.own_code, report.owns), -1]
-    individuals = [*map(tables.individual_code, report.individuals), -1]
-    for file in report.files:  # a code of -1 is the last entry: it stays -1
-        file.layout, file.own = layouts[file.layout], owns[file.own]
-        file.individual = individuals[file.individual]
-    return report.files
+        _require_variables(spec, reports, inspection.layouts)
+    return inspection
 
 
 def _require_variables(
@@ -155,12 +136,13 @@ def _require_variables(
     )
 
 
-def _columns(
-    files: SourceFiles, dim: str | None, reports: Sequence[FileReport], tables: CodeTables
-) -> Inspection:
+def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport]) -> Inspection:
     _refuse_inexact_labels(dim, reports)
     labels = [file.labels for file in reports if file.labels is not None]
     lengths = np.array([0 if file.labels is None else len(file.labels) for file in reports], np.int64)
+    layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
+    own, owns = _codes(reports, attrgetter("own"))
+    individual, individuals = _codes(reports, attrgetter("individual"))
     return Inspection(
         files=files,
         dim=dim,
@@ -169,22 +151,41 @@ def _columns(
         contents=_digests([file.contents for file in reports]),
         modified=tuple(file.modified for file in reports),
         etag=tuple(file.etag for file in reports),
-        layout=np.array([file.layout for file in reports], np.int32),
-        own=np.array([file.own for file in reports], np.int32),
+        layout=layout,
+        own=own,
         length=np.array([file.length for file in reports], np.int64),
         label_start=np.concatenate([[0], np.cumsum(lengths)]),
         labels=np.concatenate(labels) if labels else np.empty(0),
-        layouts=tables.layouts,
-        owns=tables.owns,
+        layouts=layouts,
+        owns=owns,
         scalars=_scalar_columns(reports),
-        individual=np.array([file.individual for file in reports], np.int32),
-        individuals=tables.individuals,
+        individual=individual,
+        individuals=individuals,
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(files.urls, reports, strict=True)
             if file.problem is not None
         ),
     )
+
+
+def _codes(
+    reports: Sequence[FileReport],
+    value_of: Callable[[FileReport], Any],
+    key: Callable[[Any], Any] = lambda value: value,
+) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+    """Return a code for each file, and the values in the order of their codes; -1 without a layout."""
+    table: dict[Any, tuple[int, Any]] = {}
+    code_of: dict[int, int] = {}  # the files of a task share equal values
+    codes = np.full(len(reports), -1, np.int32)
+    for row, file in enumerate(reports):
+        if file.layout is None:
+            continue
+        value = value_of(file)
+        if id(value) not in code_of:
+            code_of[id(value)] = table.setdefault(key(value), (len(table), value))[0]
+        codes[row] = code_of[id(value)]
+    return codes, tuple(value for _, value in table.values())
 
 
 def _refuse_inexact_labels(dim: str | None, reports: Sequence[FileReport]) -> None:
@@ -201,7 +202,7 @@ def _refuse_inexact_labels(dim: str | None, reports: Sequence[FileReport]) -> No
         same = [a == b for a, b in zip(labels.tolist(), labels.astype(common).tolist(), strict=True)]
         if not all(same):
             text = f"{dim} has the value {labels[same.index(False)]}, which {common} cannot hold"
-            file.problem, file.layout, file.own = ("dtype", text), -1, -1
+            file.problem, file.layout = ("dtype", text), None
 
 
 def _scalar_columns(files: Sequence[FileReport]) -> dict[str, NDArray[np.object_]]:

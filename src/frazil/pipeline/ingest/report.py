@@ -158,19 +158,12 @@ class Report(Summary):
         """Return the folded parts of the HTML, as titles and records."""
         return details(self.dataset, self.problems)
 
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return self.outline()
-
-    def _details(self) -> Iterable[tuple[str, Shown]]:
-        return self.details()
+    _rows, _details = outline, details
 
     def __repr__(self) -> str:
         return Summary.__str__(self)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> list[str]:
         dataset = self.dataset
         lines = [files_line(self.inspection)]
         if self.unchanged:
@@ -189,4 +182,4 @@ class Report(Summary):
                 lines.append(f"    and {count - len(some):,} more")
         if not self.fatal():
             lines.append("no problems")
-        return lines
+        return "\n".join(lines)

@@ -12,8 +12,8 @@ from frazil.pipeline.ingest.file_access import FileAccess
 from frazil.pipeline.ingest.file_report import state_of
 from frazil.pipeline.ingest.items import Item
 from frazil.pipeline.ingest.planned_array import PlannedArray
+from frazil.readers.base_reader import Reader
 from frazil.readers.files import find_file
-from frazil.readers.reader import Reader
 
 #: The number of files that a task keeps open.
 OPEN: Final = 128
