@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.chunks.stand_ins import Storage, numbered_ids
 from tests.support.examples import examples
 
+from frazil.chunks.pack import PackSettings
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
-from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.chunks.writer import ChunkWriter
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
 from frazil.format.ids import id_from_text
