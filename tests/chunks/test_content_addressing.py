@@ -14,7 +14,8 @@ from tests.chunks.stand_ins import Storage, numbered_ids
 
 from frazil.chunks import content_addressing
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
-from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.chunks.pack import PackSettings
+from frazil.chunks.writer import ChunkWriter
 from frazil.errors import StorageError
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, decode_trailer, single_trailer
 from frazil.format.ids import id_from_text

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.chunks.stand_ins import Storage, numbered_ids
 from tests.support.examples import examples
 
+from frazil.chunks.pack import PackSettings
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
-from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.chunks.writer import ChunkWriter
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
 from frazil.format.ids import id_from_text
@@ -313,9 +314,9 @@ def test_many_threads_write_at_once() -> None:
 
     def write(thread: int) -> list[tuple[NativeRef, bytes]]:
         barrier.wait(10)
-        chunks = [chunk(thread * 37 + i, 1 + (thread * i) % 90) for i in range(200)]
-        chunks = []
-        for i, data in enumerate(chunks):
+        chunks: list[tuple[NativeRef, bytes]] = []
+        for i in range(200):
+            data = chunk(thread * 37 + i, 1 + (thread * i) % 90)
             chunks.append((writer.write(data), data))
             if i % 50 == 49:
                 writer.flush()
@@ -324,6 +325,7 @@ def test_many_threads_write_at_once() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         chunks = [pair for part in pool.map(write, range(8)) for pair in part]
+    assert len(chunks) == 1600
     writer.flush()
     assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
 

@@ -17,7 +17,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.changes import manifests as splitting
-from frazil.changes import windows
+from frazil.changes import windows as window_rules
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs import bulk_commit, manifest_boxes, segments
 from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, run_job
@@ -281,7 +281,7 @@ def test_arrays_that_are_split_by_default_go_back_and_forth(
 ) -> None:
     """The reference does not split them: it writes one manifest, and rebases and collects over our many."""
     for module, name in (
-        (windows, "CAPACITY"),
+        (window_rules, "CAPACITY"),
         (splitting, "UNSPLIT_REFS"),
         (splitting, "SPLIT_REFS"),
         (manifest_boxes, "SPLIT_REFS"),

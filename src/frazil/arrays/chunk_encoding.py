@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from frazil.arrays.encoders import uncompressed
 from frazil.arrays.fill_values import are_fill
-from frazil.chunks.writer import ChunkRows
+from frazil.chunks.pack import ChunkRows
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import U32
 

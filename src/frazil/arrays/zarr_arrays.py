@@ -28,36 +28,27 @@ from frazil.zarr_store.store import IcechunkStore
 
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """Open an array of a session or store.
-
-    An array with the mode ``r`` reads boxes in bulk, and other arrays write boxes in bulk. Errors are those
-    of ``zarr_store.arrays.array_at``.
-    """
-    array = naming_array_at(source, path, mode)
-    return in_bulk(array) if mode == "r" else BulkWritingArray(array.async_array)
+    """Open an array of a session or store. Errors are those of ``zarr_store.arrays.array_at``."""
+    return in_bulk(naming_array_at(source, path, mode))
 
 
 def in_bulk(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with reads of boxes in bulk."""
+    """Return the same array, with reads or writes of boxes in bulk."""
     return BulkArray(array.async_array)
 
 
 class BulkArray(NamingArray):
-    """An array that reads boxes in bulk, as the module describes."""
+    """An array that reads boxes in bulk if it is open for reading, and writes boxes in bulk otherwise."""
 
     @override
     def get_basic_selection(self, selection: Any = ..., **options: Any) -> Any:
-        values = _box_of(self, selection, options)
+        values = _box_of(self, selection, options) if self.read_only else None
         return super().get_basic_selection(selection, **options) if values is None else values
 
     @override
     def get_orthogonal_selection(self, selection: Any, **options: Any) -> Any:
-        values = _box_of(self, selection, options)
+        values = _box_of(self, selection, options) if self.read_only else None
         return super().get_orthogonal_selection(selection, **options) if values is None else values
-
-
-class BulkWritingArray(NamingArray):
-    """An array that writes boxes in bulk, as the module describes."""
 
     @override
     def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
@@ -92,7 +83,7 @@ def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArra
     return None if len(failures) else np.asarray(out[slices.view])
 
 
-def _writes_in_bulk(array: BulkWritingArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
+def _writes_in_bulk(array: BulkArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
     """Write the elements of a box. Return False for what zarr writes or refuses: then nothing has changed."""
     stored = _encoding_of(array, options)
     if stored is None or type(value) is not np.ndarray or value.dtype != array.dtype or array.read_only:

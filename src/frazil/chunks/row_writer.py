@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from frazil.chunks.writer import ChunkRows, ChunkWriter
+from frazil.chunks.pack import ChunkRows
+from frazil.chunks.writer import ChunkWriter
 from frazil.format.columns import Ragged
 from frazil.format.ids import id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable

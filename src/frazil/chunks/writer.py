@@ -29,19 +29,18 @@ from __future__ import annotations
 
 import os
 import threading
-from array import array
 from collections.abc import Buffer, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from frazil.chunks.content_addressing import ContentStore, digest_of
+from frazil.chunks.pack import ChunkRows, Pack, PackSettings
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
+from frazil.format.chunk_trailer import crc32c, single_trailer
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
 from frazil.lazy_names import ModuleOnDemand
@@ -51,8 +50,6 @@ from frazil.threads import Purpose, ThreadPool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from frazil.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -61,115 +58,8 @@ else:
     asyncio = ModuleOnDemand("asyncio")
 
 MAX_IN_FLIGHT: Final = 4
-_FIRST_BUFFER: Final = 256 << 10
 #: Up to this size, in bytes, a pack is stored with the other files of a local commit.
 _JOINT_BYTES: Final = 4 << 20
-#: The buffer of a pack has room for a trailer of 1/2^5 of its size: enough for chunks of 384 bytes.
-_TRAILER_SHARE: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class PackSettings:
-    """The options of packs. Sizes are in bytes.
-
-    Attributes:
-        enabled: Whether chunks are packed.
-        threshold: Chunks that are smaller than this size are packed.
-        pack_size: The largest size of a pack, without its trailer.
-        checksums: Whether packs and files with one chunk get a trailer with checksums.
-    """
-
-    enabled: bool = True
-    threshold: int = 1 << 20
-    pack_size: int = 16 << 20
-    checksums: bool = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkRows:
-    """The bytes of n chunks, one after the other. Nobody changes them after a write.
-
-    Attributes:
-        data: The bytes, without gaps, uint8 of one dimension.
-        length: The length of each chunk, at least 1, int64 of shape (n,).
-        crc: The checksum of each chunk, uint32 of shape (n,). None if the writer has no checksums.
-    """
-
-    data: NDArray[np.uint8]
-    length: NDArray[np.int64]
-    crc: NDArray[np.uint32] | None
-
-    def __len__(self) -> int:
-        return len(self.length)
-
-    def rows(self, begin: int, end: int) -> ChunkRows:
-        """Return the chunks from row ``begin`` up to row ``end``."""
-        first = int(self.length[:begin].sum())
-        last = first + int(self.length[begin:end].sum())
-        crc = None if self.crc is None else self.crc[begin:end]
-        return ChunkRows(self.data[first:last], self.length[begin:end], crc)
-
-
-@dataclass(slots=True, eq=False)
-class _Pack:
-    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
-
-    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
-    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
-    longer than the copy of the bytes.
-    """
-
-    id: bytes
-    limit: int
-    size: int = 0
-    buffer: NDArray[np.uint8] = field(default_factory=lambda: np.empty(_FIRST_BUFFER, np.uint8))
-    put: Future[None] | None = None
-    #: Lengths and checksums of the chunks.
-    lengths: array[int] = field(default_factory=lambda: array("Q"))
-    crcs: array[int] = field(default_factory=lambda: array("I"))
-
-    def append(self, data: memoryview, crc: int | None) -> int:
-        """Add a chunk and its checksum. Return the position of the chunk in the pack."""
-        start, end = self.size, self.size + data.nbytes
-        if end > len(self.buffer):
-            # A part of the buffer is for the trailer.
-            most = self.limit + (self.limit >> _TRAILER_SHARE)
-            larger = np.empty(max(end, min(most, 8 * len(self.buffer))), np.uint8)
-            larger[:start] = self.buffer[:start]
-            self.buffer = larger
-        self.buffer[start:end] = np.frombuffer(data, np.uint8)
-        self.size = end
-        if crc is not None:
-            self.lengths.append(data.nbytes)
-            self.crcs.append(crc)
-        return start
-
-    def append_rows(self, rows: ChunkRows) -> int:
-        """Add many chunks and their checksums. Return the position of the first chunk in the pack."""
-        start = self.append(memoryview(rows.data), None)
-        self.record(rows)
-        return start
-
-    def record(self, rows: ChunkRows) -> None:
-        """Add checksums of chunks that are in the buffer."""
-        if rows.crc is not None:
-            self.lengths.frombytes(rows.length.astype(np.uint64).tobytes())
-            self.crcs.frombytes(rows.crc.tobytes())
-
-    def file_parts(self) -> list[Buffer]:
-        """Return the bytes of the file. The trailer is in the same buffer as the chunks if there is room."""
-        if not self.crcs:
-            return [self.view(0, self.size)]
-        trailer = encode_trailer(self.id, self.lengths, self.crcs)
-        end = self.size + len(trailer)
-        if end > len(self.buffer):
-            return [self.view(0, self.size), trailer]
-        self.buffer[self.size : end] = np.frombuffer(trailer, np.uint8)
-        return [memoryview(self.buffer)[:end].toreadonly()]
-
-    def view(self, start: int, stop: int) -> memoryview:
-        """Return the bytes from ``start`` up to ``stop``, read-only."""
-        return memoryview(self.buffer)[start : min(stop, self.size)].toreadonly()
 
 
 def _ignore(is_stored: bool) -> None:
@@ -236,8 +126,8 @@ class ChunkWriter:
     def _start(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._open: _Pack | None = None
-        self._sealed: dict[bytes, _Pack] = {}  # oldest first
+        self._open: Pack | None = None
+        self._sealed: dict[bytes, Pack] = {}  # oldest first
         self._pool = ThreadPool(Purpose.PACK_UPLOADS, self._max_in_flight)
 
     # Threads, locks and open packs cannot be pickled, so all chunks must be durable first.
@@ -359,7 +249,7 @@ class ChunkWriter:
             pack.put = Future()
         return ChunkFlush(puts, [(chunk_key(pack.id), parts[0])], partial(self._end_joint, pack, pack.put))
 
-    def _end_joint(self, pack: _Pack, put: Future[None], is_stored: bool) -> None:
+    def _end_joint(self, pack: Pack, put: Future[None], is_stored: bool) -> None:
         """End the upload of a pack that the caller has stored, or upload it if the caller has not."""
         if is_stored:
             with self._lock:
@@ -450,7 +340,7 @@ class ChunkWriter:
                     if busy is not None:
                         return busy
                     self._seal(pack)
-                pack = self._open = _Pack(self._new_id(), self._settings.pack_size)
+                pack = self._open = Pack(self._new_id(), self._settings.pack_size)
             ref = NativeRef(pack.id, pack.append(view, crc), size)
             if self._content is not None and digest is not None:
                 self._content.remember_packed(digest, ref)
@@ -473,13 +363,13 @@ class ChunkWriter:
                     return self._add_pack(rows)
                 if pack is not None:
                     self._seal(pack)
-                pack = self._open = _Pack(self._new_id(), limit)
+                pack = self._open = Pack(self._new_id(), limit)
                 count = max(1, int(np.searchsorted(np.cumsum(rows.length), limit, "right")))
             return pack.id, pack.append_rows(rows.rows(0, count)), count
 
     def _add_pack(self, rows: ChunkRows) -> tuple[bytes, int, int]:
         """Make rows a pack of their own. The open pack stays open."""
-        pack = _Pack(self._new_id(), self._settings.pack_size, len(rows.data), rows.data)
+        pack = Pack(self._new_id(), self._settings.pack_size, len(rows.data), rows.data)
         pack.record(rows)
         self._sealed[pack.id] = pack
         self._submit(pack)
@@ -496,12 +386,12 @@ class ChunkWriter:
                 raise error
         return puts[0]
 
-    def _seal(self, pack: _Pack) -> None:
+    def _seal(self, pack: Pack) -> None:
         self._open = None
         self._sealed[pack.id] = pack
         self._submit(pack)
 
-    def _submit(self, pack: _Pack) -> Future[None]:
+    def _submit(self, pack: Pack) -> Future[None]:
         pack.put = upload = self._pool.submit(self._put, pack)
         return upload
 
@@ -509,7 +399,7 @@ class ChunkWriter:
         self._enter()
         return self._pool if self._content is None else self._content.threads
 
-    def _put(self, pack: _Pack) -> None:
+    def _put(self, pack: Pack) -> None:
         parts = pack.file_parts()
         if len(parts) == 1 and self._storage.is_local:
             # One wait for the disk instead of two: nobody looks for a pack before its flush.

@@ -10,9 +10,10 @@ from typing import Final
 
 from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
+from frazil.chunks.pack import PackSettings
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
-from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.chunks.writer import ChunkWriter
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import Catalog, needs_version_2

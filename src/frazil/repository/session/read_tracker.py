@@ -49,7 +49,7 @@ class _Coordinates:
 
 
 class ReadTracker:
-    """The reads of a session until now. ``ReadNotes`` calls it. Threads may share it; it can be pickled."""
+    """The reads of a session until now. A ``Workspace`` calls it. Threads may share it; it can be pickled."""
 
     def __init__(self, reads: ReadSet | None = None) -> None:
         #: A rebase holds this lock. Reads of other threads wait until the rebase is done.
