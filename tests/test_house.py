@@ -362,7 +362,6 @@ def test_no_imports_inside_functions() -> None:
     assert not offences, f"inside a function:\n{listed(offences)}"
 
 
-@pytest.mark.xfail(strict=True, reason="some rooms still have them")
 def test_no_imports_by_text() -> None:
     """A module that a text names is an import that no tool sees."""
     offences = [

@@ -15,7 +15,7 @@ from frazil.importing.source import in_parallel
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.credential_families import AnyCredential
-from frazil.storage.foreign.base import ForeignObjects
+from frazil.storage.foreign.base import ForeignObjects as ForeignReader
 from frazil.storage.foreign.factory import open_foreign
 from frazil.storage.hints import require_hint
 
@@ -36,7 +36,7 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, ForeignObjects] = {
+    readers: dict[str, ForeignReader] = {
         prefix: _opened(containers[prefix], credential)
         for prefix, credential in credentials.items()
         if prefix in containers
@@ -60,7 +60,7 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignObjects:
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignReader:
     if container.from_repository:
         require_hint(container.store, container.url_prefix)
     return open_foreign(container.store, credential, container.url_prefix)

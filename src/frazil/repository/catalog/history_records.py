@@ -41,10 +41,10 @@ def with_branch(info: RepoInfo, tip: bytes, branch: str) -> dict[str, Any]:
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
     info = replace(info, metadata=stream_records.with_amended(info, old, new, branch))
-    return job_records.with_amended(info, old, new, branch)
+    return job_records.with_amended_job(info, old, new, branch)
 
 
 def with_expiring(info: RepoInfo, keep: NDArray[np.bool_], after: SnapshotTable) -> dict[str, Any]:
     """Return the metadata of a repository before an expiration."""
     info = replace(info, metadata=stream_records.with_expiring(info, keep))
-    return job_records.with_expiring(info, after)
+    return job_records.with_expired_jobs(info, after)
