@@ -145,7 +145,7 @@ def other_commit(
     return next((each.snapshot for each in (*contained, *reset)), None)
 
 
-def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+def with_amended_jobs(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
 
     The new commit has the mark of the job of the old one. It never has the report of an audit, because nobody
@@ -162,7 +162,7 @@ def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[st
     return with_entries(info, new_entries) if new_entries else info.metadata
 
 
-def with_expiring(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
+def with_expiring_jobs(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
     """Return the metadata of a repository before an expiration, which leaves the snapshots ``after``.
 
     A snapshot with a new list of removed ancestors gets the records of the jobs of these ancestors.
