@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
@@ -183,7 +183,7 @@ def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
 
 
 class Record:
-    """The base of values that print as a record. Subclasses define ``shown_as`` and ``_rows``."""
+    """The base of values that print as a record: dataclasses with ``shown_as``, and ``_rows`` if needed."""
 
     __slots__ = ()
 
@@ -191,8 +191,10 @@ class Record:
     shown_as: ClassVar[str]
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        """Return the name of each field with its text or its nested record."""
-        raise NotImplementedError
+        """Return the name of each field with its text or its nested record. Default: texts without quotes."""
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            value = getattr(self, each.name)
+            yield each.name, value if isinstance(value, str) else literal(value)
 
     def _title(self) -> str:
         return f"{PACKAGE}.{self.shown_as}"

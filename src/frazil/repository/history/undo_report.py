@@ -27,9 +27,6 @@ class StateChange(Record):
 
     shown_as: ClassVar[str] = "ops.StateChange"
 
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (("subject", self.subject), ("before", str(self.before)), ("after", str(self.after)))
-
 
 def _nothing() -> None:
     pass
