@@ -18,7 +18,7 @@ from frazil.cli.target import Target
 from frazil.cli.times import STATE
 
 if TYPE_CHECKING:
-    from frazil.repository.history.undo_report import UndoReport
+    from frazil.repository.history.undo_report import UndoPlan
 
 _DRY_RUN: Final = "would change"
 #: The value of a branch or tag that does not exist.
@@ -47,7 +47,7 @@ def undo(output: Output, target: Target, branch: str | None, dry_run: bool, yes:
         raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
     if None not in (branch, target.version) and branch != target.version:
         raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
-    plan = repository_of(target).history.undo(branch=branch or target.version, dry_run=True)
+    plan = repository_of(target).history.undo(branch=branch or target.version)
     _apply(output, "Undo", plan, dry_run, yes)
 
 
@@ -63,7 +63,7 @@ frazil redo ice --dry-run   show what would change""",
 @yes_option
 def redo(output: Output, target: Target, dry_run: bool, yes: bool) -> None:
     """Make the operation again, after a question if something is deleted."""
-    _apply(output, "Redo", repository_of(target).history.redo(dry_run=True), dry_run, yes)
+    _apply(output, "Redo", repository_of(target).history.redo(), dry_run, yes)
 
 
 @verb(
@@ -85,10 +85,10 @@ def restore(output: Output, target: Target, when: datetime | int, dry_run: bool,
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
         raise click.UsageError(f"the operations log has fewer than {when} operations before this state")
-    _apply(output, "Restore", repo.history.restore_to(at, dry_run=True), dry_run, yes)
+    _apply(output, "Restore", repo.history.restore_to(at), dry_run, yes)
 
 
-def _apply(output: Output, action: str, plan: UndoReport, dry_run: bool, yes: bool) -> None:
+def _apply(output: Output, action: str, plan: UndoPlan, dry_run: bool, yes: bool) -> None:
     """Apply a plan unless it is a dry run, after a question about its notes, and print it."""
     if not dry_run:
         if plan.notes:
@@ -98,7 +98,7 @@ def _apply(output: Output, action: str, plan: UndoReport, dry_run: bool, yes: bo
     _emit(output, plan)
 
 
-def _emit(output: Output, report: UndoReport) -> None:
+def _emit(output: Output, report: UndoPlan) -> None:
     changes = [
         {"subject": each.subject, "before": each.before, "after": each.after} for each in report.changes
     ]
