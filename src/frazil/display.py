@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
@@ -178,7 +179,7 @@ def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
 
 
 class Record:
-    """The base of values that print as a record. Subclasses define ``shown_as`` and ``_rows``."""
+    """The base of values that print as a record: dataclasses with ``shown_as``, and ``_rows`` if needed."""
 
     __slots__ = ()
 
@@ -186,8 +187,10 @@ class Record:
     shown_as: ClassVar[str]
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        """Return the name of each field with its text or its nested record."""
-        raise NotImplementedError
+        """Return the name of each field with its text or its nested record. Default: texts without quotes."""
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            value = getattr(self, each.name)
+            yield each.name, value if isinstance(value, str) else literal(value)
 
     def _title(self) -> str:
         return f"{PACKAGE}.{self.shown_as}"

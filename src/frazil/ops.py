@@ -11,7 +11,7 @@ from frazil.maintenance.garbage_files import (
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.history.undo_report import StateChange, UndoReport
+from frazil.repository.history.undo_report import StateChange, UndoPlan
 
 __all__ = [
     "ChunkStorageStats",
@@ -24,7 +24,7 @@ __all__ = [
     "LeaseInfo",
     "RetentionReport",
     "StateChange",
-    "UndoReport",
+    "UndoPlan",
     "Update",
     "UpdateType",
     "VersionReason",

@@ -20,9 +20,9 @@ def test_the_reference_reads_what_an_undo_leaves(tmp_path: Path) -> None:
     start = next(repo.ops_log())
     repo.create_branch("dev", "main")
     repo.set_metadata({"owner": "team"})
-    repo.history.undo(branch="main")
-    repo.history.restore_to(start)
-    repo.history.undo()
+    repo.history.undo(branch="main").apply()
+    repo.history.restore_to(start).apply()
+    repo.history.undo().apply()
     same_by_reference(tmp_path, repo)
 
     theirs = reference().Repository.open(reference_storage(tmp_path))
@@ -31,9 +31,9 @@ def test_the_reference_reads_what_an_undo_leaves(tmp_path: Path) -> None:
     session = theirs.writable_session("main")
     zarr.create_group(session.store, path="theirs")
     session.commit("by the reference")
-    repo.history.undo()  # of the commit of the reference
+    repo.history.undo().apply()  # of the commit of the reference
     assert next(repo.ancestry(branch="main")).message == "1"
-    repo.history.redo()
+    repo.history.redo().apply()
     same_by_reference(tmp_path, repo)
     assert repo.upkeep.verify().ok
 
@@ -43,19 +43,19 @@ def test_undo_goes_on_after_the_reference_replaced_the_metadata(tmp_path: Path) 
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
     for number in range(5):
         repo.set_metadata({"n": number})
-    repo.history.undo()
-    repo.history.undo()
+    repo.history.undo().apply()
+    repo.history.undo().apply()
     theirs = reference().Repository.open(reference_storage(tmp_path))
     theirs.update_metadata({"owner": "theirs"})  # which keeps the record
-    repo.history.undo()
+    repo.history.undo().apply()
     assert repo.get_metadata() == {"n": 2}
     theirs = reference().Repository.open(reference_storage(tmp_path))
     theirs.set_metadata({"owner": "theirs"})  # which removes it
     assert repo.get_metadata() == {"owner": "theirs"}
     for number in (2, 1, 0):
-        repo.history.undo()
+        repo.history.undo().apply()
         assert repo.get_metadata() == {"n": number}
     for number in (1, 2):
-        repo.history.redo()
+        repo.history.redo().apply()
         assert repo.get_metadata() == {"n": number}
     assert repo.upkeep.verify().ok

@@ -121,8 +121,8 @@ def test_a_protection_that_another_writer_broke(
     findings = {each.subject: each.detail for each in repo.upkeep.doctor().findings}
     assert findings["branch `main`"].startswith("it lost commits")
     assert findings["branch `dev`"].startswith("it was deleted")
-    repo.history.undo(branch="dev")
-    other_writer(repo, monkeypatch, lambda: repo.history.undo(branch="main"))
+    repo.history.undo(branch="dev").apply()
+    other_writer(repo, monkeypatch, lambda: repo.history.undo(branch="main").apply())
     assert repo.upkeep.doctor().ok
 
 

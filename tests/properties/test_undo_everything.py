@@ -294,9 +294,9 @@ class Undoing(RuleBasedStateMachine):
 
             def call() -> Any:
                 return (
-                    self.repo.history.undo(dry_run=True).apply()
+                    self.repo.history.undo().apply()
                     if by_plan
-                    else self.repo.history.undo(update=done.time)
+                    else self.repo.history.undo(update=done.time).apply()
                 )
 
             if not by_plan and not self.is_possible(inverse(done.changes)):
@@ -316,9 +316,9 @@ class Undoing(RuleBasedStateMachine):
             return
         done = every[-1]
         if not self.is_possible(inverse(done.left)):
-            self.refused(lambda: self.repo.history.undo(branch=name))
+            self.refused(lambda: self.repo.history.undo(branch=name).apply())
             return
-        self.take_back(done, done.left, self.repo.history.undo(branch=name))
+        self.take_back(done, done.left, self.repo.history.undo(branch=name).apply())
         self.check()
 
     @precondition(lambda self: self.every)
@@ -326,9 +326,9 @@ class Undoing(RuleBasedStateMachine):
     def undo_of_any_update(self, data: st.DataObject) -> None:
         done = data.draw(st.sampled_from(self.every))
         if done.is_undo or not done.changes or not self.is_possible(inverse(done.changes)):
-            self.refused(lambda: self.repo.history.undo(update=done.time))
+            self.refused(lambda: self.repo.history.undo(update=done.time).apply())
             return
-        self.take_back(done, done.changes, self.repo.history.undo(update=done.time))
+        self.take_back(done, done.changes, self.repo.history.undo(update=done.time).apply())
         self.check()
 
     @rule()
@@ -338,7 +338,7 @@ class Undoing(RuleBasedStateMachine):
             return
         before = self.states[-1][1]
         undone = self.undone.pop()
-        report = self.repo.history.redo()
+        report = self.repo.history.redo().apply()
         expected = dict(self.fields(before))
         for name, (_, value) in inverse(undone.changes).items():
             expected.pop(name, None)
@@ -357,9 +357,9 @@ class Undoing(RuleBasedStateMachine):
         before = self.states[-1][1]
         changes = self.changed(before, state)
         if not self.is_possible(changes):
-            self.refused(lambda: self.repo.history.restore_to(time))
+            self.refused(lambda: self.repo.history.restore_to(time).apply())
             return
-        self.repo.history.restore_to(time)
+        self.repo.history.restore_to(time).apply()
         self.after(before)
         assert dict(self.fields(self.state())) == dict(self.fields(state))
         self.check()

@@ -119,7 +119,7 @@ def undo(
         raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
     if None not in (branch, target.version) and branch != target.version:
         raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
-    plan = Opened(target).repo.history.undo(branch=branch or target.version, dry_run=True)
+    plan = Opened(target).repo.history.undo(branch=branch or target.version)
     _apply(output, "Undo", plan, dry_run, yes)
 
 
@@ -131,7 +131,7 @@ def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
         frazil redo ice             make it again
         frazil redo ice --dry-run   show what would change
     """
-    _apply(output, "Redo", Opened(target).repo.history.redo(dry_run=True), dry_run, yes)
+    _apply(output, "Redo", Opened(target).repo.history.redo(), dry_run, yes)
 
 
 @verb("restore-to")
@@ -155,7 +155,7 @@ def restore_to(
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
         raise click.UsageError(f"the ops log has fewer than {when} updates before this state")
-    _apply(output, "Restore", repo.history.restore_to(at, dry_run=True), dry_run, yes)
+    _apply(output, "Restore", repo.history.restore_to(at), dry_run, yes)
 
 
 def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> None:

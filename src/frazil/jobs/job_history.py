@@ -11,7 +11,7 @@ metadata of the repository names a version with its changes (`frazil.repository.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +24,8 @@ from frazil.jobs.later_changes import is_unchanged_since
 from frazil.jobs.versions import Target, digest
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.job_entry import JOB, JobEntry
-from frazil.repository.catalog.job_records import (
-    entries_in_line,
-    entries_of,
-    other_commit,
-    with_entries,
-)
+from frazil.repository.catalog.job_records import entries_of, with_entries, with_replacements
+from frazil.repository.catalog.line import BranchHistory
 from frazil.repository.handle.interior import context_of
 
 
@@ -175,3 +171,28 @@ def first_driver_note(
         return with_entries(info, [JobEntry(id_, snapshot, target.branch, work)])
 
     return note
+
+
+def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> list[JobEntry]:
+    """Return those of some records whose commits are in the history of a snapshot, with listed snapshots."""
+    every = list(with_replacements(info, entries))
+    if not every:
+        return []
+    line = BranchHistory.of(info, tip)
+    contained = line.contains([each.snapshot for each in every]).tolist()
+    return [
+        entry.in_version(line.holder(entry.snapshot))
+        for entry, is_in in zip(every, contained, strict=True)
+        if is_in
+    ]
+
+
+def other_commit(
+    info: RepoInfo, tip: bytes, job: tuple[str, str], earlier: Collection[bytes]
+) -> bytes | None:
+    """Return the commit of another driver of a job, or the version that has its changes; None if none has."""
+    id_, branch = job
+    entries = [each for each in entries_of(info) if each.id == id_ and each.snapshot not in earlier]
+    contained = entries_in_line(info, tip, entries)
+    reset = [each for each in entries if each.branch == branch]
+    return next((each.snapshot for each in (*contained, *reset)), None)

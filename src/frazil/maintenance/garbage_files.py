@@ -271,6 +271,3 @@ class ChunkStorageStats(Record):
             self.virtual_bytes + other.virtual_bytes,
             self.inlined_bytes + other.inlined_bytes,
         )
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((each.name, str(getattr(self, each.name))) for each in fields(self))

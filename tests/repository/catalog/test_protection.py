@@ -50,9 +50,9 @@ FORWARD: dict[str, Callable[[frazil.Repository], object]] = {
 BACKWARD: dict[str, Callable[[frazil.Repository], object]] = {
     "amend": amend,
     "reset": lambda repo: repo.reset_branch("main", older(repo)),
-    "undo": lambda repo: repo.history.undo(branch="main"),
+    "undo": lambda repo: repo.history.undo(branch="main").apply(),
     "squash": lambda repo: repo.upkeep.squash("main", since=older(repo), message="one").apply(),
-    "restoration": lambda repo: repo.history.restore_to(list(repo.ops_log())[-2]),
+    "restoration": lambda repo: repo.history.restore_to(list(repo.ops_log())[-2]).apply(),
 }
 
 
@@ -95,7 +95,7 @@ def test_only_principals_move_a_branch(repo: frazil.Repository) -> None:
     repo.protect_branch("main", principals=["ada"])
     for work in (FORWARD["commit"], FORWARD["merge"], lambda repo: repo.unprotect_branch("main")):
         refused(acting_as(repo, "bob"), work, "`bob` may not")
-    for work in (lambda repo: repo.protect_branch("main"), lambda repo: repo.history.undo()):
+    for work in (lambda repo: repo.protect_branch("main"), lambda repo: repo.history.undo().apply()):
         refused(acting_as(repo, "bob"), work, "may not change the protection")
     commit(acting_as(repo, "bob"), "d", "dev")
     commit(ada, "d")
@@ -138,10 +138,10 @@ def test_the_rules_stay_and_are_undone(repo: frazil.Repository) -> None:
     repo.protect_branch("main")
     repo.set_metadata({"owner": "team"})
     assert [each.pattern for each in repo.branch_protections()] == ["main"]
-    repo.history.undo()
-    repo.history.undo()
+    repo.history.undo().apply()
+    repo.history.undo().apply()
     assert repo.branch_protections() == []
-    repo.history.redo()
+    repo.history.redo().apply()
     assert [each.pattern for each in repo.branch_protections()] == ["main"]
 
 

@@ -42,7 +42,7 @@ def story(repo: frazil.Repository) -> list[tuple[str, str | None]]:
     repo.reset_branch("dev", "main")
     out.append(("reset", repo.lookup_branch("main")))
     out.append(("commit", commit(repo, "d", "dev")))
-    repo.history.undo()
+    repo.history.undo().apply()
     out.append(("reset", repo.lookup_branch("main")))
     repo.delete_branch("dev")
     out.append(("deleted", None))

@@ -81,15 +81,15 @@ def test_every_kind_of_update_is_undone_and_made_again(name: str, repo: frazil.R
     UPDATES[name](repo)
     after = state(repo)
     assert after != before
-    plan = repo.history.undo(dry_run=True)
+    plan = repo.history.undo()
     assert state(repo) == after
-    report = repo.history.undo()
+    report = repo.history.undo().apply()
     assert state(repo) == before
     assert (plan.is_applied, report.is_applied) == (False, True)
     assert plan.changes == report.changes != []
-    repo.history.redo()
+    repo.history.redo().apply()
     assert state(repo) == after
-    repo.history.undo()
+    repo.history.undo().apply()
     assert state(repo) == before
     assert repo.upkeep.verify().ok
 
@@ -99,7 +99,7 @@ def test_a_merge_is_undone_without_its_parts(repo: frazil.Repository) -> None:
     commit(repo, "y")
     before = state(repo)
     repo.merge("dev")
-    repo.history.undo()
+    repo.history.undo().apply()
     assert state(repo) == before
 
 
@@ -109,37 +109,37 @@ def test_undo_goes_back_step_by_step_and_redo_returns(repo: frazil.Repository) -
         update(repo)
         states.append(state(repo))
     for expected in states[-2::-1]:
-        repo.history.undo()
+        repo.history.undo().apply()
         assert state(repo) == expected
     for expected in states[1:]:
-        repo.history.redo()
+        repo.history.redo().apply()
         assert state(repo) == expected
     with pytest.raises(frazil.SessionStateError, match="no undone update") as error:
-        repo.history.redo()
+        repo.history.redo().apply()
     assert error.value.kind == "cannot-undo"
 
 
 def test_a_later_update_is_undone_before_an_earlier_one(repo: frazil.Repository) -> None:
     commit(repo, "c")
-    repo.history.undo()
+    repo.history.undo().apply()
     commit(repo, "d")
     messages = [info.message for info in repo.ancestry(branch="main")]
-    repo.history.undo()
-    repo.history.undo(branch="main")
+    repo.history.undo().apply()
+    repo.history.undo(branch="main").apply()
     assert [info.message for info in repo.ancestry(branch="main")] == messages[2:]
 
 
 def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
     repo.create_branch("later", "main")
-    repo.history.undo()
+    repo.history.undo().apply()
     repo.create_tag("v1", "main")
-    assert "v1" in repo.history.undo(dry_run=True).notes[0]
-    repo.history.undo()
+    assert "v1" in repo.history.undo().notes[0]
+    repo.history.undo().apply()
     assert repo.list_tags() == set()
     before = state(repo)
     for _ in range(2):  # never the branch, which was undone before it
         with pytest.raises(frazil.SessionStateError, match="`v1` was deleted") as error:
-            repo.history.redo()
+            repo.history.redo().apply()
         assert error.value.kind == "cannot-undo"
     assert state(repo) == before
     with pytest.raises(frazil.AlreadyExistsError):
@@ -150,9 +150,9 @@ def test_the_deletion_of_a_tag_cannot_be_undone(repo: frazil.Repository) -> None
     repo.create_tag("v1", "main")
     repo.delete_tag("v1")
     before = kinds(repo)
-    for dry_run in (True, False):
+    for _ in range(2):
         with pytest.raises(frazil.SessionStateError, match="v1") as error:
-            repo.history.undo(dry_run=dry_run)
+            repo.history.undo()
         assert error.value.kind == "cannot-undo"
     assert kinds(repo) == before
 
@@ -161,9 +161,9 @@ def test_a_collection_is_refused_and_passed_over_for_a_branch(repo: frazil.Repos
     commit(repo, "c")
     repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
     with pytest.raises(frazil.SessionStateError, match="a garbage collection") as error:
-        repo.history.undo()
+        repo.history.undo().apply()
     assert error.value.kind == "cannot-undo"
-    repo.history.undo(branch="main")
+    repo.history.undo(branch="main").apply()
     assert next(repo.ancestry(branch="main")).message == "b"
 
 
@@ -173,7 +173,7 @@ def test_an_expired_snapshot_is_an_error_before_a_change(repo: frazil.Repository
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
     before = state(repo)
     with pytest.raises(frazil.SessionStateError, match="expired or collected"):
-        repo.history.undo(branch="main")
+        repo.history.undo(branch="main").apply()
     assert state(repo) == before
 
 
@@ -193,15 +193,15 @@ def test_an_update_by_its_time(repo: frazil.Repository) -> None:
     repo.set_metadata({"a": 1})
     update = next(repo.ops_log())
     commit(repo, "c")
-    repo.history.undo(update=update)
+    repo.history.undo(update=update).apply()
     assert repo.metadata.get("a") is None
     assert next(repo.ancestry(branch="main")).message == "c"
     with pytest.raises(frazil.SessionStateError, match="undone already"):
-        repo.history.undo(update=update.updated_at)
+        repo.history.undo(update=update.updated_at).apply()
     with pytest.raises(frazil.SessionStateError, match="no update at"):
-        repo.history.undo(update=datetime(2000, 1, 1, tzinfo=UTC))
+        repo.history.undo(update=datetime(2000, 1, 1, tzinfo=UTC)).apply()
     with pytest.raises(ValueError, match="at most one"):
-        repo.history.undo(update=update, branch="main")
+        repo.history.undo(update=update, branch="main").apply()
 
 
 def test_a_branch_that_moved_on_is_a_conflict(repo: frazil.Repository) -> None:
@@ -210,7 +210,7 @@ def test_a_branch_that_moved_on_is_a_conflict(repo: frazil.Repository) -> None:
     commit(repo, "d")
     before = state(repo)
     with pytest.raises(frazil.ConflictError, match="has changed since") as error:
-        repo.history.undo(update=update)
+        repo.history.undo(update=update).apply()
     assert error.value.kind == "repo-info-updated"
     assert state(repo) == before
 
@@ -232,7 +232,7 @@ def interrupted(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: 
 def test_an_undo_beside_other_writers(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(repo, "c")
     interrupted(repo, monkeypatch, lambda: commit(repo, "other", "dev"))
-    repo.history.undo()
+    repo.history.undo().apply()
     assert next(repo.ancestry(branch="main")).message == "b"
     assert next(repo.ancestry(branch="dev")).message == "other"
 
@@ -243,7 +243,7 @@ def test_an_undo_never_loses_a_commit_of_another_writer(
     commit(repo, "c")
     interrupted(repo, monkeypatch, lambda: commit(repo, "other"))
     with pytest.raises(frazil.ConflictError, match="has changed since"):
-        repo.history.undo()
+        repo.history.undo().apply()
     assert next(repo.ancestry(branch="main")).message == "other"
 
 
@@ -253,21 +253,21 @@ def test_restoration_is_one_update(repo: frazil.Repository) -> None:
     for name in ("commit", "branch", "no branch", "config", "metadata", "flag", "status"):
         UPDATES[name](repo)
     last = state(repo)
-    plan = repo.history.restore_to(start, dry_run=True)
+    plan = repo.history.restore_to(start)
     assert state(repo) == last
     writes = len(repo.upkeep.backups(repo.storage))
-    report = repo.history.restore_to(start)
+    report = repo.history.restore_to(start).apply()
     assert len(repo.upkeep.backups(repo.storage)) == writes + 1
     assert report.changes == plan.changes
     assert state(repo) == expected
     assert repo.upkeep.verify().ok
     new = kinds(repo)[: len(report.changes)]
     assert set(new) >= {"BranchReset", "BranchDeleted", "BranchCreated", "ConfigChanged", "RepoStatusChanged"}
-    repo.history.undo()
+    repo.history.undo().apply()
     assert state(repo) == last
-    repo.history.redo()
+    repo.history.redo().apply()
     assert state(repo) == expected
-    assert repo.history.restore_to(next(repo.ops_log())).changes == []
+    assert repo.history.restore_to(next(repo.ops_log())).apply().changes == []
 
 
 def test_restoration_to_a_time(repo: frazil.Repository) -> None:
@@ -276,10 +276,10 @@ def test_restoration_to_a_time(repo: frazil.Repository) -> None:
         UPDATES[name](repo)
         states[next(repo.ops_log()).updated_at] = state(repo)
     for moment, expected in states.items():
-        repo.history.restore_to(moment + timedelta(microseconds=1))
+        repo.history.restore_to(moment + timedelta(microseconds=1)).apply()
         assert state(repo) == expected
     with pytest.raises(frazil.SessionStateError, match="no update at or before"):
-        repo.history.restore_to(datetime(2000, 1, 1, tzinfo=UTC))
+        repo.history.restore_to(datetime(2000, 1, 1, tzinfo=UTC)).apply()
 
 
 def test_a_read_only_repository_refuses(repo: frazil.Repository) -> None:
@@ -287,7 +287,7 @@ def test_a_read_only_repository_refuses(repo: frazil.Repository) -> None:
     update = next(repo.ops_log())
     close(repo)
     with pytest.raises(frazil.ReadOnlyError):
-        repo.history.undo(update=update)
+        repo.history.undo(update=update).apply()
 
 
 def test_the_log_continues_in_backups(repo: frazil.Repository) -> None:
@@ -298,9 +298,9 @@ def test_the_log_continues_in_backups(repo: frazil.Repository) -> None:
         short.set_metadata({"n": number})
         states.append(state(repo))
     for expected in states[-2::-1]:
-        short.history.undo()
+        short.history.undo().apply()
         assert state(repo) == expected
-    assert short.history.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+    assert short.history.undo().apply().updates[0].kind == UpdateType.BranchCreated("dev")
 
 
 def test_spec_version_1_has_no_ops_log() -> None:
@@ -323,16 +323,16 @@ def test_thousands_of_undos_in_a_row(number: int) -> None:
     for n in range(number):
         repo.set_metadata({"n": n})
     for n in range(number - 2, -1, -1):
-        (repo if n % 2 else other).history.undo()
+        (repo if n % 2 else other).history.undo().apply()
         assert repo.get_metadata() == {"n": n}
     assert record_size(repo) < 300
     for n in range(1, number):
-        (repo if n % 3 else other).history.redo()
+        (repo if n % 3 else other).history.redo().apply()
         assert repo.get_metadata() == {"n": n}
     assert record_size(repo) < 300
     for _ in range(number // 4):
-        assert repo.history.undo().changes[0].before == f"{number - 1}"
-        repo.history.redo()
+        assert repo.history.undo().apply().changes[0].before == f"{number - 1}"
+        repo.history.redo().apply()
     assert repo.get_metadata() == {"n": number - 1}
 
 
@@ -343,11 +343,11 @@ def test_undos_of_one_branch_among_other_updates(number: int, repo: frazil.Repos
         repo.reset_branch("dev", tips[(n + 1) % 2])
         repo.set_metadata({"n": n})
     for n in range(number - 1, -1, -1):
-        repo.history.undo(branch="dev")
+        repo.history.undo(branch="dev").apply()
         assert repo.lookup_branch("dev") == tips[n % 2]
     assert repo.get_metadata() == {"n": number - 1}
     for n in range(number - 2, -1, -1):  # not the updates of `dev`, which are undone
-        repo.history.undo()
+        repo.history.undo().apply()
         assert repo.get_metadata() == {"n": n}
     assert record_size(repo) < 1000
 
@@ -370,8 +370,8 @@ def test_a_later_undo_costs_as_much_as_the_first(
     repo = repo.reopen(frazil.RepositoryConfig(num_updates_per_repo_info_file=4))
     for n in range(40):
         repo.set_metadata({"n": n})
-    undos = [reads(repo, repo.history.undo, monkeypatch) for _ in range(39)]
-    redos = [reads(repo, repo.history.redo, monkeypatch) for _ in range(39)]
+    undos = [reads(repo, lambda: repo.history.undo().apply(), monkeypatch) for _ in range(39)]
+    redos = [reads(repo, lambda: repo.history.redo().apply(), monkeypatch) for _ in range(39)]
     assert max(undos) <= 4
     assert max(redos) <= 6
 
@@ -379,31 +379,31 @@ def test_a_later_undo_costs_as_much_as_the_first(
 def test_a_redo_after_other_updates(repo: frazil.Repository) -> None:
     repo.set_metadata({"a": 1})
     repo.set_metadata({"a": 2})
-    repo.history.undo()
+    repo.history.undo().apply()
     commit(repo, "c")
-    assert repo.history.redo().changes[0].after == "2"  # the commit is of another field
-    repo.history.undo()
+    assert repo.history.redo().apply().changes[0].after == "2"  # the commit is of another field
+    repo.history.undo().apply()
     repo.update_metadata({"a": 3})
     before = state(repo)
     with pytest.raises(frazil.ConflictError, match="has changed since"):
-        repo.history.redo()
+        repo.history.redo().apply()
     assert state(repo) == before
-    repo.history.undo()
-    repo.history.redo()
+    repo.history.undo().apply()
+    repo.history.redo().apply()
     assert repo.get_metadata() == {"a": 3}  # the newest undone update comes first
 
 
 def test_the_record_is_not_in_the_metadata_of_users(repo: frazil.Repository) -> None:
     repo.set_metadata({"a": 1})
-    repo.history.undo()
+    repo.history.undo().apply()
     assert repo.get_metadata() == repo.metadata == {}
     assert repo.update_metadata({"b": 2}) == {"b": 2}
     repo.set_metadata({"c": 3})  # which leaves the record
-    repo.history.undo()
-    repo.history.undo()
+    repo.history.undo().apply()
+    repo.history.undo().apply()
     assert repo.get_metadata() == {}
-    repo.history.redo()
-    repo.history.redo()
+    repo.history.redo().apply()
+    repo.history.redo().apply()
     assert repo.get_metadata() == {"c": 3}
 
 
@@ -412,13 +412,13 @@ def test_undo_goes_on_after_another_program_removed_the_record(repo: frazil.Repo
     for n in range(4):
         repo.set_metadata({"n": n})
         states.append(state(repo))
-    repo.history.undo()
-    repo.history.undo()
+    repo.history.undo().apply()
+    repo.history.undo().apply()
     repo._context.catalog.update_repo_info(set_metadata(lambda _: {"theirs": 1}))
     with pytest.raises(frazil.SessionStateError, match="no undone update"):
-        repo.history.redo()
+        repo.history.redo().apply()
     for expected in (states[2], states[1], states[0]):
-        repo.history.undo()
+        repo.history.undo().apply()
         assert state(repo) == expected
 
 
@@ -427,43 +427,39 @@ def test_a_record_of_another_program_counts_as_none(record: Any, repo: frazil.Re
     commit(repo, "c")
     repo.update_metadata({UNDO: record})
     with pytest.raises(frazil.SessionStateError, match="no undone update"):
-        repo.history.redo()
-    assert "changed nothing" in repo.history.undo(dry_run=True).notes[0]
+        repo.history.redo().apply()
+    assert "changed nothing" in repo.history.undo().notes[0]
 
 
-def test_nothing_older_is_undone_after_an_update_that_changed_nothing(repo: frazil.Repository) -> None:
+def test_a_plan_tells_that_the_newest_update_changed_nothing(repo: frazil.Repository) -> None:
     commit(repo, "c")
     before = state(repo)
     newest = next(repo.ops_log())
     repo.reset_branch("main", repo.lookup_branch("main"))
-    for call in (repo.history.undo, lambda: repo.history.undo(branch="main")):
-        with pytest.raises(frazil.SessionStateError, match="changed nothing") as error:
-            call()
-        assert error.value.kind == "cannot-undo"
-        assert state(repo) == before
-    plan = repo.history.undo(dry_run=True)
+    plan = repo.history.undo(branch="main")
+    assert state(repo) == before
     assert [each.updated_at for each in plan.updates] == [newest.updated_at]
     assert "changed nothing" in plan.notes[0]
-    repo.history.undo(update=plan.updates[0])
+    plan.apply()
     assert state(repo) != before
-    repo.history.undo()  # of the update before: nobody asks again
-    repo.history.redo()
-    repo.history.redo()
+    repo.history.undo().apply()  # of the update before: nobody asks again
+    repo.history.redo().apply()
+    repo.history.redo().apply()
     assert state(repo) == before
 
 
 def test_a_plan_is_applied_as_it_is(repo: frazil.Repository) -> None:
     commit(repo, "c")
-    plan = repo.history.undo(dry_run=True)
+    plan = repo.history.undo()
     commit(repo, "d", "dev")  # by another writer
     report = plan.apply()
     assert (report.is_applied, report.changes) == (True, plan.changes)
     assert next(repo.ancestry(branch="main")).message == "b"
-    repo.history.undo()
+    repo.history.undo().apply()
     assert next(repo.ancestry(branch="dev")).message == "b"
-    plan = repo.history.redo(dry_run=True)
+    plan = repo.history.redo()
     repo.set_metadata({"a": 1})
-    repo.history.undo()
+    repo.history.undo().apply()
     with pytest.raises(frazil.ConflictError, match="another undo or redo"):
         plan.apply()
     with pytest.raises(frazil.ConflictError, match="has changed since"):
@@ -472,25 +468,25 @@ def test_a_plan_is_applied_as_it_is(repo: frazil.Repository) -> None:
 
 def test_the_report_says_what_is_deleted(repo: frazil.Repository) -> None:
     repo.create_branch("new", "main")
-    assert "`new` is deleted" in repo.history.undo(dry_run=True).notes[0]
+    assert "`new` is deleted" in repo.history.undo().notes[0]
     repo = frazil.Repository.open(repo.storage, attribution=frazil.Attribution(principal="ada"))
     repo.protect_branch("main", principals=["ada"])
-    assert "`main` is removed" in repo.history.undo(dry_run=True).notes[0]
+    assert "`main` is removed" in repo.history.undo().notes[0]
     repo.protect_branch("main", principals=["ada", "ben"])
-    assert "`main` changes" in repo.history.undo(dry_run=True).notes[0]
+    assert "`main` changes" in repo.history.undo().notes[0]
     commit(repo, "c")
-    assert repo.history.undo(dry_run=True).notes == []
+    assert repo.history.undo().notes == []
 
 
 def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) -> None:
     repo.delete_branch("dev")
-    repo.history.undo(branch="dev")
-    repo.history.undo(branch="dev")
+    repo.history.undo(branch="dev").apply()
+    repo.history.undo(branch="dev").apply()
     assert repo.list_branches() == {"main"}
     with pytest.raises(frazil.SessionStateError, match="of the branch `dev`"):
-        repo.history.undo(branch="dev")
-    repo.history.redo()
-    repo.history.redo()
+        repo.history.undo(branch="dev").apply()
+    repo.history.redo().apply()
+    repo.history.redo().apply()
     assert repo.list_branches() == {"main"}
 
 
@@ -502,11 +498,11 @@ def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> Non
         times.append(next(repo.ops_log()).updated_at)
     repo.set_metadata({"a": 1})
     for update in times:
-        repo.history.undo(update=update)
+        repo.history.undo(update=update).apply()
         assert record_size(repo) < 1000
-    repo.history.undo()
+    repo.history.undo().apply()
     assert state(repo) == before
-    assert repo.history.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+    assert repo.history.undo().apply().updates[0].kind == UpdateType.BranchCreated("dev")
 
 
 def test_a_clone_has_no_undone_updates(repo: frazil.Repository) -> None:
@@ -514,15 +510,15 @@ def test_a_clone_has_no_undone_updates(repo: frazil.Repository) -> None:
     from frazil.pipeline import clone_repository
 
     commit(repo, "c")
-    repo.history.undo()
+    repo.history.undo().apply()
     storage = frazil.in_memory_storage()
     clone_repository(repo, storage, engine="inline")
     clone = frazil.Repository.open(storage)
     with pytest.raises(frazil.SessionStateError, match="no undone update"):
-        clone.history.redo()
+        clone.history.redo().apply()
     before = state(clone)
     clone.create_branch("new", "main")
-    clone.history.undo()
+    clone.history.undo().apply()
     assert state(clone) == before
 
 
@@ -530,13 +526,13 @@ def test_an_undo_whose_cursor_was_collected_is_an_error(repo: frazil.Repository)
     for n in range(3):
         repo.set_metadata({"n": n})
     cursor = list(repo.ops_log())[1]
-    repo.history.undo()
+    repo.history.undo().apply()
     repo.storage.delete([f"overwritten/{cursor.backup_path}"])
     before = state(repo)
     with pytest.raises(frazil.SessionStateError, match="has deleted its backup") as error:
-        repo.history.undo()
+        repo.history.undo().apply()
     assert error.value.kind == "cannot-undo"
     assert state(repo) == before
     repo.set_metadata({"n": 9})
-    repo.history.undo()
+    repo.history.undo().apply()
     assert state(repo) == before

@@ -2,8 +2,8 @@
 
 The metadata of an empty commit hold the report of the check. With it, a later run knows how far an earlier
 run came. If this commit leaves the history, because of a squash, an expiration or an amend, a record in the
-metadata of the repository names a version with its changes (`frazil.repository.catalog.job_entry`). Spec
-version 1 has no such records: there, a publication whose commit was removed runs again.
+metadata of the repository names a version with its changes (``frazil.jobs``). Spec version 1 has no such
+records: there, a publication whose commit was removed runs again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from frazil.errors import ConflictError, RebaseFailedError, StaleReadError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.jobs.inputs import live_inputs, of_job, reads_of
+from frazil.jobs.job_history import entries_in_line
 from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import Input, Target, Version
 from frazil.pipeline.publishing.branches import commits_ahead
@@ -25,7 +26,6 @@ from frazil.pipeline.validation.rules import Rule
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.job_entry import JOB, JobEntry, publication_id
 from frazil.repository.catalog.job_records import (
-    entries_in_line,
     entries_of,
     with_entries,
     without_entries,

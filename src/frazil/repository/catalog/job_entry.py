@@ -6,7 +6,7 @@ Its record has the id of the publication after a prefix, because a job may have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frazil.format.repo_info import SnapshotEntry
@@ -26,6 +26,10 @@ class JobEntry:
     branch: str = ""
     work: str = ""
     commit: bytes = b""
+
+    def in_version(self, snapshot: bytes) -> JobEntry:
+        """Return the record for a version that has the changes of the commit."""
+        return replace(self, snapshot=snapshot, branch="", commit=self.commit or self.snapshot)
 
     @property
     def is_publication(self) -> bool:

@@ -16,7 +16,7 @@ that are not listed any more. The number of all records is limited, and the newe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix,
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.amendments import Operations
 from frazil.repository.catalog.job_entry import JOB, JobEntry, entries_of_commit
-from frazil.repository.catalog.line import BranchHistory
 from frazil.repository.catalog.protection import AUDIT
 
 #: A key of the metadata of a repository.
@@ -76,7 +75,7 @@ def _document(entry: JobEntry) -> dict[str, str]:
 
 def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:
     """Return the metadata of a repository with new records, and without records that are not needed."""
-    entries = list(dict.fromkeys(_with_replacements(info, [*new, *read_entries(info.metadata)])))
+    entries = list(dict.fromkeys(with_replacements(info, [*new, *read_entries(info.metadata)])))
     return {**info.metadata, JOBS: list(map(_document, _useful(info, entries)))}
 
 
@@ -98,7 +97,7 @@ def _useful(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
     return useful[:_MOST]
 
 
-def _with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[JobEntry]:
+def with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[JobEntry]:
     """Yield the records, and after each its copies for snapshots that replaced its snapshot.
 
     The ops log names the commits that other implementations amended.
@@ -115,37 +114,7 @@ def entries_of(info: RepoInfo) -> list[JobEntry]:
     return read_entries(info.metadata) if info.spec_version > 1 else []
 
 
-def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> list[JobEntry]:
-    """Return those of some records whose commits are in the history of a snapshot, with listed snapshots."""
-    every = list(_with_replacements(info, entries))
-    if not every:
-        return []
-    line = BranchHistory.of(info, tip)
-    contained = line.contains([each.snapshot for each in every]).tolist()
-    return [
-        _at(entry, line.holder(entry.snapshot))
-        for entry, is_in in zip(every, contained, strict=True)
-        if is_in
-    ]
-
-
-def _at(entry: JobEntry, holder: bytes) -> JobEntry:
-    """Return the record for the version that has the changes of the commit."""
-    return replace(entry, snapshot=holder, branch="", commit=entry.commit or entry.snapshot)
-
-
-def other_commit(
-    info: RepoInfo, tip: bytes, job: tuple[str, str], earlier: Collection[bytes]
-) -> bytes | None:
-    """Return the commit of another driver of a job, or the version that has its changes; None if none has."""
-    id_, branch = job
-    entries = [each for each in entries_of(info) if each.id == id_ and each.snapshot not in earlier]
-    contained = entries_in_line(info, tip, entries)
-    reset = [each for each in entries if each.branch == branch]
-    return next((each.snapshot for each in (*contained, *reset)), None)
-
-
-def with_amended_job(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+def with_amended_jobs(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
 
     The new commit has the mark of the job of the old one. It never has the report of an audit, because nobody
@@ -157,12 +126,12 @@ def with_amended_job(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dic
     publications = [each for each in (*entries, *own) if each.is_publication]
     new_entries = [
         *(replace(each, snapshot=new, branch=branch) for each in entries if not each.is_publication),
-        *(_at(each, new) for each in publications),
+        *(each.in_version(new) for each in publications),
     ]
     return with_entries(info, new_entries) if new_entries else info.metadata
 
 
-def with_expired_jobs(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
+def with_expiring_jobs(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
     """Return the metadata of a repository before an expiration, which leaves the snapshots ``after``.
 
     A snapshot with a new list of removed ancestors gets the records of the jobs of these ancestors.
@@ -173,7 +142,7 @@ def with_expired_jobs(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
     order = np.argsort(info.table.flushed_at()[commits[number]], kind="stable")[::-1][:_MOST]
     jobs = _jobs_at(info.table, commits[number[order]], entries)
     new = [
-        _at(job, after.id_of(holder))
+        job.in_version(after.id_of(holder))
         for holder, of_commit in zip(holders[order].tolist(), jobs, strict=True)
         for job in of_commit
     ]

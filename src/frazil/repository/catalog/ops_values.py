@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from frazil.display import PACKAGE, Family, Record, Shown, literal, utc
+from frazil.display import PACKAGE, Family, Record, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from frazil.repository.catalog.version_info import RepoStatus
@@ -177,8 +176,3 @@ class Update(Record):
     backup_path: str | None
 
     shown_as: ClassVar[str] = "ops.Update"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "kind", repr(self.kind)
-        yield "updated_at", utc(self.updated_at)
-        yield "backup_path", str(self.backup_path)

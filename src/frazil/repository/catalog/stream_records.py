@@ -119,7 +119,7 @@ def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
     return [names[at] for at in np.argsort(times, kind="stable")[:count].tolist()]
 
 
-def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+def with_amended_batches(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
     records = {
         query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
@@ -212,7 +212,7 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
     return marks, np.unique(np.concatenate([alone, numbers[~stamped]]))
 
 
-def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
+def with_expiring_batches(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
     """Return the metadata of a repository before an expiration. ``keep`` has the snapshots that stay, (n,).
 
     A snapshot whose parent is removed gets a record of the last batch before it.

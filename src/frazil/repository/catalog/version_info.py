@@ -120,13 +120,6 @@ class SnapshotInfo(LateFields, Record):
 
     shown_as: ClassVar[str] = "snapshots.SnapshotInfo"
 
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "id", self.id
-        yield "parent_id", str(self.parent_id)
-        yield "written_at", utc(self.written_at)
-        yield "message", self.message
-        yield "metadata", literal(self.metadata)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ManifestFileInfo(Record):
@@ -143,11 +136,6 @@ class ManifestFileInfo(Record):
     num_chunk_refs: int
 
     shown_as: ClassVar[str] = "snapshots.ManifestFileInfo"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "id", self.id
-        yield "size_bytes", str(self.size_bytes)
-        yield "num_chunk_refs", str(self.num_chunk_refs)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,10 +162,7 @@ class FeatureFlag(Record):
         return self.default_enabled if self.setting is None else self.setting
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "id", str(self.id)
-        yield "name", self.name
-        yield "default_enabled", str(self.default_enabled)
-        yield "setting", str(self.setting)
+        yield from Record._rows(self)
         yield "enabled", str(self.enabled)
 
 

@@ -26,7 +26,7 @@ from frazil.repository.history.bisect import BisectReport
 from frazil.repository.history.bisect import bisect as bisect_versions
 from frazil.repository.history.blame import Blame, ChunkCommit
 from frazil.repository.history.branch_watch import BranchVersion, Watch
-from frazil.repository.history.undo_report import StateChange, UndoReport
+from frazil.repository.history.undo_report import StateChange, UndoPlan
 from frazil.repository.history.value_differences import value_differences
 from frazil.repository.history.value_report import ValueDifference
 from frazil.repository.session.session import Session
@@ -36,7 +36,7 @@ __all__ = [
     "BranchVersion",
     "History",
     "StateChange",
-    "UndoReport",
+    "UndoPlan",
     "ValueDifference",
     "Watch",
 ]
@@ -56,9 +56,10 @@ class History(Sessions):
         *,
         branch: str | None = None,
         update: Update | datetime | None = None,
-        dry_run: bool = False,
-    ) -> UndoReport:
-        """Undo the last update of the repository that is not undone yet.
+    ) -> UndoPlan:
+        """Return the plan that undoes the last update of the repository that is not undone yet.
+
+        The method changes nothing. ``apply`` of the plan makes the changes.
 
         Most entries of ``ops_log`` can be undone: a commit, an amendment, a merge or a reset (the branch
         returns to its earlier snapshot), the creation or deletion of a branch, the creation of a tag, a
@@ -72,16 +73,14 @@ class History(Sessions):
         undone, and the undoing of a creation is final. Expirations, garbage collections and upgrades cannot
         be undone either.
 
-        If the newest update changed nothing, the method undoes nothing. Its error names the newest update
-        with changes. Pass this as ``update``, or call ``apply`` of the report of a dry run.
+        If the newest update changed nothing, the plan undoes the newest update with changes, and notes that.
 
         Args:
             branch: Undo the last update of this branch. Default: the last update of the repository.
             update: The update to undo: an entry of ``ops_log``, or its time. Default: the last one.
-            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
 
         Returns:
-            The undone update, the changes, and what they delete.
+            The plan: the update to undo, the changes, and what they delete.
 
         Raises:
             SessionStateError: ``cannot-undo`` if the update cannot be undone, because of its kind, because
@@ -97,7 +96,7 @@ class History(Sessions):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
-            >>> repo.history.undo().changes[0].subject
+            >>> repo.history.undo().apply().changes[0].subject
             'branch `dev`'
             >>> repo.list_branches()
             {'main'}
@@ -106,10 +105,10 @@ class History(Sessions):
             raise ValueError("expected at most one of branch and update, got both")
         self._context.require_version_2()
         at = None if update is None else _time_of(update, "update")
-        return undoing.undo(self._context, branch=branch, at=at, dry_run=dry_run)
+        return undoing.undo(self._context, branch=branch, at=at)
 
-    def redo(self, *, dry_run: bool = False) -> UndoReport:
-        """Make the last undone update again.
+    def redo(self) -> UndoPlan:
+        """Return the plan that makes the last undone update again. ``apply`` of the plan makes the changes.
 
         Repeated calls make several undone updates again, the last undone update first. Other updates may
         come between an undo and its redo. The redo is an update of its own, and ``undo`` undoes it.
@@ -117,11 +116,8 @@ class History(Sessions):
         An update that cannot be made again, such as the creation of a tag, is an error, and so is the redo of
         the updates that were undone before it. ``restore_to`` returns to their states.
 
-        Args:
-            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
-
         Returns:
-            The update, its changes, and what they delete.
+            The plan: the update, its changes, and what they delete.
 
         Raises:
             SessionStateError: ``cannot-undo`` if there is no undone update, or if the update cannot be made
@@ -134,31 +130,30 @@ class History(Sessions):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
-            >>> undone = repo.history.undo()
-            >>> done_again = repo.history.redo()
+            >>> undone = repo.history.undo().apply()
+            >>> done_again = repo.history.redo().apply()
             >>> sorted(repo.list_branches())
             ['dev', 'main']
         """
         self._context.require_version_2()
-        return undoing.redo(self._context, dry_run=dry_run)
+        return undoing.redo(self._context)
 
-    def restore_to(self, at: Update | datetime, *, dry_run: bool = False) -> UndoReport:
-        """Return to an earlier state of the repository.
+    def restore_to(self, at: Update | datetime) -> UndoPlan:
+        """Return the plan that returns to an earlier state of the repository. ``apply`` makes the changes.
 
         The state has all branches, tags and feature flags, the configuration, the metadata and the status.
         Snapshots of later commits stay in the repository until an expiration or a garbage collection removes
         them. One update makes all changes, and ``undo`` undoes it. Branches that were created later are
-        deleted. Tags that were created later are deleted too, and their names cannot be used again: see
-        ``dry_run``.
+        deleted. Tags that were created later are deleted too, and their names cannot be used again. The notes
+        of the plan name them.
 
         ``Repository.upkeep.restore`` is for another purpose: it repairs a lost or damaged file ``repo``.
 
         Args:
             at: The state after this entry of ``ops_log``, or at this time.
-            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
 
         Returns:
-            The changes, and what they delete.
+            The plan: the changes, and what they delete.
 
         Raises:
             SessionStateError: ``cannot-undo`` if the state or one of its snapshots was expired or collected,
@@ -175,13 +170,13 @@ class History(Sessions):
             >>> start = next(repo.ops_log())
             >>> repo.create_branch("dev", "main")
             >>> repo.set_metadata({"owner": "climate team"})
-            >>> len(repo.history.restore_to(start).changes)
+            >>> len(repo.history.restore_to(start).apply().changes)
             2
             >>> repo.list_branches(), repo.metadata.get("owner")
             ({'main'}, None)
         """
         self._context.require_version_2()
-        return undoing.restore_to(self._context, _time_of(at, "at"), dry_run=dry_run)
+        return undoing.restore_to(self._context, _time_of(at, "at"))
 
     def blame(
         self,

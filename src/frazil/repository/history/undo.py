@@ -46,7 +46,7 @@ from frazil.repository.history.steps import (
     updates_of_names,
 )
 from frazil.repository.history.undo_record import Place, UndoRecord
-from frazil.repository.history.undo_report import StateChange, UndoReport
+from frazil.repository.history.undo_report import StateChange, UndoPlan
 
 _FOR_GOOD: Final = {
     UpdateKind.GC_RAN: "a garbage collection",
@@ -82,10 +82,8 @@ class _Plan:
     record: Callable[[State, int], UndoRecord] | None = None
 
 
-def undo(
-    context: Context, *, branch: str | None = None, at: int | None = None, dry_run: bool = False
-) -> UndoReport:
-    """Undo one update. See ``Repository.history.undo``. ``at`` is in microseconds since 1970."""
+def undo(context: Context, *, branch: str | None = None, at: int | None = None) -> UndoPlan:
+    """Return the plan that undoes one update, of the time ``at`` in microseconds since 1970."""
     history = History(context.storage, context.catalog.repo_info())
     candidate, unchanged = _newest(history, branch) if at is None else (_named(history, at), None)
     newest: _Candidate | None = candidate
@@ -98,20 +96,14 @@ def undo(
     notes = []
     if unchanged is not None:
         notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
-        if not dry_run:
-            raise SessionStateError(
-                f"the newest update, {_name(unchanged)}, changed nothing, so there is nothing to undo. The "
-                f"newest update with changes is {_name(original)}. Pass it as `update` to undo it",
-                ErrorKind.CANNOT_UNDO,
-            )
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
     record = partial(_undo_record, history, candidate, newest, original.place)
     plan = _Plan(changes, original.entries, [*notes, *_losses(changes)], record)
-    return _outcome(context, history, plan, dry_run)
+    return _planned(context, history, plan)
 
 
-def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
-    """Make the last undone update again. See ``Repository.history.redo``."""
+def redo(context: Context) -> UndoPlan:
+    """Return the plan that makes the last undone update again. See ``Repository.history.redo``."""
     history = History(context.storage, context.catalog.repo_info())
     record = history.current.record
     place = None if record is None else record.last_undo
@@ -139,11 +131,11 @@ def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
         return UndoRecord(at, original.place, redo=following)
 
     changes = [replace(each, before=each.after, after=each.before) for each in changes]
-    return _outcome(context, history, _Plan(changes, original.entries, _losses(changes), recorded), dry_run)
+    return _planned(context, history, _Plan(changes, original.entries, _losses(changes), recorded))
 
 
-def restore_to(context: Context, at: int, *, dry_run: bool = False) -> UndoReport:
-    """Return to the state at a time, in microseconds since 1970. See ``Repository.history.restore_to``."""
+def restore_to(context: Context, at: int) -> UndoPlan:
+    """Return the plan that returns to the state at a time, in microseconds since 1970."""
     history = History(context.storage, context.catalog.repo_info())
     places = (step.place for step, _ in history.steps(history.current, at=at))
     place = next((each for each in places if each.time <= at), None)
@@ -153,7 +145,7 @@ def restore_to(context: Context, at: int, *, dry_run: bool = False) -> UndoRepor
             ErrorKind.CANNOT_UNDO,
         ).with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))
     changes = changes_between(*(fields_of(state.info) for state in (history.current, history.at(place))))
-    return _outcome(context, history, _Plan(changes, notes=_losses(changes)), dry_run)
+    return _planned(context, history, _Plan(changes, notes=_losses(changes)))
 
 
 def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, UpdateStep | None]:
@@ -301,8 +293,8 @@ def _losses(changes: Sequence[FieldChange]) -> list[str]:
     return losses
 
 
-def _outcome(context: Context, history: History, plan: _Plan, dry_run: bool) -> UndoReport:
-    """Make the changes of a plan, or check that they are possible."""
+def _planned(context: Context, history: History, plan: _Plan) -> UndoPlan:
+    """Check that the changes of a plan are possible, and return the plan for users."""
     require_possible(history.current.info, plan.changes)
 
     def change(current: RepoInfo, now: int) -> RepoUpdate | None:
@@ -312,7 +304,7 @@ def _outcome(context: Context, history: History, plan: _Plan, dry_run: bool) -> 
         record = plan.record(State(current), now + len(changed.earlier))
         return replace(changed, info=replace(changed.info, metadata=record.added_to(changed.info.metadata)))
 
-    report = UndoReport(
+    return UndoPlan(
         list(map(presentation.update, plan.entries)),
         [
             StateChange(each.subject, shown_value(each.part, each.before), shown_value(each.part, each.after))
@@ -321,4 +313,3 @@ def _outcome(context: Context, history: History, plan: _Plan, dry_run: bool) -> 
         list(plan.notes),
         perform=partial(context.catalog.update_full_repo_info, change),
     )
-    return report if dry_run else report.apply()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
 
 from frazil.display import Record, Shown, literal
 from frazil.repository.catalog.ops_values import Update
@@ -27,25 +27,22 @@ class StateChange(Record):
 
     shown_as: ClassVar[str] = "ops.StateChange"
 
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (("subject", self.subject), ("before", str(self.before)), ("after", str(self.after)))
-
 
 def _nothing() -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class UndoReport(Record):
-    """What ``Repository.history.undo``, ``redo`` or ``restore_to`` did, or would do.
+class UndoPlan(Record):
+    """The plan of an undo, a redo or a restoration (``Repository.history``). Only ``apply`` makes changes.
 
     Attributes:
-        updates: The entries of the ops log that were undone or made again, newest first. Empty for
+        updates: The entries of the ops log that are undone or made again, newest first. Empty for
             ``restore_to``.
         changes: The changes of the repository.
-        notes: What somebody may want to know before the changes: branches and tags that are deleted,
+        notes: What the user may want to know before the changes: branches and tags that are deleted,
             protections of branches that are removed or replaced, and a newer update that changed nothing.
-        is_applied: False after a dry run.
+        is_applied: Whether the changes were made. ``apply`` returns such a plan.
         perform: The function that ``apply`` calls.
     """
 
@@ -55,17 +52,17 @@ class UndoReport(Record):
     is_applied: bool = False
     perform: Callable[[], object] = field(default=_nothing, compare=False)
 
-    shown_as: ClassVar[str] = "ops.UndoReport"
+    shown_as: ClassVar[str] = "ops.UndoPlan"
 
-    def apply(self) -> UndoReport:
-        """Make exactly the changes of a dry run.
+    def apply(self) -> UndoPlan:
+        """Make exactly the changes of the plan, in one update.
 
         Returns:
-            The same report, with ``is_applied``.
+            The same plan, with ``is_applied``.
 
         Raises:
             ConflictError: ``repo-info-updated`` if another update changed the same branch, tag or value since
-                the dry run. Nothing was changed.
+                the plan was made. Nothing was changed.
             SessionStateError: ``cannot-undo`` if a snapshot of the changes was expired or collected since.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
@@ -73,7 +70,7 @@ class UndoReport(Record):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
-            >>> plan = repo.history.undo(dry_run=True)
+            >>> plan = repo.history.undo()
             >>> plan.notes
             ['the branch `dev` is deleted']
             >>> plan.apply().is_applied
@@ -81,6 +78,26 @@ class UndoReport(Record):
         """
         self.perform()
         return replace(self, is_applied=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as values of JSON.
+
+        Returns:
+            A dictionary with ``updates``, ``changes``, ``notes`` and ``is_applied``.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> repo.history.undo().as_dict()["notes"]
+            ['the branch `dev` is deleted']
+        """
+        return {
+            "updates": [f"{type(each.kind).__name__} {each.updated_at.isoformat()}" for each in self.updates],
+            "changes": list(map(asdict, self.changes)),
+            "notes": list(self.notes),
+            "is_applied": self.is_applied,
+        }
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for update in self.updates:
