@@ -13,7 +13,7 @@ from frazil.errors import ErrorKind, SessionStateError
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.session.chunk_listing import chunk_batches
 from frazil.repository.session.session import Session
-from frazil.repository.session.virtual_refs import ByteRange, ChunkBox, set_grid, set_one, set_some
+from frazil.repository.session.virtual_refs import set_grid, set_one, set_some
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 from frazil.zarr_store.keys import Document, parse_key
 
@@ -83,8 +83,7 @@ class VirtualReferences(Store):
                 f"key must be the key of a chunk, got {key!r}. Use set for metadata", ErrorKind.NOT_ALLOWED
             )
         workspace = self._session.workspace
-        source = ByteRange(location, offset, length, checksum)
-        set_one(workspace, path, coords, source, validate=validate_container)
+        set_one(workspace, path, coords, location, offset, length, checksum, validate=validate_container)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
@@ -168,8 +167,8 @@ class VirtualReferences(Store):
             ['s3://b/f', 's3://b/f']
         """
         self._check_writable()
-        box = ChunkBox(chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
-        return set_grid(self._session.workspace, array_path, box, validate=validate_containers)
+        box = (chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
+        return set_grid(self._session.workspace, array_path, *box, validate=validate_containers)
 
     set_virtual_ref_async = awaitable(set_virtual_ref)
     set_virtual_refs_async = awaitable(set_virtual_refs)

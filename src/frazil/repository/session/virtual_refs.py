@@ -32,32 +32,6 @@ _MAX_U32: Final = 2**32 - 1
 _MAX_U64: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """A range of bytes of an object, with a checksum of the object."""
-
-    location: str
-    offset: int
-    length: int
-    checksum: Checksum = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkBox:
-    """A box of chunks as columns in C order.
-
-    An empty location leaves its chunk as it is. ``first`` has the coordinates of the first chunk of the box;
-    None stands for zeros. ``checksum`` is the checksum of all locations.
-    """
-
-    shape: Sequence[int]
-    locations: Sequence[str]
-    offsets: ArrayLike
-    lengths: ArrayLike
-    first: Sequence[int] | None = None
-    checksum: Checksum = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VirtualRows:
     """References as columns, in any order.
@@ -104,16 +78,24 @@ class VirtualRows:
 
 
 def set_one(
-    workspace: Workspace, path: str, coords: tuple[int, ...], source: ByteRange, *, validate: bool
+    workspace: Workspace,
+    path: str,
+    coords: tuple[int, ...],
+    location: str,
+    offset: int,
+    length: int,
+    checksum: Checksum,
+    *,
+    validate: bool,
 ) -> None:
     """Set one reference. See ``IcechunkStore.set_virtual_ref`` for the errors."""
-    location, offset, length = normalized(source.location), source.offset, source.length
+    location = normalized(location)
     if validate:
         workspace.context.virtual.find_container(location)
     if not 0 <= offset <= _MAX_U64 or not 0 <= length <= _MAX_U64:
         raise _invalid(f"have an offset and a length of 64 bits, got {offset} and {length}")
     _require_lengths(length > 0, path)
-    ref = VirtualRef(location, offset, length, *_checksum(source.checksum))
+    ref = VirtualRef(location, offset, length, *_checksum(checksum))
     workspace.set_ref(path, coords, ref)
 
 
@@ -150,29 +132,43 @@ def set_some(
     return set_rows(workspace, path, rows, validate=validate)
 
 
-def set_grid(workspace: Workspace, array_path: str, box: ChunkBox, *, validate: bool) -> Failed:
-    """Set a box of references.
+def set_grid(
+    workspace: Workspace,
+    array_path: str,
+    shape: Sequence[int],
+    locations: Sequence[str],
+    offsets: ArrayLike,
+    lengths: ArrayLike,
+    first: Sequence[int] | None,
+    checksum: Checksum,
+    *,
+    validate: bool,
+) -> Failed:
+    """Set a box of references, as columns in C order.
+
+    An empty location leaves its chunk as it is. ``first`` has the coordinates of the first chunk of the box;
+    None stands for zeros. ``checksum`` is the checksum of all locations.
 
     Return the coordinates of the references without a container, which are not set, or None.
     """
     path = absolute(array_path)
-    ndim, count = _rank(workspace, path), len(box.locations)
-    offsets, lengths = _column("offsets", box.offsets, count), _column("lengths", box.lengths, count)
-    index = _box_index(box, path, ndim)
-    distinct, numbers = intern(box.locations)
-    etags, modified = _checksums(box.checksum, len(distinct))
-    rows = VirtualRows(index, distinct, numbers, offsets, lengths, etags, modified)
+    ndim, count = _rank(workspace, path), len(locations)
+    columns = _column("offsets", offsets, count), _column("lengths", lengths, count)
+    index = _box_index(tuple(map(int, shape)), count, first, path, ndim)
+    distinct, numbers = intern(locations)
+    rows = VirtualRows(index, distinct, numbers, *columns, *_checksums(checksum, len(distinct)))
     return set_rows(workspace, path, _with_locations(rows), validate=validate)
 
 
-def _box_index(box: ChunkBox, path: str, ndim: int) -> NDArray[np.uint32]:
+def _box_index(
+    shape: tuple[int, ...], count: int, first: Sequence[int] | None, path: str, ndim: int
+) -> NDArray[np.uint32]:
     """Return the coordinates of the chunks of a box, shape (n, ndim)."""
-    count, shape = len(box.locations), tuple(map(int, box.shape))
     if np.prod(shape, dtype=object) != count or min(shape, default=1) < 0:
         raise _invalid(
             f"have as many locations as chunk_grid_shape has chunks, got {count} locations for {shape}"
         )
-    corner = tuple(map(int, box.first)) if box.first is not None else (0,) * len(shape)
+    corner = (0,) * len(shape) if first is None else tuple(map(int, first))
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
             f"chunk_grid_shape and arr_offset must have {ndim} numbers, as many as `{path}` has dimensions, "
@@ -235,12 +231,8 @@ def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint3
 
 
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.require_node(path).array
-    if array is None:
-        raise InvalidInputError(
-            f"the node at `{path}` must be an array, got a group. Name an array in the group",
-            ErrorKind.NOT_AN_ARRAY,
-        )
+    array = workspace.require_array(path).array
+    assert array is not None
     return len(array.shape)
 
 
