@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zarr
 
-from frazil.storage import constructors, local_constructors, s3_constructors
+import frazil
 from frazil.storage.base import IfVersion, Stored
 from frazil.storage.local import LocalStorage
 from frazil.storage.settings import StorageSettings
@@ -22,10 +22,7 @@ icechunk = pytest.importorskip("icechunk", reason="the published icechunk is not
 pytestmark = pytest.mark.interop
 
 CONSTRUCTORS = {
-    name: value
-    for module in (constructors, local_constructors, s3_constructors)
-    for name, value in vars(module).items()
-    if name.endswith("_storage")
+    name: getattr(frazil.storage, name) for name in frazil.storage.__all__ if name.endswith("_storage")
 }
 
 
@@ -121,7 +118,7 @@ def test_printed_as_the_reference_does(name: str, arguments: dict[str, object]) 
 
 
 def test_local_default_settings(tmp_path: Path) -> None:
-    ours = local_constructors.local_filesystem_storage(str(tmp_path))
+    ours = frazil.local_filesystem_storage(str(tmp_path))
     theirs = icechunk.local_filesystem_storage(str(tmp_path))
     assert repr(ours) == repr(theirs).replace("icechunk", "frazil", 1)
     assert _numbers(ours.default_settings()) == _numbers(theirs.default_settings())
