@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from frazil.display import Family
@@ -95,3 +96,13 @@ def test_statistics_show_their_fields_only() -> None:
     stats = ChunkStorageStats(native_bytes=1, virtual_bytes=2, inlined_bytes=3)
     assert str(stats).splitlines()[1:] == ["native_bytes: 1", "virtual_bytes: 2", "inlined_bytes: 3"]
     assert "shown_as" not in str(GCSummary())
+
+
+def test_options_store_plain_values_of_numpy_values() -> None:
+    settings = StorageSettings(
+        unsafe_use_metadata=np.bool_(True), minimum_size_for_multipart_upload=np.int64(3)
+    )  # type: ignore[arg-type]
+    assert settings.unsafe_use_metadata is True
+    assert type(settings.minimum_size_for_multipart_upload) is int
+    with pytest.raises(AttributeError, match="storage_class"):
+        settings.storage_clas = "x"  # type: ignore[attr-defined]
