@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -99,9 +101,9 @@ def test_statistics_show_their_fields_only() -> None:
 
 
 def test_options_store_plain_values_of_numpy_values() -> None:
-    settings = StorageSettings(
-        unsafe_use_metadata=np.bool_(True), minimum_size_for_multipart_upload=np.int64(3)
-    )  # type: ignore[arg-type]
+    values: dict[str, Any] = {"unsafe_use_metadata": np.bool_(True)}
+    values["minimum_size_for_multipart_upload"] = np.int64(3)
+    settings = StorageSettings(**values)
     assert settings.unsafe_use_metadata is True
     assert type(settings.minimum_size_for_multipart_upload) is int
     with pytest.raises(AttributeError, match="storage_class"):
