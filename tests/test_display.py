@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from frazil.display import Family
@@ -95,3 +98,13 @@ def test_statistics_show_their_fields_only() -> None:
     stats = ChunkStorageStats(native_bytes=1, virtual_bytes=2, inlined_bytes=3)
     assert str(stats).splitlines()[1:] == ["native_bytes: 1", "virtual_bytes: 2", "inlined_bytes: 3"]
     assert "shown_as" not in str(GCSummary())
+
+
+def test_options_store_plain_values_of_numpy_values() -> None:
+    values: dict[str, Any] = {"unsafe_use_metadata": np.bool_(True)}
+    values["minimum_size_for_multipart_upload"] = np.int64(3)
+    settings = StorageSettings(**values)
+    assert settings.unsafe_use_metadata is True
+    assert type(settings.minimum_size_for_multipart_upload) is int
+    with pytest.raises(AttributeError, match="storage_class"):
+        settings.storage_clas = "x"  # type: ignore[attr-defined]

@@ -88,7 +88,6 @@ _REMEDIES: Final = {
     ("str", "datetime"): "Pass datetime.fromisoformat(text), with a time zone",
     ("int", "timedelta"): "Pass timedelta(seconds=...)",
 }
-_UNEXPECTED: Final = re.compile(r"unexpected keyword argument '(\w+)'$")
 
 
 def wrong_type(name: str, value: object, *expected: str) -> TypeError:
@@ -143,9 +142,13 @@ class _ArgumentCheck:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
-                unknown = _UNEXPECTED.search(str(error))
-                advice = "" if unknown is None else suggest(unknown[1], signature.parameters)
-                raise TypeError(f"{_call(self._function)} {error}{advice}") from None
+                text = str(error)
+                is_open = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+                unknown = next((name for name in kwargs if name not in signature.parameters), None)
+                if unknown is not None and not is_open:
+                    text = f"got an unexpected keyword argument {unknown!r}"
+                    text += suggest(unknown, signature.parameters)
+                raise TypeError(f"{_call(self._function)} {text}") from None
         for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):

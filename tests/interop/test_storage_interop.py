@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 import zarr
 
-from frazil.storage import constructors, local_constructors, s3_constructors
+import frazil
 from frazil.storage.base import IfVersion, Stored
 from frazil.storage.local import LocalStorage
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 icechunk = pytest.importorskip("icechunk", reason="the published icechunk is not installed")
@@ -22,10 +23,7 @@ icechunk = pytest.importorskip("icechunk", reason="the published icechunk is not
 pytestmark = pytest.mark.interop
 
 CONSTRUCTORS = {
-    name: value
-    for module in (constructors, local_constructors, s3_constructors)
-    for name, value in vars(module).items()
-    if name.endswith("_storage")
+    name: getattr(frazil.storage, name) for name in frazil.storage.__all__ if name.endswith("_storage")
 }
 
 
@@ -66,6 +64,12 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
 OWN_ARGUMENTS = {"local_filesystem_storage": ("flush",)}
 
 
+def _listed(parameters: Iterable[inspect.Parameter]) -> list[tuple[object, ...]]:
+    """The parameters in their order. Those that are passed by name alone have none."""
+    each = [(p.name, p.kind, p.default) for p in parameters]
+    return sorted(each, key=lambda p: p[0] if p[1] is inspect.Parameter.KEYWORD_ONLY else "")
+
+
 @pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_arguments_are_those_of_the_reference(name: str) -> None:
     ours = inspect.signature(CONSTRUCTORS[name]).parameters.values()
@@ -73,7 +77,7 @@ def test_arguments_are_those_of_the_reference(name: str) -> None:
     own = {p.name: p for p in ours if p.name in OWN_ARGUMENTS.get(name, ())}
     assert all(p.kind is p.KEYWORD_ONLY for p in own.values())
     shared = [p for p in ours if p.name not in own]
-    assert [(p.name, p.kind, p.default) for p in shared] == [(p.name, p.kind, p.default) for p in theirs]
+    assert _listed(shared) == _listed(theirs)
 
 
 def test_all_constructors_are_tested() -> None:
@@ -121,7 +125,7 @@ def test_printed_as_the_reference_does(name: str, arguments: dict[str, object]) 
 
 
 def test_local_default_settings(tmp_path: Path) -> None:
-    ours = local_constructors.local_filesystem_storage(str(tmp_path))
+    ours = frazil.local_filesystem_storage(str(tmp_path))
     theirs = icechunk.local_filesystem_storage(str(tmp_path))
     assert repr(ours) == repr(theirs).replace("icechunk", "frazil", 1)
     assert _numbers(ours.default_settings()) == _numbers(theirs.default_settings())

@@ -1,9 +1,9 @@
 """The cause and the remedy of a failed request to an object store, from the error text of the client.
 
 obstore raises the same class with one long text for nearly all failures. ``ErrorParts`` has the parts of this
-text: the request, the status and the code of the server, or the network error. The tables of
-``frazil.storage.causes`` lead from these parts to a ``Cause``. The rest of the text is not searched, because
-names of objects and messages of servers may contain any word. A text that matches no row stays as it is.
+text: the request, the status and the code of the server, or the network error. Tables lead from these parts
+to a ``Cause``. The rest of the text is not searched, because names of objects and messages of servers may
+contain any word. A text that matches no row stays as it is.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ import re
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from itertools import batched
+from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final, override
@@ -418,7 +419,7 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
 
 
 @checked
-def local_filesystem_storage(path: str | os.PathLike[str], *, flush: bool = True) -> Storage:
+def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -> Storage:
     """Return a storage whose objects are files below a directory.
 
     The first write creates the directory. Any number of threads and processes on one machine can use it at

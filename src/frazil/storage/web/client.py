@@ -6,7 +6,7 @@ in this module follows redirects to the same server (host and port), and from ht
 other redirects, unless the user sets the option ``follow_redirects``. Then it follows them without the user's
 headers, but never from https to http.
 
-``frazil.storage.web.pools`` sends the requests. An event loop sends them from threads (``thread_pool``).
+An event loop sends the requests from threads (``thread_pool``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 ``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
 reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
 tries together. It logs URLs with their queries, which may contain signatures.
-``frazil.storage.web.client`` follows redirects.
 """
 
 from __future__ import annotations
