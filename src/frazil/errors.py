@@ -633,6 +633,13 @@ class UnreachableError(OSError):
     """
 
 
+class JobRestartError(RuntimeError):
+    """A job must start again: its staged results are unusable, or another driver has started it.
+
+    ``run_job`` catches it. It is not an ``IcechunkError``.
+    """
+
+
 class ServerFailedError(RuntimeError):
     """A program that a test started did not start in time. The message ends with its log.
 

@@ -25,6 +25,7 @@ from frazil.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
+    JobRestartError,
     RebaseFailedError,
     SessionStateError,
     StaleReadError,
@@ -40,7 +41,7 @@ from frazil.jobs.job_identity import commit_metadata, label, require_recordable,
 from frazil.jobs.job_result import JobResult, Metrics
 from frazil.jobs.progress import Progress
 from frazil.jobs.run_options import RunOptions
-from frazil.jobs.staging import Restart, Staging
+from frazil.jobs.staging import Staging
 from frazil.jobs.task_rounds import Rounds
 from frazil.jobs.task_tally import Tally
 from frazil.jobs.versions import Input, Target, Version
@@ -109,7 +110,7 @@ def run_job(
     for _ in range(_STARTS):
         try:
             return _start(job, engine, progress, started)
-        except Restart as error:
+        except JobRestartError as error:
             reason = str(error)
     raise ConflictError(
         message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
@@ -150,7 +151,7 @@ def _start(
         staging = Staging.open(target.repo, target.branch, attempt.id, job.name, digest)
     try:
         return _run(attempt, staging)
-    except Restart:
+    except JobRestartError:
         raise
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
@@ -180,7 +181,7 @@ def _after_failure(attempt: Attempt, staging: Staging, error: Exception) -> str 
     if staging.resumed and state_kind in _LOST:
         _log.warning("job %s: its staged results are lost, its tasks run again: %s", attempt.id, error)
         staging.discard()
-        raise Restart(str(error))
+        raise JobRestartError(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
         snapshot_id = find_job(attempt.job.target, attempt.id, attempt.start)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.jobs import wire
 from frazil.jobs.staged_round import StagedRound
@@ -55,10 +55,6 @@ from frazil.repository.session.staged_work import (
 )
 
 _log = logging.getLogger(__name__)
-
-
-class Restart(Exception):
-    """A job must start again: its staged results are unusable, or another driver has started it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -138,7 +134,7 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not _folder(repo, place).put("plan", encode_plan(plan)):
-            raise Restart("another driver started the job at the same time")
+            raise JobRestartError("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         rounds = _folder(repo, place).subfolder(plan.folder)
         return cls(repo, job, place, rounds, session, resumed=False)
@@ -224,9 +220,9 @@ def _conflict(repo: Repository, branch: str, plan: StagedPlan, rounds: Folder) -
     return None
 
 
-def _unusable(job: str, reason: str) -> Restart:
+def _unusable(job: str, reason: str) -> JobRestartError:
     _log.warning("job %s: its staged results cannot be used and are discarded: %s", job, reason)
-    return Restart(reason)
+    return JobRestartError(reason)
 
 
 def _purpose(job: str, branch: str) -> str:

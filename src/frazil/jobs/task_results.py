@@ -3,8 +3,8 @@
     parts     JSON, the change set, the pickled value; the lengths of the parts come first
 
 The same bytes are staged in the storage (`frazil.jobs.staging`), where others may have write access. So a
-value from the storage may have only types of a fixed list (`frazil.jobs.value_codec`). If a value has another
-type, its task runs again when the job is resumed. A value from the engine may have any type.
+value from the storage may have only types of a fixed list. If a value has another type, its task runs again
+when the job is resumed. A value from the engine may have any type.
 """
 
 from __future__ import annotations
