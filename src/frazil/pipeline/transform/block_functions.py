@@ -1,7 +1,7 @@
 """A function of numpy blocks over whole arrays: `map_blocks`.
 
-With a halo, a block includes values around it, and the result for the halo is cut off. So the result does not depend on the size of the blocks, if the function looks no further than the
-halo.
+With a halo, a block includes values around it, and the result for the halo is cut off. So the result does
+not depend on the size of the blocks, if the function looks no further than the halo.
 """
 
 from __future__ import annotations
