@@ -278,14 +278,14 @@ class Encodings:
             for name, each in self.variables.items()
             if "bounds" in each.attrs and is_time(each.attrs.get("units"))
         }
-        known: dict[str, dict[int, Encoding]] = {}
+        in_files: dict[str, dict[int, Encoding]] = {}
         for name in sorted(self.variables, key=parents.__contains__):  # bounds come after their parents
             variable = self.variables[name]
             mine = [family for family in families if _is_encoded(family, name)]
             if not mine:
                 continue
             parent = None if is_time(variable.attrs.get("units")) else parents.get(name)
-            known[name] = sources = self._sources(mine, name, known.get(parent or "", {}))
+            in_files[name] = sources = self._sources(mine, name, in_files.get(parent or "", {}))
             kind = "units" if any(each.units for each in sources.values()) else "dtype"
             before = stored.get(name)
             before = before if before is not None and before.dtype.kind in "iuf" else None
