@@ -58,13 +58,14 @@ def test_missing_times_do_not_decide_the_calendar() -> None:
 )
 def test_times_without_a_meaning_are_refused(units: str, number: int) -> None:
     pytest.importorskip("cftime")
-    with pytest.raises(InvalidInputError, match="--raw") as error:
+    with pytest.raises(InvalidInputError, match="decode=False") as error:
         TimeUnits(units, "standard").decode(np.array([number]), None)
     assert error.value.kind == "invalid-array-metadata"
+    assert "--raw" in error.value.for_shell()
 
 
 def test_other_calendars_need_cftime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cftime", None)
     assert TimeUnits("days since 2000-01-01", "standard").decode(np.array([1]), None).dtype.kind == "M"
-    with pytest.raises(MissingExtraError, match=r"calendar noleap .*--raw.* needs cftime"):
+    with pytest.raises(MissingExtraError, match="calendar noleap needs cftime"):
         TimeUnits("days since 2000-01-01", "noleap").decode(np.array([1]), None)

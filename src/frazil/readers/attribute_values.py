@@ -11,15 +11,10 @@ from numpy.typing import NDArray
 
 
 def json_value(value: Any) -> Any:
-    r"""Return the value of an attribute as JSON can hold it.
+    """Return the value of an attribute as JSON can hold it.
 
     One element becomes a scalar, several elements a list, characters a string. Other values become text: the
     fields of a compound type, references, times.
-
-    >>> json_value(np.array([1.5], "f4")), json_value(np.array([b"a", b"b"])), json_value(b"caf\xc3\xa9")
-    (1.5, ['a', 'b'], 'café')
-    >>> json_value(np.array((1, b"K"), [("level", "i4"), ("unit", "S3")]))
-    '{"level": 1, "unit": "K"}'
     """
     match value:
         case bytes():

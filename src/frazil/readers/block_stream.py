@@ -108,11 +108,7 @@ class BlockStream(io.RawIOBase):
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int = LARGEST_GAP) -> Iterator[tuple[int, int]]:
-    """Yield ranges in the order of the file, and merge ranges that are close to each other.
-
-    >>> list(merge_ranges([(10, 20), (0, 5), (900_000, 900_001)]))
-    [(0, 20), (900000, 900001)]
-    """
+    """Yield ranges in the order of the file, and merge ranges that are close to each other."""
     first, last = 0, -1
     for start, stop in sorted(ranges):
         if last < 0:

@@ -126,12 +126,7 @@ class File:
 
 
 def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> File:
-    """Return the file at a path or URL. ``storage_options`` are options of the storage of its scheme.
-
-    >>> find_file("nowhere.nc")
-    Traceback (most recent call last):
-    frazil.errors.StorageError: file:///.../nowhere.nc: the file does not exist
-    """
+    """Return the file at a path or URL. ``storage_options`` are options of the storage of its scheme."""
     path = local_path(url)
     if path is not None:
         url = Path(path).as_uri()

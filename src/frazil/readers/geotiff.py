@@ -213,15 +213,7 @@ def _is_one_of(value: float, dtype: np.dtype[Any]) -> bool:
 
 
 def _scaling(scales: Sequence[float], offsets: Sequence[float]) -> dict[str, Any]:
-    """Return scale and offset as attributes. CF libraries can apply them only if all bands share them.
-
-    >>> _scaling((0.1, 0.1), (0.0, 0.0))
-    {'scale_factor': 0.1, 'add_offset': 0.0}
-    >>> _scaling((0.1, 0.2), (5.0, 5.0))
-    {'scales': [0.1, 0.2], 'offsets': [5.0, 5.0]}
-    >>> _scaling((1.0,), (0.0,))
-    {}
-    """
+    """Return scale and offset as attributes. CF libraries can apply them only if all bands share them."""
     if set(scales) == {1} and set(offsets) == {0}:
         return {}
     if len(set(scales)) == len(set(offsets)) == 1:

@@ -32,11 +32,7 @@ _ELLIPSOIDS: Final = {
 
 
 def grid_mapping_attrs(proj: dict[str, Any]) -> dict[str, Any]:
-    """Return the CF attributes for common projections, none for others, which only WKT describes.
-
-    >>> grid_mapping_attrs({"proj": "longlat", "datum": "WGS84"})["grid_mapping_name"]
-    'latitude_longitude'
-    """
+    """Return the CF attributes for common projections, none for others, which only WKT describes."""
     if proj.get("proj") == "utm":
         south = 1e7 if proj.get("south") else 0.0
         zone = {"lat_0": 0.0, "lon_0": proj["zone"] * 6.0 - 183, "k": 0.9996, "x_0": 5e5, "y_0": south}

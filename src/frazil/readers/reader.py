@@ -160,11 +160,7 @@ class ChunkReferences:
 
 
 def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecs for arrays with an additional first dimension of one step.
-
-    >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
-    [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
-    """
+    """Return codecs for arrays with an additional first dimension of one step."""
     longer = []
     for codec in codecs:
         config = dict(codec.get("configuration", {}))
@@ -189,9 +185,6 @@ def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
 
     ``state`` is its etag, or None. The time of the file is not included, so copies of a file have the same
     digest. ``head`` and ``tail`` are its first and last 65,536 bytes (both the whole file if it is smaller).
-
-    >>> fingerprint(3, None, b"abc", b"abc") == fingerprint(3, None, b"abd", b"abd")
-    False
     """
     hashed = hashlib.sha256(f"{size} {state or ''} ".encode())
     hashed.update(len(head).to_bytes(8, "little") + head + tail)

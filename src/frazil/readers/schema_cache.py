@@ -21,13 +21,7 @@ VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The last used schemas by the state of their file, with at most ``most`` bytes.
-
-    >>> schemas = Schemas(most=1 << 20)
-    >>> first = schemas.get("state", lambda: FileSchema("file:///a.nc", "hdf5", 0, "0" * 32))
-    >>> schemas.get("state", lambda: None) is first
-    True
-    """
+    """The last used schemas by the state of their file, with at most ``most`` bytes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most

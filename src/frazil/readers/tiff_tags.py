@@ -68,10 +68,6 @@ class Texts:
 
         A tag with the same value in all bands becomes text, other tags become a list with a text for each
         band. A band without the tag has the tag of the image, or an empty text.
-
-        >>> tags = {"class": "od"}, ({"param": "2t", "levtype": "sfc"}, {"param": "msl", "levtype": "sfc"})
-        >>> Texts(*tags, (None, None), (None, None)).attrs()
-        {'class': 'od', 'param': ['2t', 'msl'], 'levtype': 'sfc'}
         """
         names = dict.fromkeys(name for band in self.bands for name in band)
         tags = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}

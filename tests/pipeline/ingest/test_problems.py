@@ -93,6 +93,16 @@ def test_steps_stay_in_the_order_of_their_file(tmp_path: Path, repo: frazil.Repo
     assert series(result, "four")[-4:] == [(9, 0), (10, 1), (12, 1), (11, 1)]
 
 
+def test_a_file_without_steps_is_never_ingested_silently(tmp_path: Path, repo: frazil.Repository) -> None:
+    """The order of files cannot be kept here, because families have other labels: so their overlap counts."""
+    tas = {"first": [0, 1, 2], "mixed": [5, 3, 4], "again": [1, 2]}
+    paths = [write(tmp_path / f"{name}.nc", labels, salt=1) for name, labels in tas.items()]
+    paths.append(write(tmp_path / "pr.nc", [0, 1, 2], names=["pr"]))
+    result = ingest(paths, repo, allow={"unordered"}, on_problem="skip", engine=Inline())
+    assert set(result.quarantined) == set(paths[1:3])
+    assert stored_dataset(result.version).sizes["time"] == 3
+
+
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - set(TOLERABLE)))
 def test_a_kind_that_leaves_files_out_is_not_allowed(
     tmp_path: Path, repo: frazil.Repository, kind: str

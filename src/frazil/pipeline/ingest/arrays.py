@@ -112,13 +112,7 @@ class TargetArray:
 def choose_chunks(
     shape: tuple[int, ...], itemsize: int, axis: int | None, native: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """Return the shape of chunks of up to 64 MiB, in whole steps along ``axis`` if steps are not too large.
-
-    >>> choose_chunks((100_000, 180, 360), 4, axis=0)
-    (65, 180, 360)
-    >>> choose_chunks((10, 4000, 8000), 8, axis=0, native=(1, 1000, 1000))
-    (1, 1000, 8000)
-    """
+    """Return the shape of chunks of up to 64 MiB, in whole steps along ``axis`` unless steps are larger."""
     chunks = [max(size, 1) for size in shape]
     if axis is not None:
         chunks[axis] = 1

@@ -29,11 +29,7 @@ MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 
 
 def label_text(value: Any, units: str | None, calendar: str = "standard") -> str:
-    """Return a label as text for people.
-
-    >>> label_text(1, "days since 2000-01-01"), label_text(2.5, "m")
-    ('2000-01-02 00:00:00', '2.5')
-    """
+    """Return a label as text for people."""
     if not is_time(units) or value != value:
         return str(value)
     try:
@@ -63,20 +59,12 @@ class Axis:
 
     @classmethod
     def after(cls, length: int, more: int) -> Axis:
-        """Return an axis of steps without labels, where new steps follow the old steps.
-
-        >>> Axis.after(2, 3).new.tolist()
-        [2, 3, 4]
-        """
+        """Return an axis of steps without labels, where new steps follow the old steps."""
         return cls(length + more, None, np.arange(length), np.arange(length, length + more))
 
 
 def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the positions of labels on an axis, -1 for labels that the axis does not have.
-
-    >>> positions(np.array([30, 20, 10]), np.array([10, 15, 30])).tolist()
-    [2, -1, 0]
-    """
+    """Return the positions of labels on an axis, -1 for labels that the axis does not have."""
     if not len(axis):
         return np.full(len(labels), -1, np.int64)
     order = np.argsort(axis, kind="stable")
@@ -97,14 +85,7 @@ def place_labels(
 ) -> Axis:
     """Return the axis with old and new labels. ``in_order``: the new labels are sorted, each one once.
 
-    >>> axis = place_labels("backfill", np.array([0, 1, 4]), np.array([2, 3]))
-    >>> axis.labels.tolist(), axis.old.tolist(), axis.new.tolist(), axis.first_moved
-    ([0, 1, 2, 3, 4], [0, 1, 4], [2, 3], 2)
-
-    New labels that are not in order stay as they are, after the old labels:
-
-    >>> place_labels("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
-    [0, 1, 4, 3, 3]
+    New labels that are not in order stay as they are, after the old labels.
     """
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     new = _as_stored(new, old) if numbers and len(old) else new
@@ -222,12 +203,7 @@ class Pieces:
 
 
 def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int64]) -> Pieces:
-    """Join single steps to runs.
-
-    >>> pieces = runs(np.array([7, 7, 7, 8]), np.array([0, 1, 2, 0]), np.array([4, 5, 9, 6]))
-    >>> list(zip(pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist()))
-    [(7, 0, 4, 2), (8, 0, 6, 1), (7, 2, 9, 1)]
-    """
+    """Join single steps to runs."""
     order = np.argsort(at, kind="stable")
     source, start, at = source[order], start[order], at[order]
     breaks = np.ones(len(at), np.bool_)

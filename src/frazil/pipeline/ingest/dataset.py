@@ -543,11 +543,7 @@ _OTHER_VALUES: Final = "{} has other values, unlike files with other variables"
 
 
 def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the values that are equal, or are both NaN.
-
-    >>> same(np.array([1, np.nan, 3]), np.array([1, np.nan, 4])).tolist()
-    [True, True, False]
-    """
+    """Return a mask of the values that are equal, or are both NaN."""
     equal: NDArray[np.bool_] = np.asarray(values == others, np.bool_)
     if values.dtype.kind == others.dtype.kind == "f":
         equal |= np.isnan(values) & np.isnan(others)

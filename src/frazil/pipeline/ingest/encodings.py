@@ -123,13 +123,7 @@ class Conversion:
         return None if rule is None or not _is_one_calendar(source, target) else cls(source, target, rule)
 
     def apply(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Return the converted numbers, and a mask of the values without an exact conversion.
-
-        >>> hours, days = (Encoding(np.dtype("i4"), f"{each} since 2000-01-01") for each in ("hours", "days"))
-        >>> numbers, inexact = Conversion.between(hours, days).apply(np.array([24, 36, 48], "i4"))
-        >>> numbers[~inexact].tolist(), inexact.tolist()
-        ([1, 2], [False, True, False])
-        """
+        """Return the converted numbers, and a mask of the values without an exact conversion."""
         absent = self.source.is_missing(values)
         numbers, inexact = self._numbers(values[~absent])
         result = np.zeros(values.shape, self.target.dtype)
@@ -217,11 +211,7 @@ def _microseconds(span: timedelta) -> int:
 
 
 def finest_units(units: list[str], calendar: str) -> str | None:
-    """Return units with the origin of the first, in which whole numbers of all units are whole; None if none.
-
-    >>> finest_units(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
-    'hours since 2000-01-01'
-    """
+    """Return units with the first origin, in which whole numbers of all units are whole; None if none."""
     try:
         origins = [_origin(each, calendar) for each in units]
     except ValueError:
@@ -236,11 +226,7 @@ def finest_units(units: list[str], calendar: str) -> str | None:
 
 
 def shorter_units(units: str) -> list[str]:
-    """Return shorter units with the same origin, the longest first.
-
-    >>> shorter_units("seconds since 2000-01-01")
-    ['milliseconds since 2000-01-01', 'microseconds since 2000-01-01']
-    """
+    """Return shorter units with the same origin, the longest first."""
     origin = units.partition(" since ")[2]
     return [f"{name} since {origin}" for length, name in _NAMES.items() if length < _length(units)]
 
@@ -278,14 +264,14 @@ class Encodings:
             for name, each in self.variables.items()
             if "bounds" in each.attrs and is_time(each.attrs.get("units"))
         }
-        known: dict[str, dict[int, Encoding]] = {}
+        in_files: dict[str, dict[int, Encoding]] = {}
         for name in sorted(self.variables, key=parents.__contains__):  # bounds come after their parents
             variable = self.variables[name]
             mine = [family for family in families if _is_encoded(family, name)]
             if not mine:
                 continue
             parent = None if is_time(variable.attrs.get("units")) else parents.get(name)
-            known[name] = sources = self._sources(mine, name, known.get(parent or "", {}))
+            in_files[name] = sources = self._sources(mine, name, in_files.get(parent or "", {}))
             kind = "units" if any(each.units for each in sources.values()) else "dtype"
             before = stored.get(name)
             before = before if before is not None and before.dtype.kind in "iuf" else None

@@ -131,12 +131,7 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim
 def _require_one_length(
     sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
 ) -> None:
-    """Check that each dimension, except ``grows``, has one length in all arrays (path, dimensions, shape).
-
-    >>> _require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: x in `/b` must have 2 steps, as in `/a`, got 3. Ingest ...
-    """
+    """Check that each dimension, except ``grows``, has one length in all arrays (path, dimensions, shape)."""
     lengths: dict[str, tuple[str, int]] = {}
     for path, dims, shape in sizes:
         for dim, size in zip(dims, shape, strict=True):

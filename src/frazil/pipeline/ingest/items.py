@@ -84,11 +84,7 @@ class FileTable:
 
 
 def longest_chunk(lengths: NDArray[np.int64]) -> int:
-    """Return the largest number of steps of a chunk: one task has to open all files of a chunk.
-
-    >>> longest_chunk(np.full(100_000, 24))
-    12000
-    """
+    """Return the largest number of steps of a chunk: one task has to open all files of a chunk."""
     return max(int(FILES_OF_A_CHUNK * lengths.mean()), 1)
 
 

@@ -73,11 +73,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
 
 
 def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
-    """Return a text that names the variables with other values (by their digests); "" if there are none.
-
-    >>> value_differences({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
-    'lon has other values'
-    """
+    """Return a text that names the variables with other values (by their digests); "" if there are none."""
     both = sorted(values.keys() & expected.keys())
     return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
 

@@ -46,11 +46,7 @@ def notes(dataset: Dataset) -> list[Problem]:
 
 
 def reasons(skipped: Mapping[str, str]) -> str:
-    """Return names with their reasons as text, such as ``"s (a compound or opaque type)"``.
-
-    >>> reasons({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
-    's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
-    """
+    """Return names with their reasons as text, such as ``"s (a compound or opaque type)"``."""
     named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
     more = len(skipped) - len(named)
     return ", ".join(named) + (f" and {more:,} more" if more else "")

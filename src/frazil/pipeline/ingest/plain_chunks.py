@@ -63,11 +63,7 @@ class Cut:
 
 
 def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]:
-    """Return the shape of chunks that are cut to ``steps`` along an axis.
-
-    >>> cut_shape((1, 120, 90, 180), 1, 60), cut_shape((10, 100), 1, 20), cut_shape((10, 100), 1, 100)
-    ((1, 60, 90, 180), (1, 20), (10, 100))
-    """
+    """Return the shape of chunks that are cut to ``steps`` along an axis."""
     if chunks[axis] == steps:
         return chunks
     return (*(1,) * axis, steps, *chunks[axis + 1 :])
@@ -152,11 +148,7 @@ def array_chunks(
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number that is at most ``most``.
-
-    >>> _divisor(120, 50), _divisor(97, 50), _divisor(97, 100)
-    (40, 1, 97)
-    """
+    """Return the largest divisor of a number that is at most ``most``."""
     candidates = np.arange(1, min(number, most) + 1)
     return int(candidates[number % candidates == 0].max(initial=1))
 

@@ -14,11 +14,7 @@ FEW_BYTES: Final = 256 << 20
 
 
 def is_small(source: Files) -> bool:
-    """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine.
-
-    >>> is_small(["s3://bucket/day_1.nc"])
-    False
-    """
+    """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine."""
     urls = expand(source).urls
     if len(urls) > FEW_FILES:
         return False
