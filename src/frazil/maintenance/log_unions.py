@@ -30,7 +30,7 @@ from frazil.maintenance.collapse import with_lists
 from frazil.maintenance.listing import Listed
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
-from frazil.repository.clock import new_object_id
+from frazil.repository.ids import new_object_id
 from frazil.threads import Purpose, map_bounded
 
 #: The age of a log before it can be part of a union.

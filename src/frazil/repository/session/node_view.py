@@ -7,7 +7,7 @@ import numpy as np
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.snapshot import Node, NodeTable
 from frazil.repository.catalog.missing_names import no_node
-from frazil.repository.clock import new_node_id
+from frazil.repository.ids import new_node_id
 from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
