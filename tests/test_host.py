@@ -7,7 +7,8 @@ import time
 
 from frazil import host
 from frazil.host import Host, replace_host
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.storage.memory import MemoryStorage
 
 

@@ -25,7 +25,7 @@ from frazil.format.chunk_trailer import (
     trailer_size,
 )
 from frazil.format.ids import id_from_text
-from frazil.repository.clock import new_bare_chunk_id, new_chunk_id
+from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 
 ID = bytes(range(12))
 chunks = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=8)

@@ -363,7 +363,7 @@ MUTANTS = (
     ),
     Mutant(
         "ids are not random",
-        "frazil.repository.clock:new_object_id",
+        "frazil.repository.ids:new_object_id",
         "host.random_bytes(OBJECT_ID_BYTES)",
         "bytes(OBJECT_ID_BYTES)",
         ("immutable", "honest-errors"),

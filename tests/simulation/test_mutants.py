@@ -6,7 +6,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, applied
 from tests.simulation.run import template
 
-from frazil.repository.clock import new_object_id
+from frazil.repository.ids import new_object_id
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))

@@ -25,7 +25,7 @@ from frazil.jobs import wire
 from frazil.jobs.engine import Engine
 from frazil.jobs.segments import Corner, Segment, read_segments
 from frazil.repository.catalog.context import Context
-from frazil.repository.clock import object_id_series
+from frazil.repository.ids import object_id_series
 from frazil.repository.session.manifest_files import put_manifests
 from frazil.repository.session.uploads import Uploads, uploading
 

@@ -24,7 +24,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node
 from frazil.jobs import wire
 from frazil.repository.catalog.context import Context
-from frazil.repository.clock import new_object_id
+from frazil.repository.ids import new_object_id
 from frazil.repository.session.manifest_files import split_of
 from frazil.repository.session.session import ForkSession
 from frazil.storage.base import Storage

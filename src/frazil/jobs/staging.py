@@ -39,8 +39,9 @@ from frazil.jobs.staging_plan import StagedPlan, decode_plan, encode_plan, has_b
 from frazil.jobs.summary import Summary
 from frazil.jobs.versions import takes_versions
 from frazil.jobs.wire import joined, split
-from frazil.repository.clock import new_object_id, now_us, to_datetime
+from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.repository import Repository
+from frazil.repository.ids import new_object_id
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import Session

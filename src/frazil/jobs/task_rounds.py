@@ -29,7 +29,7 @@ from frazil.jobs.staging import Staging
 from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result
 from frazil.jobs.task_tally import Tally
 from frazil.jobs.unpicklable import unsendable
-from frazil.repository.clock import new_object_id
+from frazil.repository.ids import new_object_id
 from frazil.repository.paths import absolute
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import ForkSession, Session

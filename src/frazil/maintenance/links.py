@@ -32,7 +32,7 @@ from frazil.format.snapshot_table import SnapshotTable
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
-from frazil.repository.clock import new_object_id
+from frazil.repository.ids import new_object_id
 from frazil.survey.columns import ObjectListing
 from frazil.threads import Purpose, map_bounded
 

@@ -32,7 +32,8 @@ from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.clock import from_datetime, new_object_id, now_us
+from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.ids import new_object_id
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage

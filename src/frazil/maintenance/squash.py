@@ -33,7 +33,8 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
 from frazil.repository.catalog.repo_update import RepoUpdate
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Times of the format, and new ids. The clock and the random numbers come from ``frazil.host``."""
+"""Times of the format. The clock comes from ``frazil.host``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,14 +11,10 @@ from numpy.typing import NDArray
 
 from frazil import host
 from frazil.errors import FormatError
-from frazil.format.chunk_trailer import MARK_BYTES, is_marked, marked_id
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 from frazil.remedies import call
 
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
 _MOST_US: Final = 1 << 62  # numpy represents times up to 1 << 63, and adds a time zone
-#: The bytes of an id that count the files of one writer.
-_COUNTER_BYTES: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,40 +22,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 now_us: Final = host.time_us
 #: Returns microseconds since some moment of this process, by a monotonic clock.
 elapsed_us: Final = host.monotonic_us
-
-
-def new_object_id() -> bytes:
-    """Return a random id for a file, as bytes."""
-    return host.random_bytes(OBJECT_ID_BYTES)
-
-
-def new_chunk_id() -> bytes:
-    """Return a random id for a chunk file with a trailer (``frazil.format.chunk_trailer``), as bytes."""
-    return marked_id(host.random_bytes(OBJECT_ID_BYTES - MARK_BYTES))
-
-
-def new_bare_chunk_id() -> bytes:
-    """Return a random id for a chunk file without a trailer, as bytes."""
-    while is_marked(id_ := new_object_id()):
-        pass
-    return id_
-
-
-def object_id_series() -> Iterator[bytes]:
-    """Yield ids for the many files of one writer. They share nine random bytes, and three bytes count.
-
-    A list of such ids is compressed to a third of the size of random ids. Two writers among a million have
-    the same nine bytes with a probability of 1 to ten billion.
-    """
-    while True:
-        lead = host.random_bytes(OBJECT_ID_BYTES - _COUNTER_BYTES)
-        for number in range(1 << 8 * _COUNTER_BYTES):
-            yield lead + number.to_bytes(_COUNTER_BYTES, "big")
-
-
-def new_node_id() -> bytes:
-    """Return a random id for a node, as bytes."""
-    return host.random_bytes(NODE_ID_BYTES)
 
 
 def to_datetime(us: int) -> datetime:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
-from frazil.repository.clock import from_datetime, new_object_id
+from frazil.repository.clock import from_datetime
+from frazil.repository.ids import new_object_id
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
 from frazil.threads import Purpose, thread_pool
 

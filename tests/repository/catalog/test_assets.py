@@ -121,12 +121,6 @@ def test_large_attributes_weigh_what_they_take():
     assert held(repo._context.assets._snapshots)[0] == 1
 
 
-def test_by_default_a_handle_keeps_hundreds_of_small_files():
-    limits = frazil.Repository.create(frazil.in_memory_storage())._context.assets
-    assert limits._snapshots._limit == 512_000_000
-    assert limits._manifests._limit == 960_000_000
-
-
 def test_fields_that_are_decoded_later_weigh_nothing():
     snapshot = open_snapshot(encode_snapshot(initial_snapshot(0)), "s")
     weight = held_bytes(snapshot)

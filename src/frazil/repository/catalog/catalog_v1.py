@@ -53,7 +53,8 @@ from frazil.repository.catalog.repo_update import (
 )
 from frazil.repository.catalog.sent_writes_v1 import AppliedWrite, SentWrites
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.repository.outcome import not_applied, outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried
 from frazil.repository.settings.config import RepositoryConfig

@@ -19,7 +19,8 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import Catalog, needs_version_2
 from frazil.repository.catalog.collection_records import is_collecting
 from frazil.repository.catalog.collection_watch import CollectionWatch
-from frazil.repository.clock import new_bare_chunk_id, new_chunk_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage

@@ -37,7 +37,8 @@ from frazil.format.keys import REPO, backup_key, backup_name
 from frazil.format.repo_info import OpsEntry, RepoInfo, encode_repo_info
 from frazil.repository.catalog.repo_info_file import RepoInfoCache, read_repo_info
 from frazil.repository.catalog.sent_updates import SentUpdates
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.repository.outcome import not_applied
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.settings.resolved import ResolvedConfig

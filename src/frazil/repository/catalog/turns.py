@@ -30,7 +30,8 @@ from typing import Final
 from frazil import host
 from frazil.errors import StorageError
 from frazil.format.ids import id_to_text
-from frazil.repository.clock import new_object_id, now_us, to_datetime
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.ids import new_object_id
 from frazil.storage.base import ObjectInfo, Storage
 
 TURNS: Final = "turns"

@@ -16,8 +16,8 @@ from frazil.errors import RebaseFailedError
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.context import Context
-from frazil.repository.clock import new_node_id
 from frazil.repository.handle.integration_plan import IntegrationPlan
+from frazil.repository.ids import new_node_id
 from frazil.repository.session.commit_range import commits_between, read_logs
 from frazil.repository.session.conflict_answers import solve
 from frazil.repository.session.conflicts import ConflictSolver

@@ -12,7 +12,8 @@ from frazil.format.repo_info import SnapshotEntry
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.repository.session.earlier_manifests import NewManifest
 from frazil.repository.session.manifest_files import referenced_files, with_prepared_files, write_manifests
 from frazil.repository.session.pending_commit import PendingCommit

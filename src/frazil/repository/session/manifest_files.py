@@ -27,7 +27,7 @@ from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
 from frazil.format.snapshot import ArrayData, ManifestFiles, ManifestRef, ManifestRefs, Node, NodeTable
 from frazil.repository.catalog.context import Context
-from frazil.repository.clock import new_object_id, object_id_series
+from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.session.earlier_manifests import ManifestUpdate, NewManifest
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.uploads import Uploads

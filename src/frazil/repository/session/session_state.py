@@ -13,7 +13,8 @@ from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_changes import MetadataEdit
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.clock import elapsed_us, new_object_id, now_us, to_datetime
+from frazil.repository.clock import elapsed_us, now_us, to_datetime
+from frazil.repository.ids import new_object_id
 from frazil.repository.session.workspace import Workspace
 
 

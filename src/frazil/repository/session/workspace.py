@@ -43,7 +43,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.catalog.missing_names import no_node
-from frazil.repository.clock import new_node_id
+from frazil.repository.ids import new_node_id
 from frazil.repository.session.array_entry import ArrayEntry, ChunkRows
 from frazil.repository.session.earlier_manifests import EarlierManifests
 from frazil.repository.session.read_tracker import ReadTracker
