@@ -14,8 +14,8 @@ from frazil.importing.manifests import Sizes
 from frazil.importing.source import in_parallel
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage import foreign
 from frazil.storage.credentials import AnyCredential
+from frazil.storage.foreign import open_foreign
 from frazil.storage.hints import require_hint
 
 _UNKNOWN = -1
@@ -35,7 +35,7 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, foreign.ForeignObjects] = {
+    readers: dict[str, Any] = {
         prefix: _opened(containers[prefix], credential)
         for prefix, credential in credentials.items()
         if prefix in containers
@@ -47,7 +47,7 @@ def sizes_of(
         if prefix is None:
             return _UNKNOWN
         try:
-            return readers[prefix].size(location)
+            return int(readers[prefix].size(location))
         except (StorageError, InvalidInputError):
             return _UNKNOWN
 
@@ -59,7 +59,7 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> foreign.ForeignObjects:
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> Any:
     if container.from_repository:
         require_hint(container.store, container.url_prefix)
-    return foreign.open_foreign(container.store, credential, container.url_prefix)
+    return open_foreign(container.store, credential, container.url_prefix)
