@@ -48,7 +48,7 @@ def sizes_of(
         if prefix is None:
             return _UNKNOWN
         try:
-            return readers[prefix].size(location)
+            return int(readers[prefix].size(location))
         except (StorageError, InvalidInputError):
             return _UNKNOWN
 
