@@ -21,7 +21,7 @@ from frazil import Repository, local_filesystem_storage
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.columns import Ragged
-from frazil.format.keys import chunk_key, manifest_key, snapshot_key, transaction_key
+from frazil.format.ids import chunk_key, manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import Manifest, encode_manifest
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.repo_info import (

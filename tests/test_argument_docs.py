@@ -6,7 +6,7 @@ import inspect
 from typing import TypedDict
 
 from frazil.argument_docs import complete_doc, with_argument_docs
-from frazil.jobs.run_options import with_options
+from frazil.jobs.job import with_options
 
 
 def copy(path, to, *names):

@@ -269,8 +269,8 @@ def test_missing_values_are_set(case: Case, run: Run) -> None:
 
 def test_the_pipeline_and_tables_have_the_same_values(case: Case) -> None:
     pytest.importorskip("pyarrow")
-    batches = pytest.importorskip("frazil.spark.tables.batches")
-    dataframes = pytest.importorskip("frazil.spark.dataframes")
+    batches = pytest.importorskip("frazil.spark.tables.scan")
+    dataframes = pytest.importorskip("frazil.spark.data_source")
     grid_module = pytest.importorskip("frazil.spark.tables.grid")
     expected = by_xarray()
     repo = opened()

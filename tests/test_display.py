@@ -11,8 +11,7 @@ from frazil.display import Family
 from frazil.errors import InvalidInputError
 from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.options import unsigned
-from frazil.repository.settings.config import CompressionConfig, RepositoryConfig
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+from frazil.repository.settings.config import CompressionConfig, RepositoryConfig, VirtualChunkContainer
 from frazil.storage.object_store_config import S3Options, gcs_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 

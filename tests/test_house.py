@@ -351,7 +351,7 @@ def closure(module: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.engines", "frazil.cli"])
+@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.engine", "frazil.cli"])
 def test_pipelines_do_not_import_pyspark(module: str) -> None:
     assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
     assert not {each for each in closure(module) if may_import_pyspark(each)}
@@ -390,8 +390,8 @@ SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "j
 OWN_CLOCK = {
     "frazil.storage.buckets": "credentials expire at a time of the service",
     "frazil.storage.object_store": "measures requests over a real network",
-    "frazil.storage.web.pools": "waits for a real network",
-    "frazil.jobs.worker_process": "waits for processes of this machine",
+    "frazil.storage.web_client": "waits for a real network",
+    "frazil.jobs.engine": "waits for processes of this machine",
     "frazil.format.columns": "a sample with a constant seed",
 }
 _CLOCK = re.compile(
@@ -445,15 +445,15 @@ def test_no_import_cycles() -> None:
 def test_imports_are_detected(source: str, expected: set, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "probe.py"
     path.write_text(source)
-    monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
-    assert {(edge.target, edge.in_function) for edge in imports_of("frazil.storage.probe")} == expected
+    monkeypatch.setitem(PATHS, "frazil.storage.checks", path)
+    assert {(edge.target, edge.in_function) for edge in imports_of("frazil.storage.checks")} == expected
 
 
 def test_imports_for_types_are_found(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "probe.py"
     path.write_text("if TYPE_CHECKING:\n import zarr\nelse:\n import obstore")
-    monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
-    targets = {edge.target for edge in imports_of("frazil.storage.probe", for_types=True)}
+    monkeypatch.setitem(PATHS, "frazil.storage.checks", path)
+    targets = {edge.target for edge in imports_of("frazil.storage.checks", for_types=True)}
     assert targets == {"zarr", "obstore"}
 
 

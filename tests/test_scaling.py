@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from tests.counting import assert_no_step_for_each_row, assert_time_grows_with_the_rows, python_steps
 
 import frazil
-from frazil.changes.compare import compare_versions, differing
-from frazil.changes.diff import compose_logs
+from frazil.changes.change_set import Moves, MoveTree, moved_nodes
+from frazil.changes.diff import compare_versions, compose_logs, differing
 from frazil.changes.manifests import distribute, plan_rewrite
-from frazil.changes.moves import Moves, MoveTree, moved_nodes
-from frazil.changes.shift import shifted
+from frazil.changes.zarr_metadata import shifted
 from frazil.format import manifest as manifest_module
-from frazil.format.keys import manifest_key
+from frazil.format.ids import manifest_key
 from frazil.format.manifest import (
     ChunkTable,
     LocationCompression,
@@ -51,8 +50,8 @@ from frazil.format.transaction_log import (
     encode_transaction_log,
 )
 from frazil.maintenance.collection import without_dead
-from frazil.maintenance.expire import Expiry, expire
-from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
+from frazil.maintenance.expiration import Expiry, expire
+from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES, MANIFEST_CHUNK_RANGES, FileKind
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
 from frazil.survey.digests import RangeSums, id_digests

@@ -18,10 +18,8 @@ from zarr.storage import MemoryStore
 
 import frazil
 import frazil.zarr_pipeline
-from frazil.arrays import zarr_reads
-from frazil.arrays.zarr_boxes import OpenedArray
-from frazil.arrays.zarr_reads import ZarrRead
-from frazil.arrays.zarr_writes import ZarrWrite
+from frazil.arrays import zarr_arrays as zarr_reads
+from frazil.arrays.zarr_arrays import OpenedArray, ZarrRead, ZarrWrite
 from frazil.errors import InvalidInputError, ReadOnlyError
 
 

@@ -15,8 +15,7 @@ from measure import Measured, peak_mib, scratch
 from pyspark.sql import SparkSession
 
 import frazil
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.merge import merge_forks
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import NodeTable

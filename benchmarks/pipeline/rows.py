@@ -24,8 +24,8 @@ from shared_inputs import shared_input
 
 import frazil
 from frazil.spark import Split, mean, read, scan
-from frazil.spark.dataframes import ScanValues, plan_rows
-from frazil.spark.tables.batches import batches
+from frazil.spark.data_source import ScanValues, plan_rows
+from frazil.spark.tables.scan import batches
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
 from pipeline.names import CONSTANT, ONE, PARQUET, REFERENCE, REFERENCE_ON_SPARK, SERIAL

@@ -16,8 +16,7 @@ from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
     from frazil.about import __version__, user_agent
-    from frazil.arrays.array import Array
-    from frazil.arrays.reading import read
+    from frazil.arrays.array import Array, read
     from frazil.config import (
         Attribution,
         CachingConfig,
@@ -163,7 +162,7 @@ import_on_demand(
         "__version__": "frazil.about",
         "user_agent": "frazil.about",
         "Array": "frazil.arrays.array",
-        "read": "frazil.arrays.reading",
+        "read": "frazil.arrays.array",
         "Attribution": "frazil.config",
         "CachingConfig": "frazil.config",
         "ChunksConfig": "frazil.config",

@@ -1,9 +1,8 @@
 """The conflicts of a rebase or merge, and the solvers that decide them."""
 
 from frazil.arrays.element_solver import DiscardedValues, ElementSolver
-from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import ChangeKind
-from frazil.changes.reads import StaleRead
+from frazil.changes.conflicts import ChangeKind, ConflictType
+from frazil.changes.node_changes import StaleRead
 from frazil.repository.session.conflicts import (
     BasicConflictSolver,
     Conflict,

@@ -1,6 +1,6 @@
 """The entries of the operations log, and the results of maintenance."""
 
-from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.maintenance.doctor import DoctorFinding, DoctorReport
 from frazil.maintenance.garbage_files import (
     ChunkStorageStats,
     GarbageFile,
@@ -8,10 +8,10 @@ from frazil.maintenance.garbage_files import (
     GarbageReason,
     GCSummary,
 )
-from frazil.maintenance.retention.report import RetentionReport, VersionReason
-from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.maintenance.retention import RetentionReport, VersionReason
+from frazil.repository.catalog.presentation import Update, UpdateType
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.history.undo_report import StateChange, UndoPlan
+from frazil.repository.history.reports import StateChange, UndoPlan
 
 __all__ = [
     "ChunkStorageStats",

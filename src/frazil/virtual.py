@@ -1,5 +1,5 @@
 """The types of virtual chunks: containers and references."""
 
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
+from frazil.repository.settings.config import VirtualChunkContainer, VirtualChunkSpec
 
 __all__ = ["VirtualChunkContainer", "VirtualChunkSpec"]

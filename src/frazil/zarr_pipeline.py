@@ -21,9 +21,7 @@ from zarr.core.array import create_codec_pipeline
 from zarr.core.codec_pipeline import FusedCodecPipeline
 from zarr.core.metadata import ArrayMetadata
 
-from frazil.arrays.zarr_boxes import OpenedArray, opened_array
-from frazil.arrays.zarr_reads import zarr_read
-from frazil.arrays.zarr_writes import zarr_write
+from frazil.arrays.zarr_arrays import OpenedArray, opened_array, zarr_read, zarr_write
 
 __all__ = ["BulkCodecPipeline", "enable"]
 

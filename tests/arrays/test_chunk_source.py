@@ -10,10 +10,10 @@ import zarr
 from tests.arrays.test_array import same
 
 import frazil
-from frazil.arrays.array_chunks import ArrayChunks
+from frazil.arrays.box_reading import ArrayChunks
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.manifest import NativeRef
-from frazil.testing.storages import LatencyStorage
+from frazil.testing import LatencyStorage
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from frazil.arrays.decoders import zstd
+from frazil.arrays.encoding import zstd
 
 
 def decoded(*frames: bytes, size: int) -> np.ndarray:

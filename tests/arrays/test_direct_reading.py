@@ -15,9 +15,9 @@ from tests.arrays.test_array import CODECS, local, same
 
 import frazil
 import frazil.zarr_pipeline
-from frazil.arrays import direct_reading
-from frazil.arrays.direct_reading import DirectDecoding, DirectReading
-from frazil.chunks.column_reads import ColumnRequest
+from frazil.arrays import box_reading as direct_reading
+from frazil.arrays.box_reading import DirectDecoding, DirectReading
+from frazil.chunks.reader import ColumnRequest
 from frazil.format.manifest import NativeRef
 
 

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import table_of
-from frazil.changes.log import transaction_log
+from frazil.changes.change_set import ChangeSet, PreparedManifests, table_of
+from frazil.changes.diff import transaction_log
 from frazil.changes.merge import merge_forks
-from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef

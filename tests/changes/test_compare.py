@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_changes import table_of
-from frazil.changes.compare import differing
+from frazil.changes.change_set import table_of
+from frazil.changes.diff import differing
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 
 ids = st.sampled_from([bytes(12), b"\1" * 12])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.log import amended_log, joined
+from frazil.changes.diff import amended_log, joined
 from frazil.format.columns import U8
 from frazil.format.ids import id_list
 from frazil.format.transaction_log import (

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_changes import table_of
+from frazil.changes.change_set import table_of
 from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, auto_split, distribute, plan_rewrite, share
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef
 from frazil.format.snapshot import ArrayData, ManifestRef

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.changes.moves import Moves, MoveTree, composed_moves, moved_nodes
+from frazil.changes.change_set import Moves, MoveTree, composed_moves, moved_nodes
 from frazil.errors import IcechunkError
 from frazil.format.nodes import Node, NodeTable
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_changes import ChunkChanges, table_of
-from frazil.changes.fork_generations import Layers
+from frazil.changes.change_set import ChunkChanges, table_of
+from frazil.changes.merge import Layers
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
 
 REFS: list[ChunkRef | None] = [

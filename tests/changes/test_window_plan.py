@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.changes import windows
-from frazil.changes.chunk_changes import table_of
-from frazil.changes.grid_keys import Axes, Spans
-from frazil.changes.manifests import distribute
-from frazil.changes.window_plan import axes_of, plan_windows
+from frazil.changes import manifests as windows
+from frazil.changes.change_set import table_of
+from frazil.changes.manifests import Axes, Spans, axes_of, distribute, plan_windows
 from frazil.format.manifest import ChunkTable, InlineRef
 from frazil.format.snapshot import ArrayData, ManifestRef
 

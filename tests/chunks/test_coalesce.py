@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.chunks.coalesce import ReadPlan, plan_reads
+from frazil.chunks.ranges import ReadPlan, plan_reads
 
 ranges = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(1, 80)), max_size=40)
 

@@ -12,14 +12,12 @@ from hashlib import sha256
 import pytest
 from tests.chunks.stand_ins import Storage, numbered_ids
 
-from frazil.chunks import content_addressing
-from frazil.chunks.content_addressing import ContentSettings, ContentStore
-from frazil.chunks.pack import PackSettings
+from frazil.chunks import packs as content_addressing
+from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import StorageError
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, decode_trailer, single_trailer
-from frazil.format.ids import id_from_text
-from frazil.format.keys import chunk_key
+from frazil.format.ids import chunk_key, id_from_text
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Refused, Stored
 from frazil.storage.local import LocalStorage
 

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.chunks.pack_copies import FileRanges, PackOptions, copy_to_packs
+from frazil.chunks.packs import FileRanges, PackOptions, copy_to_packs
 from frazil.errors import FormatError, StorageError
-from frazil.format.chunk_check import check_file
-from frazil.format.chunk_trailer import crc32c, encode_trailer
-from frazil.format.ids import id_matrix
-from frazil.format.keys import chunk_key
+from frazil.format.chunk_trailer import check_file, crc32c, encode_trailer
+from frazil.format.ids import chunk_key, id_matrix
 from frazil.storage.memory import MemoryStorage
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.chunks.stand_ins import Foreign, Storage, numbered_ids
 from tests.support.examples import examples
 
-from frazil.chunks.pack import PackSettings
+from frazil.chunks.packs import PackSettings
 from frazil.chunks.ranges import MergeLimits
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.keys import chunk_key
+from frazil.format.ids import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store_config import s3_store

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.chunks.test_writer import writer_on
 
-from frazil.chunks.pack import ChunkRows, PackSettings
-from frazil.chunks.row_writer import RowWriter
+from frazil.chunks.packs import ChunkRows, PackSettings
+from frazil.chunks.writer import RowWriter
 from frazil.errors import StorageError
 from frazil.format.chunk_trailer import crc32c, crc32c_rows, decode_trailer
 from frazil.format.ids import id_to_text

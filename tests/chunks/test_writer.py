@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from tests.chunks.stand_ins import Storage, numbered_ids
 from tests.support.examples import examples
 
-from frazil.chunks.pack import PackSettings
+from frazil.chunks.packs import PackSettings
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
-from frazil.format.ids import id_from_text
-from frazil.format.keys import chunk_key
+from frazil.format.ids import chunk_key, id_from_text
 from frazil.format.manifest import NativeRef
 from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage

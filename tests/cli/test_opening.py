@@ -14,7 +14,7 @@ from frazil.cli.target import parse_target
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import context_of
 from frazil.storage.local import LocalStorage
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import FormatError
-from frazil.format.chunk_check import check_file, damaged_rows
-from frazil.format.chunk_trailer import crc32c, decode_trailer, encode_trailer
+from frazil.format.chunk_trailer import check_file, crc32c, damaged_rows, decode_trailer, encode_trailer
 
 ID, OTHER = bytes(range(12)), bytes(12)
 CHUNKS = [b"ice", b"b", b"erg" * 20]

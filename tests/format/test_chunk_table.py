@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.chunk_table import ChunkTable, InlineRef, NativeRef, VirtualRef
-from frazil.format.coordinates import ascending, box, in_order, keys
+from frazil.format.chunk_table import (
+    ChunkTable,
+    InlineRef,
+    NativeRef,
+    VirtualRef,
+    ascending,
+    box,
+    in_order,
+    keys,
+)
 
 cases = settings(max_examples=examples(150))
 

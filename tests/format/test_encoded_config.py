@@ -9,7 +9,7 @@ import pytest
 
 from frazil.errors import InvalidMetadataError
 from frazil.format import flexbuffer
-from frazil.format.encoded_config import encoded_config
+from frazil.format.repo_info import encoded_config
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from frazil.errors import FormatError
 from frazil.format import flexbuffer
 from frazil.format.columns import Ragged
-from frazil.format.flexbuffer_column import load_values
+from frazil.format.flexbuffer import load_values
 
 SCALARS = st.one_of(
     st.none(),

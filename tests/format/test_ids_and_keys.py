@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format import keys
+from frazil.format import ids as keys
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
     id_from_text,

@@ -12,8 +12,7 @@ import pytest
 from frazil.errors import FormatError
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
-from frazil.format.joined_files import JoinedFiles
-from frazil.format.joined_logs import decode_logs_together
+from frazil.format.joined_files import JoinedFiles, decode_logs_together
 from frazil.format.transaction_log import (
     ID_LISTS,
     Move,

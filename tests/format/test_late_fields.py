@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import FormatError
-from frazil.format.late_fields import LateFields, complete, with_late_fields
+from frazil.format.envelope import LateFields, complete, with_late_fields
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

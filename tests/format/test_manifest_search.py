@@ -10,11 +10,11 @@ import pytest
 from tests.support.flatbuffer_patch import Patch
 
 from frazil.errors import FormatError
-from frazil.format import lazy_manifest as lazy_module
+from frazil.format import manifest_search as lazy_module
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
-from frazil.format.lazy_manifest import LazyTables, find_ref, lazy_manifest, open_manifest
 from frazil.format.manifest import ChunkTable, Manifest, VirtualRef, decode_manifest, encode_manifest
+from frazil.format.manifest_search import LazyTables, find_ref, lazy_manifest, open_manifest
 
 NODE, OTHER = b"node-001", b"node-002"
 Coords = tuple[int, ...]

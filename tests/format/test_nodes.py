@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import FormatError, InternalError
-from frazil.format.columns import Ragged
-from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.columns import Ragged, ascending
+from frazil.format.envelope import FileType, Violation, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
-from frazil.format.row_vectors import ascending
 from frazil.format.snapshot import (
     ManifestFiles,
     Snapshot,
@@ -27,7 +26,6 @@ from frazil.format.snapshot import (
     encode_snapshot,
     initial_snapshot,
 )
-from frazil.format.violations import Violation
 
 SEGMENTS = st.text(
     st.one_of(st.sampled_from("ab-.0!é"), st.characters(exclude_characters="/", codec="utf-8")),

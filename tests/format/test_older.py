@@ -23,13 +23,21 @@ from frazil.format import msgpack
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
-from frazil.format.older.generations import COLON, DOT, DRAFT, GENERATIONS, described, generations_of
-from frazil.format.older.manifest import decode_old_manifest, short_id
-from frazil.format.older.refs import decode_ref, name_to_id, ref_files, sequence_number
-from frazil.format.older.snapshot import decode_old_snapshot, evidence
-from frazil.format.older.tokens import Tokens
-from frazil.format.older.transaction_log import decode_old_log
-from frazil.format.older.zarr_metadata import array_document
+from frazil.format.msgpack import Tokens
+from frazil.format.older.generations import (
+    COLON,
+    DOT,
+    DRAFT,
+    GENERATIONS,
+    decode_ref,
+    described,
+    generations_of,
+    name_to_id,
+    ref_files,
+    sequence_number,
+)
+from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
+from frazil.format.older.snapshot import array_document, decode_old_snapshot, evidence
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 
 generations = pytest.mark.parametrize("name", NAMES)
@@ -424,14 +432,14 @@ def test_hostile_bytes(body: bytes) -> None:
 
 
 def test_what_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.format.older.files.MAX_PAYLOAD_BYTES", 1 << 20)
+    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 20)
     bomb = bytes(1 << 25)
     tracemalloc.start()
     for data in (zstandard.compress(bomb), seal([bomb], FileType.MANIFEST, spec_version=1)):
         with pytest.raises(FormatError, match=NAME):
             decode_old_manifest(data, NAME, DOT)
-    monkeypatch.setattr("frazil.format.older.files.MAX_PAYLOAD_BYTES", 1 << 30)
-    monkeypatch.setattr("frazil.format.older.tokens.MAX_TOKENS", 1 << 16)
+    monkeypatch.setattr("frazil.format.older.elements.MAX_PAYLOAD_BYTES", 1 << 30)
+    monkeypatch.setattr("frazil.format.msgpack.MAX_TOKENS", 1 << 16)
     with pytest.raises(FormatError, match=f"{NAME}: more than 65536 values"):
         decode_old_manifest(zstandard.compress(bytes(1 << 20)), NAME, DOT)
     assert tracemalloc.get_traced_memory()[1] < 128e6

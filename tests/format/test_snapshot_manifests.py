@@ -10,9 +10,9 @@ import pytest
 
 from frazil.errors import FormatError
 from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.joined_files import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot
-from frazil.format.snapshot_manifests import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 
 
 def ids(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

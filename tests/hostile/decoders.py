@@ -24,13 +24,16 @@ from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, c
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
-from frazil.format.chunk_check import check_file, damaged_rows
-from frazil.format.chunk_trailer import decode_trailer, find_remains
+from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
-from frazil.format.joined_logs import decode_logs_together
-from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
-from frazil.format.lazy_manifest import find_ref, lazy_manifest
+from frazil.format.joined_files import (
+    decode_chunk_files_together,
+    decode_chunk_ranges_together,
+    decode_logs_together,
+    decode_manifests_of_snapshot,
+    decode_manifests_of_snapshots,
+)
 from frazil.format.manifest import (
     Manifest,
     decode_chunk_files,
@@ -38,39 +41,38 @@ from frazil.format.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from frazil.format.manifest_search import find_ref, lazy_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
-from frazil.format.older.manifest import decode_old_manifest
-from frazil.format.older.refs import decode_ref as decode_old_ref
+from frazil.format.older.generations import decode_ref as decode_old_ref
+from frazil.format.older.manifest import decode_old_log, decode_old_manifest
 from frazil.format.older.snapshot import decode_old_snapshot, evidence
-from frazil.format.older.transaction_log import decode_old_log
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
-from frazil.format.snapshot_manifests import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.jobs import wire
-from frazil.jobs.staging_plan import decode_plan, encode_plan
+from frazil.jobs.staging import decode_plan, encode_plan
 from frazil.jobs.task_results import decode_result
 from frazil.pipeline.ingest.ledger import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
 from frazil.readers.files import File
-from frazil.readers.grib_messages import check_messages, edition, length, packing
+from frazil.readers.geotiff_references import read_directory, read_layout
+from frazil.readers.grib import check_messages, edition, length, packing
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.netcdf3 import NetCdf3Reader
-from frazil.readers.tiff_layout import read_directory, read_layout
-from frazil.repository.catalog.collection_records import (
+from frazil.repository.catalog.collection_guard import (
     collection_records,
     delete_killed_records,
     is_collecting,
 )
-from frazil.repository.catalog.job_records import JOBS, read_entries
+from frazil.repository.catalog.files_v1 import decode_ref
+from frazil.repository.catalog.history_records import JOBS, read_entries
 from frazil.repository.catalog.leases import LeaseLimit, in_force
-from frazil.repository.catalog.refs_v1 import decode_ref
-from frazil.repository.catalog.snapshot_block import history_infos
+from frazil.repository.catalog.presentation import history_infos
 from frazil.repository.catalog.stream_records import read_records
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.session.chunk_refs import claimed_bytes, require_plausible
 from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.base import Storage

@@ -43,7 +43,7 @@ MOST_RESIDENT_MIB = 7000
 INSTRUMENTED = [
     *("frazil.format", "frazil.jobs", "frazil.readers", "frazil.changes", "frazil.repository.catalog"),
     *("frazil.pipeline.provenance", "frazil.pipeline.ingest.ledger"),
-    *("frazil.repository.settings", "frazil.repository.session.frames", "yaml", "json"),
+    *("frazil.repository.settings", "frazil.repository.session.chunk_refs", "yaml", "json"),
 ]
 
 

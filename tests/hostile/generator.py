@@ -21,7 +21,7 @@ from tests.hostile.schema import Place, places
 
 import frazil
 from frazil.format.envelope import HEADER_BYTES, FileType, open_envelope, seal
-from frazil.format.keys import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.storage.base import Storage
 
 #: Folder or key -> the type of the file, and its root table.

@@ -13,9 +13,8 @@ from tests.importing.writer import repository
 from tests.support.config_bytes import encode_config
 
 import frazil
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import ChunkChanges
-from frazil.changes.reads import ReadSet
+from frazil.changes.change_set import ChangeSet, ChunkChanges
+from frazil.changes.node_changes import ReadSet
 from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.ids import id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable, InlineRef, Manifest, NativeRef, VirtualRef, encode_manifest
@@ -33,11 +32,10 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import Move, TransactionLog, encode_transaction_log
 from frazil.jobs import wire
-from frazil.jobs.job_identity import JOB
-from frazil.jobs.segments import Segment
-from frazil.jobs.staging_plan import StagedPlan, encode_plan
-from frazil.jobs.task_results import Outcome, Result, encode_result
-from frazil.jobs.versions import Input
+from frazil.jobs.job import Input
+from frazil.jobs.job_history import JOB
+from frazil.jobs.staging import StagedPlan, encode_plan
+from frazil.jobs.task_results import Outcome, Result, Segment, encode_result
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.session.staged_work import STAGING

@@ -25,8 +25,7 @@ from tests.support.patience import patience
 from tests.support.tiers import deep
 
 import frazil
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.errors import FormatError
 from frazil.format import envelope
 from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
@@ -34,7 +33,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.jobs import wire
 from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
-from frazil.readers.tiff_layout import read_directory
+from frazil.readers.geotiff_references import read_directory
 from frazil.repository.settings import config_document, config_yaml
 from frazil.repository.settings.conditions import matches
 from frazil.repository.settings.config_yaml import load_config

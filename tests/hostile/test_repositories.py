@@ -36,9 +36,9 @@ from tests.support.tiers import deep
 import frazil
 from frazil.errors import FormatError, IcechunkError
 from frazil.format.envelope import FileType, seal
-from frazil.format.keys import REPO
+from frazil.format.ids import REPO
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
-from frazil.repository.catalog.collection_records import COLLECTIONS
+from frazil.repository.catalog.collection_guard import COLLECTIONS
 from frazil.repository.catalog.leases import LEASES
 from frazil.repository.session.staged_work import STAGING
 

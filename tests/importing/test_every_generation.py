@@ -37,14 +37,14 @@ from frazil.format import msgpack
 from frazil.format.envelope import FileType
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import VirtualRef
-from frazil.format.older.files import payload
+from frazil.format.older.elements import payload
 from frazil.format.older.generations import GENERATIONS
 from frazil.importing import upgrade
 from frazil.repository.settings.config_document import to_document
 from frazil.storage import storage_from_url
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")

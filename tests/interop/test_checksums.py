@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.format.chunk_check import check_file
+from frazil.format.chunk_trailer import check_file
 from frazil.format.ids import id_from_text
 
 pytestmark = pytest.mark.interop

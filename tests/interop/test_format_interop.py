@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from tests.fixtures import fixture_folders, fixture_path
 
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
-from frazil.format.keys import backup_name
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, backup_name, id_from_text, id_to_text
 from frazil.format.repo_info import (
     OpsEntry,
     RepoInfo,

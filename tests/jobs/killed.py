@@ -16,8 +16,7 @@ import numpy as np
 import zarr
 
 import frazil
-from frazil.jobs.staged_round import StagedRound
-from frazil.jobs.staging import Staging
+from frazil.jobs.staging import StagedRound, Staging
 from frazil.repository.catalog.leases import Lease
 from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
 

@@ -17,9 +17,9 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.changes import manifests as splitting
-from frazil.changes import windows as window_rules
+from frazil.changes import manifests as window_rules
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.jobs.manifest_boxes import write_manifests
+from frazil.jobs.bulk_commit import write_manifests
 from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, run_job
 
 SHAPE = (12, 6)
@@ -66,7 +66,7 @@ def job(repo: frazil.Repository, items: list[Any], prepare: Any = None, above: i
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few references are many here."""
     monkeypatch.setattr("frazil.jobs.bulk_commit.SENT_REFERENCES", 2)
-    monkeypatch.setattr("frazil.jobs.segments.SENT_REFERENCES", 2)
+    monkeypatch.setattr("frazil.jobs.task_results.SENT_REFERENCES", 2)
     monkeypatch.setattr("frazil.jobs.bulk_commit._WAITING_REFERENCES", 3)
 
 
@@ -247,7 +247,7 @@ class Dies:
 def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.jobs.manifest_boxes.SPLIT_REFS", 10)  # several tasks
+    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 10)  # several tasks
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
     tip = repo.lookup_branch("main")
     dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
@@ -286,7 +286,7 @@ def test_arrays_that_are_split_by_default_go_back_and_forth(
         (splitting, "SPLIT_REFS"),
     ):
         monkeypatch.setattr(module, name, 20)
-    monkeypatch.setattr("frazil.jobs.manifest_boxes.SPLIT_REFS", 20)
+    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 20)
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     storage = frazil.local_filesystem_storage(str(tmp_path))
     repo = frazil.Repository.create(storage, config, spec_version=spec_version)
@@ -395,7 +395,7 @@ def prepares(session: frazil.Session) -> None:
 def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.jobs.manifest_boxes.SPLIT_REFS", 10)
+    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 10)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
     dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
     parameters = {"n": 1}

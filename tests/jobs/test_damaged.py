@@ -28,10 +28,8 @@ from frazil.spark import (
     validate,
     write_table,
 )
-from frazil.spark.tables.batches import table
-from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.group_grid import grid_of
-from frazil.spark.tables.scan_plan import plan_scan
+from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.scan import plan_scan, table
 
 ENGINE: Final = Inline()
 

@@ -17,7 +17,7 @@ from tests.jobs import tasks
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
 from frazil.jobs import job_run as module
-from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_history import JOB
 from frazil.spark import (
     Engine,
     Exists,

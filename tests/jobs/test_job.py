@@ -14,7 +14,7 @@ from tests.jobs import tasks
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_history import JOB
 from frazil.spark import (
     Engine,
     Inline,

@@ -15,13 +15,10 @@ import zarr
 import frazil
 from frazil import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Inline
-from frazil.jobs.job import Job, Tasks
-from frazil.jobs.job_result import JobResult
+from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Target
-from frazil.repository.catalog.job_entry import JOB
-from frazil.repository.catalog.job_records import JOBS
+from frazil.repository.catalog.history_records import JOB, JOBS
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -193,8 +190,8 @@ def test_an_amended_commit_has_the_record_of_its_job(repo: frazil.Repository) ->
 
 
 def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.repository.catalog.job_records._RECENT", 2)
-    monkeypatch.setattr("frazil.repository.catalog.job_records._MOST", 3)
+    monkeypatch.setattr("frazil.repository.catalog.history_records._RECENT", 2)
+    monkeypatch.setattr("frazil.repository.catalog.history_records._MOST", 3)
     repo.set_metadata({"owner": "somebody"})
     for number in range(5):
         run_job(adding(repo, str(number)), ENGINE)

@@ -36,12 +36,12 @@ from frazil.errors import (
 )
 from frazil.jobs import job_run
 from frazil.jobs.engine import Task
-from frazil.jobs.job_identity import JOB
-from frazil.jobs.staging_folder import Folder
+from frazil.jobs.job_history import JOB
+from frazil.jobs.staging import Folder
 from frazil.jobs.wire import joined, split
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 ENGINE = Local(2)

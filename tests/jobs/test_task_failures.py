@@ -23,10 +23,9 @@ from zarr.core.buffer import cpu
 import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
-from frazil.jobs.task_failures import failure_of, task_error
-from frazil.jobs.traceback_frames import is_library
+from frazil.jobs.task_failures import failure_of, is_library, task_error
 from frazil.spark import Engine, Inline, Local, OnSpark, Target, rechunk, register
-from frazil.spark.runtime.error_translation import from_spark, marked
+from frazil.spark.runtime.errors import from_spark, marked
 
 
 def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.cloudpickle import dumps
 
 from frazil.errors import InvalidInputError
-from frazil.jobs.unpicklable import culprit
+from frazil.jobs.task_failures import culprit
 from frazil.spark import Local
 
 LOCK: Final = threading.Lock()

@@ -17,8 +17,8 @@ from hypothesis.extra import numpy as hnp
 from numpy._core.multiarray import _reconstruct  # type: ignore[import-not-found,unused-ignore]
 from tests.jobs import killed
 
-import frazil.jobs.worker_process
-from frazil.jobs.value_codec import _Unpickler, dumped, loaded
+import frazil.jobs.engine
+from frazil.jobs.task_results import _Unpickler, dumped, loaded
 from frazil.spark import Local, Outcome
 
 DTYPES = hnp.scalar_dtypes() | hnp.byte_string_dtypes() | hnp.unicode_string_dtypes() | hnp.array_dtypes()
@@ -90,19 +90,19 @@ def named(module: str, name: str) -> bytes:
         pickle.dumps(Calls(eval, "1")),
         pickle.dumps(Calls(subprocess.run, "true")),
         dumped(lambda: 1),
-        named("frazil.jobs.worker_process", "subprocess.Popen"),
+        named("frazil.jobs.engine", "subprocess.Popen"),
         named("frazil.jobs.staging", "Repository.open"),
-        named("frazil.jobs.value_codec", "pickle.loads"),
-        named("frazil.jobs.value_codec", "loaded"),
+        named("frazil.jobs.task_results", "pickle.loads"),
+        named("frazil.jobs.task_results", "loaded"),
         named("frazil.repository.catalog.version_info", "SnapshotInfo"),
         named(killed.__name__, "die"),
         named("frazil.sparkling", "x"),
-        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "O", (1,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, [("x", "O")], (1,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "f8", (1 << 60,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "f8", (-1, -1), b"A" * 8)),
-        pickle.dumps(Calls(frazil.jobs.value_codec.dtype_of, "f8,O")),
-        pickle.dumps(Calls(frazil.jobs.value_codec.dtype_of, Local())),
+        pickle.dumps(Calls(frazil.jobs.task_results.array_of, "O", (1,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.task_results.array_of, [("x", "O")], (1,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.task_results.array_of, "f8", (1 << 60,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.task_results.array_of, "f8", (-1, -1), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.task_results.dtype_of, "f8,O")),
+        pickle.dumps(Calls(frazil.jobs.task_results.dtype_of, Local())),
     ],
 )
 def test_nothing_else_comes_from_a_storage(data: bytes) -> None:

@@ -14,8 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.merge import merge_forks
 from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef

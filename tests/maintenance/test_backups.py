@@ -14,11 +14,11 @@ from tests.maintenance.test_in_use import opened_by
 from tests.support.tiers import deep
 
 import frazil
-from frazil.format.keys import backup_key
+from frazil.format.ids import backup_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.backups import RECENT
 from frazil.repository.catalog.leases import Lease
-from frazil.repository.catalog.ops_history import ops_log
+from frazil.repository.catalog.repo_update import ops_log
 from frazil.repository.clock import now_us
 from frazil.storage.memory import MemoryStorage
 

@@ -14,7 +14,7 @@ import zarr.codecs
 
 import frazil
 from frazil.errors import ErrorKind, MissingExtraError
-from frazil.zarr_store import decoding
+from frazil.zarr_store import store as decoding
 
 CODECS: dict[str, dict[str, Any]] = {
     "zstd": {"compressors": zarr.codecs.ZstdCodec(checksum=True)},

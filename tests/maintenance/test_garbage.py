@@ -17,8 +17,9 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.maintenance import collection, deletion
-from frazil.maintenance.deletion import DeleteLimits, Sweeper
+from frazil.maintenance import collection
+from frazil.maintenance import collection as deletion
+from frazil.maintenance.collection import DeleteLimits, Sweeper
 from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings

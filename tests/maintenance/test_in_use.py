@@ -23,9 +23,9 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
-from frazil.maintenance.collection import Collection
-from frazil.maintenance.deletion import DeletionResult, Sweeper
-from frazil.repository.catalog import collection_guard, collection_records
+from frazil.maintenance.collection import Collection, DeletionResult, Sweeper
+from frazil.repository.catalog import collection_guard
+from frazil.repository.catalog import collection_guard as collection_records
 from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
 from frazil.survey.columns import ObjectListing

@@ -17,7 +17,7 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
-from frazil.maintenance.deletion import DeletionResult, Sweeper
+from frazil.maintenance.collection import DeletionResult, Sweeper
 from frazil.repository.catalog import leases
 from frazil.repository.clock import now_us
 from frazil.repository.session import staged_work

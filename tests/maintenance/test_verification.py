@@ -25,7 +25,7 @@ from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, snapshots
 from frazil.maintenance.verification.findings import Finding, VerificationReport
 from frazil.repository.catalog.assets import CacheLimits
-from frazil.repository.catalog.ops_history import older_ops_backup
+from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -22,12 +22,17 @@ from tests.support.config_bytes import decode_config, encode_config
 from frazil.format.flexbuffer import dumps, loads
 from frazil.repository import attribution
 from frazil.repository.catalog import version_info
-from frazil.repository.settings import conditions, config, manifest_config, virtual_containers
+from frazil.repository.settings import conditions, config, manifest_config
+from frazil.repository.settings import config as virtual_containers
 from frazil.repository.settings.conditions import ManifestSplitCondition, ManifestSplitDimCondition
-from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
+from frazil.repository.settings.config import (
+    ChunksConfig,
+    PackingConfig,
+    RepositoryConfig,
+    VirtualChunkContainer,
+)
 from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.manifest_config import ManifestSplittingConfig, split_sizes_for
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage import object_store_config, settings
 from frazil.storage.object_store_config import local_filesystem_store, s3_store
 

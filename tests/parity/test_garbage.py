@@ -22,7 +22,7 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.format.repo_info import decode_repo_info
-from frazil.repository.catalog.ops_history import ops_log
+from frazil.repository.catalog.repo_update import ops_log
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 

@@ -21,8 +21,8 @@ from frazil.errors import (
     ValidationFailedError,
 )
 from frazil.pipeline.publishing import operation as module
-from frazil.repository.catalog import job_records
-from frazil.repository.catalog.job_records import JOBS
+from frazil.repository.catalog import history_records as job_records
+from frazil.repository.catalog.history_records import JOBS
 from frazil.spark import (
     Exists,
     Inline,

@@ -22,8 +22,7 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.repository.catalog import repo_changes
-from frazil.repository.history.repo_state import Part, fields_of
-from frazil.repository.history.undo_record import UNDO
+from frazil.repository.history.repo_state import UNDO, Part, fields_of
 
 pytestmark = pytest.mark.deep
 

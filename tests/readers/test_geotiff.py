@@ -16,8 +16,8 @@ from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.readers.files import find_file
+from frazil.readers.geotiff_references import read_layout
 from frazil.readers.registry import open_source
-from frazil.readers.tiff_layout import read_layout
 
 rasterio = pytest.importorskip("rasterio")
 pytestmark = [

@@ -21,7 +21,7 @@ from tests.readers.comparing import (
 )
 
 from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.readers.hdf5_plugins import PLUGIN_PACKAGES, add_plugins
+from frazil.readers.hdf5 import PLUGIN_PACKAGES, add_plugins
 from frazil.readers.registry import open_source
 
 h5py = pytest.importorskip("h5py")
@@ -435,8 +435,7 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
 
 def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
     """The file object that libraries get for an object in a bucket."""
-    from frazil.readers.block_stream import BLOCK, BlockStream
-    from frazil.readers.files import File
+    from frazil.readers.files import BLOCK, BlockStream, File
 
     data = np.random.default_rng(1).bytes(3 * BLOCK + 17)
     path = tmp_path / "a"

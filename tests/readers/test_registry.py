@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, FormatError, MissingExtraError
-from frazil.readers.block_stream import BlockStream, merge_ranges
-from frazil.readers.files import File, find_file
+from frazil.readers.files import BlockStream, File, find_file, merge_ranges
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))

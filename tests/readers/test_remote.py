@@ -19,10 +19,10 @@ from tests.support import servers
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
 from frazil.readers import base_reader
+from frazil.readers.base_reader import Schemas
+from frazil.readers.file_schema import ChunkReferences
 from frazil.readers.files import find_file
-from frazil.readers.reader import ChunkReferences
 from frazil.readers.registry import open_source
-from frazil.readers.schema_cache import Schemas
 
 h5py = pytest.importorskip("h5py")
 pytestmark = [

@@ -23,9 +23,9 @@ from tests.readers.comparing import (
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
-from frazil.readers.reader import ChunkReferences
+from frazil.readers.file_schema import ChunkReferences
 from frazil.readers.registry import open_source
-from frazil.readers.storage_store import StorageStore
+from frazil.readers.zarr import StorageStore
 from frazil.storage.local import local_filesystem_storage
 
 pytestmark = [

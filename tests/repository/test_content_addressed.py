@@ -14,8 +14,8 @@ import zarr
 
 import frazil
 from frazil.format.chunk_trailer import encode_trailer
-from frazil.repository.catalog import collection_watch
-from frazil.repository.catalog.collection_watch import CollectionWatch
+from frazil.repository.catalog import collection_guard as collection_watch
+from frazil.repository.catalog.collection_guard import CollectionWatch
 
 CHUNK = 1 << 18
 DEDUPLICATING = frazil.RepositoryConfig(

@@ -30,7 +30,7 @@ from frazil.credentials import (
     s3_credentials,
     s3_from_env_credentials,
 )
-from frazil.storage.hints import require_hint
+from frazil.storage.access import require_hint
 
 SECRET = "content-of-a-secret"
 S3_KEY = s3_credentials(access_key_id="AKIATEST", secret_access_key="sk", session_token=SECRET)

@@ -13,11 +13,11 @@ import zarr
 
 import frazil
 from frazil import ErrorKind
-from frazil.changes.moves import MoveTree
+from frazil.changes.change_set import MoveTree
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import SnapshotEntry
 from frazil.repository.catalog.repo_changes import new_snapshot
-from frazil.repository.settings.feature_flags import MOVE_NODE
+from frazil.repository.settings.resolved import MOVE_NODE
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.format.ids import id_to_text, prefix_bounds
 from frazil.repository.session import commit_files
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 #: Ids of snapshots: two begin alike, for 6 characters.
 IDS = ["ABCD" * 5, "QRST2222222222222220", "QRST22333333333333330", "ZZZZ0000000000000000"]

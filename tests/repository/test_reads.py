@@ -18,8 +18,7 @@ from tests.support.patience import patience
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
-from frazil.changes.node_changes import NodeChanges
-from frazil.changes.reads import ReadSet, joined_reads, stale_reads
+from frazil.changes.node_changes import NodeChanges, ReadSet, joined_reads, stale_reads
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, StaleRead
 from frazil.errors import (
     ConflictError,
@@ -30,7 +29,7 @@ from frazil.errors import (
     StaleReadError,
 )
 from frazil.repository.session import session as session_module
-from frazil.repository.session.pending_commit import PendingCommit
+from frazil.repository.session.commit_files import PendingCommit
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.traffic import TRAFFIC
 

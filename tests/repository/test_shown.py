@@ -14,7 +14,7 @@ import frazil
 from frazil.display import Record
 from frazil.repository.asynchronous import SyncAsyncIterator
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
-from frazil.repository.handle.history_tables import ROWS, snapshots_table
+from frazil.repository.handle.version_history import ROWS, snapshots_table
 
 WHEN = datetime(2026, 11, 21, 7, 24, 10, tzinfo=UTC)
 

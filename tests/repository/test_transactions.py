@@ -13,7 +13,7 @@ import frazil
 from frazil.conflicts import ConflictType
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.host import Host
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=patience(60)))
 

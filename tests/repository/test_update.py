@@ -6,16 +6,14 @@ import threading
 import pytest
 
 from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
-from frazil.format.keys import OVERWRITTEN, REPO
+from frazil.format.ids import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
-from frazil.repository.catalog.ops_history import ops_log
 from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
-from frazil.repository.catalog.repo_info_file import read_repo_info
-from frazil.repository.catalog.repo_update import UpdateSettings, update_repo_info
+from frazil.repository.catalog.repo_update import UpdateSettings, ops_log, read_repo_info, update_repo_info
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 

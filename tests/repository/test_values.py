@@ -12,7 +12,7 @@ import pytest
 from tests.support.patience import patience
 
 from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
-from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.repository.catalog.presentation import Update, UpdateType
 from frazil.repository.catalog.version_info import (
     ChunkType,
     Diff,

@@ -16,15 +16,14 @@ from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_hi
 
 import frazil
 from frazil.errors import ErrorKind
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text
-from frazil.format.keys import CONFIG, REPO, snapshot_key
-from frazil.format.metadata_items import _DUMPERS
+from frazil.format.flexbuffer import _DUMPERS
+from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_from_text, snapshot_key
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
-from frazil.repository.catalog.refs_v1 import RefKind, ref_key
+from frazil.repository.catalog.files_v1 import RefKind, ref_key
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 FAULTS = list(Fault)
 

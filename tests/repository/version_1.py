@@ -6,7 +6,7 @@ from typing import Any
 
 import frazil
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"n": %d}}'
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from frazil.format.repo_info import RepoInfo, decode_repo_info
-from frazil.repository.catalog import files
+from frazil.repository.catalog import assets as files
 
 _KINDS = (
     files.SNAPSHOT,

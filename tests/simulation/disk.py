@@ -18,15 +18,13 @@ from itertools import product
 from typing import Any
 
 import frazil.storage.local
-from frazil.storage.files import (
-    directories,
-    flusher,
-    links,
-    locks,
-    process_state,
-    replacements,
-    writes,
-)
+from frazil.storage.files import flushes as directories
+from frazil.storage.files import flushes as flusher
+from frazil.storage.files import flushes as locks
+from frazil.storage.files import flushes as process_state
+from frazil.storage.files import reads as links
+from frazil.storage.files import writes
+from frazil.storage.files import writes as replacements
 
 _MODULES = (
     frazil.storage.local,

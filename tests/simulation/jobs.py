@@ -11,10 +11,9 @@ from zarr.core.buffer.cpu import Buffer
 
 from frazil.errors import IcechunkError
 from frazil.jobs.engine import Inline
-from frazil.jobs.job import Job, Tasks
+from frazil.jobs.job import Job, Target, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Target
 
 if TYPE_CHECKING:
     from tests.simulation.operations import ClientRun

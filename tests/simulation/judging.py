@@ -14,7 +14,7 @@ from tests.simulation.storage import SimulatedStorage
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.format.keys import REPO, backup_key
+from frazil.format.ids import REPO, backup_key
 from frazil.format.repo_info import UpdateKind, decode_repo_info
 from frazil.maintenance.verification.checks import Severity
 from frazil.storage.local_commit import put_many

@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error is believed",
-        "frazil.repository.catalog.sent_updates:SentUpdates.applied",
+        "frazil.repository.catalog.repo_update:SentUpdates.applied",
         "if name in self._infos:",
         "if False:",
         ("exactly-once",),
@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unknown outcome is called a failure",
-        "frazil.repository.catalog.sent_updates:SentUpdates.settled",
+        "frazil.repository.catalog.repo_update:SentUpdates.settled",
         "raise outcome_unknown(self._entry, why)",
         "return None",
         ("exactly-once",),
@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unreadable repository is called a failure",
-        "frazil.repository.catalog.sent_updates:SentUpdates.read",
+        "frazil.repository.catalog.repo_update:SentUpdates.read",
         "raise outcome_unknown(self._entry, why) from error",
         "raise error",
         ("exactly-once",),
@@ -224,7 +224,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection stores no list",
-        "frazil.repository.catalog.collection_records:CollectionRecord.with_list",
+        "frazil.repository.catalog.collection_guard:CollectionRecord.with_list",
         "np.ascontiguousarray(garbage).tobytes()",
         "b''",
         ("content", "verify", "leases"),
@@ -310,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit does not wait for its packs",
-        "frazil.repository.session.uploads:Uploads.confirm",
+        "frazil.repository.session.commit_files:Uploads.confirm",
         "self._flush.confirm()",
         "pass",
         ("content", "verify"),
@@ -319,7 +319,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit does not wait for its files",
-        "frazil.repository.session.uploads:Uploads.confirm",
+        "frazil.repository.session.commit_files:Uploads.confirm",
         "running.result()",
         "pass",
         ("content", "verify", "honest-errors"),

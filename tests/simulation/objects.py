@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from frazil.format.keys import REPO
+from frazil.format.ids import REPO
 from frazil.storage.base import Always, Condition, IfAbsent, IfVersion, Refused, Stored, Version
 
 #: Folders whose files never change.

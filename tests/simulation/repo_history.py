@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.objects import Objects, Violation
 
-from frazil.format.ids import id_to_text
-from frazil.format.keys import REPO, backup_key
+from frazil.format.ids import REPO, backup_key, id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind, decode_repo_info
 
 #: Kinds of updates that may remove versions and rewrite parents.

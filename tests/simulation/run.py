@@ -31,8 +31,7 @@ from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.keys import REPO
+from frazil.format.ids import REPO, id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.host import replace_host
 from frazil.pipeline.replication import copy_repository

@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Scheduler
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Always, Condition, ObjectInfo, Refused, Storage, Stored, Version
-from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,12 +15,12 @@ from tests.simulation.scheduler import Preempting, Scheduler
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
-from frazil.storage.files.replacements import FileReplacement
+from frazil.storage.files.writes import FileReplacement
 from frazil.storage.local import LocalStorage
 from frazil.storage.local_commit import Replacement
 
 _WRITES = "frazil.storage.files.writes"
-_REPLACEMENTS = "frazil.storage.files.replacements"
+_REPLACEMENTS = "frazil.storage.files.writes"
 _LOCAL = "frazil.storage.local:LocalStorage"
 
 
@@ -251,7 +251,7 @@ MUTANTS = (
     (
         Mutant(
             "a directory without a flush",
-            "frazil.storage.files.directories:flush_directory",
+            "frazil.storage.files.flushes:flush_directory",
             "_flush_name_of(directory)",
             "pass",
             (),

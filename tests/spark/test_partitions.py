@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.jobs import tasks
 
-from frazil.spark.runtime.partitions import RESULTS, partitioned, worker
+from frazil.spark.runtime.on_spark import RESULTS, partitioned, worker
 
 #: Slot, number and message: two slots with three tasks.
 ROWS = [(0, 0, b"a" * 600), (0, 1, b""), (1, 2, b"c" * 500)]

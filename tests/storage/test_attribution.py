@@ -116,7 +116,7 @@ def test_requests_for_virtual_chunks_have_labels(server: Server, tmp_path: Path)
 
 
 def test_redirects_carry_labels(monkeypatch, server: Server) -> None:
-    monkeypatch.setattr("frazil.storage.redirect.follow", lambda *_: url)
+    monkeypatch.setattr("frazil.storage.web_storages.follow", lambda *_: url)
     url = f"http+icechunk://127.0.0.1:{server.http.port}/"
     frazil.Repository.open(frazil.redirect_storage("http://host.example/x"), attribution=LABELS)
     assert server.taken() == {LABELLED}

@@ -15,11 +15,9 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyE
 from frazil.storage.base import IfAbsent, Stored
 from frazil.storage.buckets import s3_addressing
 from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
-from frazil.storage.http import http_storage
 from frazil.storage.local import local_filesystem_storage
 from frazil.storage.memory import in_memory_storage
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.redirect import redirect_storage
 from frazil.storage.services import (
     azure_storage,
     gcs_storage,
@@ -34,6 +32,7 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
+from frazil.storage.web_storages import http_storage, redirect_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ import frazil
 from frazil.errors import ErrorKind
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credential_families import Credentials
-from frazil.storage.foreign.factory import open_foreign
+from frazil.storage.foreign_objects import open_foreign
 
 _FAST: Final = frazil.StorageSettings(
     retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1),

@@ -16,9 +16,7 @@ from frazil.storage.credentials import (
     s3_anonymous_credentials,
     s3_static_credentials,
 )
-from frazil.storage.foreign.base import ForeignObjects
-from frazil.storage.foreign.factory import open_foreign
-from frazil.storage.foreign.files import file_etag
+from frazil.storage.foreign_objects import ForeignObjects, file_etag, open_foreign
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
     azure_store,

@@ -15,10 +15,9 @@ from tests.support.servers import s3_bucket
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Version
-from frazil.storage.http import http_storage
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.redirect import redirect_storage, storage_of_redirect
 from frazil.storage.settings import StorageSettings
+from frazil.storage.web_storages import http_storage, redirect_storage, storage_of_redirect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

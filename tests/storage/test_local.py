@@ -19,8 +19,9 @@ from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
-from frazil.storage.files import locks, reads
-from frazil.storage.files.flusher import Flusher
+from frazil.storage.files import flushes as locks
+from frazil.storage.files import reads
+from frazil.storage.files.flushes import Flusher
 from frazil.storage.local import LocalStorage, local_filesystem_storage
 from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line

@@ -12,11 +12,11 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.maintenance.repair.quarantine import read_present
+from frazil.maintenance.repair.storages import read_present
 from frazil.storage.base import Version
+from frazil.storage.checks import is_outage, require_whole, skip_damage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.outages import is_outage, require_whole, skip_damage
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 repair = frazil.Repository.upkeep.repair
 

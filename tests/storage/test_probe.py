@@ -11,13 +11,12 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.ids import INITIAL_SNAPSHOT_ID
-from frazil.format.keys import snapshot_key
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, snapshot_key
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored, Version
+from frazil.storage.checks import create_and_probe, probe_conditions
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.probe import create_and_probe, probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def from_command_line(url: str, options: Options) -> bytes:
 
 def from_sql(url: str, options: Options) -> bytes:
     pytest.importorskip("pyspark")
-    from frazil.spark.tables import location
+    from frazil.spark.tables import options as location
 
     hyphenated = {name.replace("_", "-"): value for name, value in options.items()}
     return bytes(location.storage_at({"path": url, **hyphenated}).get("object"))

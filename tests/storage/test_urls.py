@@ -11,8 +11,7 @@ import pytest
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.object_store_config import ObjectStoreConfig, azure_store, gcs_store, http_store, s3_store
-from frazil.storage.url_options import OPTION_NAMES, SECRET_OPTION_NAMES
-from frazil.storage.urls import StorageUrl, parse_url, storage_from_url
+from frazil.storage.urls import OPTION_NAMES, SECRET_OPTION_NAMES, StorageUrl, parse_url, storage_from_url
 
 #: Text -> scheme, account, bucket, key.
 URLS = {

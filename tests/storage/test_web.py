@@ -14,11 +14,10 @@ from tests.repository.hostile import DATA, Listener, hostile, listening, read
 import frazil
 from frazil.credentials import HttpAccess
 from frazil.errors import InvalidInputError, StorageError
-from frazil.storage.foreign.factory import open_foreign
+from frazil.storage.foreign_objects import open_foreign
 from frazil.storage.object_store_config import http_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
-from frazil.storage.web.client import _is_same_server
-from frazil.storage.web.options import web_options
+from frazil.storage.web_client import _is_same_server, web_options
 
 HEADERS = {"X-Api-Key": "secret", "Authorization": "Bearer secret", "Cookie": "secret"}
 QUICK = StorageSettings(retries=StorageRetriesSettings(2, 1, 1))

@@ -31,7 +31,7 @@ def room(module: str) -> str:
     """The room of a module.
 
     ``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``. Of rooms with inner rooms,
-    ``frazil.repository.catalog.files`` is in ``repository.catalog``, ``frazil.repository.clock`` in
+    ``frazil.repository.catalog.assets`` is in ``repository.catalog``, ``frazil.repository.clock`` in
     ``repository``, and the public names of ``frazil.repository`` are ``repository.__init__``. An operation
     that is one module, such as ``frazil.pipeline.publishing``, is a room of its own.
     """

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.arguments import checked
-from frazil.arrays.assignment import assign
-from frazil.arrays.box_reading import read_box, zarr_array
-from frazil.arrays.chunk_source import chunks_of
+from frazil.arrays.box_reading import PointReading, chunks_of, read_box, zarr_array
+from frazil.arrays.box_writing import assign
 from frazil.arrays.encoding import encoding_of
-from frazil.arrays.point_reading import PointReading
-from frazil.arrays.points import points_of
-from frazil.arrays.selection import (
-    BoxSelection,
-    PointSelection,
-    outer_selection,
-    selection_of,
-)
+from frazil.arrays.selection import BoxSelection, PointSelection, outer_selection, points_of, selection_of
 from frazil.display import Lines
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
@@ -31,6 +23,7 @@ if TYPE_CHECKING:
 
     from frazil.arrays.encoding import Encoding
     from frazil.format.snapshot import Node
+
 
 #: The most points that are read together: each needs about 50 bytes of memory.
 _MOST_POINTS: Final = 1 << 22
@@ -242,3 +235,36 @@ class OuterIndex:
     def __setitem__(self, index: Any, value: Any) -> None:
         """Set the selected elements. See ``Array.oindex``."""
         self._array._write(outer_selection(index, self._array.shape), value)
+
+
+@checked
+def read(session: Session, path: str, selection: Any = ...) -> Any:
+    """Return the selected elements of an array.
+
+    The function returns ``frazil.Array(session, path)[selection]``.
+
+    Args:
+        session: The session.
+        path: The path of the array.
+        selection: An index of numpy: integers, slices, ``...``, ``None``, integer and boolean arrays. Use
+            ``numpy.s_`` for an index with slices. Default: the whole array.
+
+    Returns:
+        A numpy array; a single element as a scalar.
+
+    Raises:
+        NodeNotFoundError: ``node-not-found`` if there is no node at the path.
+        InvalidInputError: ``not-an-array`` for a group; ``invalid-path`` for a text that is not a path.
+        InvalidIndexError: ``invalid-argument`` for an invalid index. It is an ``IndexError``.
+        StorageError: A chunk cannot be read.
+        FormatError: A chunk is damaged.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(store, name="t", data=np.arange(12).reshape(3, 4), chunks=(2, 2))
+        >>> frazil.read(repo.readonly_session("main"), "/t", np.s_[1:3, :]).tolist()
+        [[4, 5, 6, 7], [8, 9, 10, 11]]
+    """
+    return Array(session, path)[selection]

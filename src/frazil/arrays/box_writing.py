@@ -1,37 +1,365 @@
-"""The write of a box of an array: all its chunks are encoded in bulk, and go into packs.
+"""The write of values to a selection of an array: all its chunks are encoded in bulk, and go into packs.
 
 values ──boxes_of──> boxes of chunks ──threads──> encoded chunks ──RowWriter──> packs, references as columns
 
 Few boxes are in memory at the same time, so values can be larger than the memory, for example a file that is
 mapped into it. The references are set when all chunks are stored: an error leaves the array as it was.
+
+The chunks of each dimension fall into few runs: the first chunk, the chunks that are written whole, and the
+last chunk. A box has a run of each dimension. So a write has at most three boxes for each dimension, however
+many chunks it has. Boxes are split into parts of limited size, which are encoded one after the other.
+
+The comparison with the fill value has the rules of zarr, for many chunks at once. A fill value of zero is
+compared by its bits, so that -0.0 differs from 0.0. All other values are compared as numbers, and all NaN are
+equal. A complex zero is compared as a number, too.
+
+A box of whole chunks with one value costs one chunk: all its references lead to the same bytes.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import zarr
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
-from frazil.arrays.chunk_encoding import ChunkEncoding, EncodedBox
-from frazil.arrays.chunk_source import chunks_of
-from frazil.arrays.encoders import encoder_of, uncompressed
-from frazil.arrays.piece_reading import PieceReading
-from frazil.arrays.pieces import Pieces, Region
-from frazil.arrays.write_plan import ChunkBox, boxes_of
-from frazil.chunks.row_writer import RowWriter
+from frazil.arrays.box_reading import PieceReading, chunks_of
+from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
+from frazil.arrays.selection import (
+    AxisChunks,
+    BoxSelection,
+    Pieces,
+    PointSelection,
+    Region,
+    chunk_bounds,
+    chunks_of_slice,
+)
+from frazil.cf import coding_of
+from frazil.chunks.packs import ChunkRows
+from frazil.chunks.writer import RowWriter
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.chunk_trailer import crc32c_rows
+from frazil.format.columns import I64, U32
 from frazil.threads import SIZES, Purpose, shared_pool
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from frazil.arrays.encoding import Encoding
+    from frazil.arrays.encoding import Encoder, Encoding
     from frazil.arrays.selection import AxisSlice
+    from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AxisRun:
+    """Chunks of one dimension into which the same elements are written.
+
+    Attributes:
+        numbers: The numbers of the chunks, int64 of shape (k,).
+        target: The position of the first element of the first chunk in the values.
+        spacing: The distance of the chunks in the values.
+        length: The length of a chunk.
+        elements: The written elements of a chunk.
+        count: The number of written elements of a chunk.
+        is_complete: Whether all elements of the chunks that the array has are written.
+    """
+
+    numbers: I64
+    target: int
+    spacing: int
+    length: int
+    elements: slice
+    count: int
+    is_complete: bool
+
+    def split(self, most: int) -> list[AxisRun]:
+        """Return parts of about equal size with at most ``most`` chunks."""
+        parts = np.array_split(np.arange(len(self.numbers)), -(-len(self.numbers) // most))
+        return [
+            replace(self, numbers=self.numbers[part], target=self.target + int(part[0]) * self.spacing)
+            for part in parts
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkBox:
+    """A box of chunks, with a run of each dimension."""
+
+    runs: tuple[AxisRun, ...]
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The number of chunks along each dimension."""
+        return tuple(len(run.numbers) for run in self.runs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a chunk."""
+        return tuple(run.length for run in self.runs)
+
+    @property
+    def elements(self) -> tuple[slice, ...]:
+        """The written elements of a chunk."""
+        return tuple(run.elements for run in self.runs)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all elements of the chunks that the array has are written."""
+        return all(run.is_complete for run in self.runs)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the written elements are the chunk."""
+        return self.is_complete and all(run.count == run.length for run in self.runs)
+
+    def index(self) -> U32:
+        """Return the coordinates of the chunks, uint32 of shape (m, ndim)."""
+        index = np.empty((*self.tiles, len(self.runs)), np.uint32)
+        for axis, run in enumerate(self.runs):
+            across = [-1 if each == axis else 1 for each in range(len(self.runs))]
+            index[..., axis] = run.numbers.reshape(across)
+        return index.reshape(prod(self.tiles), len(self.runs))
+
+    def view(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the elements of the chunks in the values, without a copy, shape ``(*tiles, *counts)``."""
+        counts = tuple(run.count for run in self.runs)
+        ends = [run.target + (len(run.numbers) - 1) * run.spacing + run.count for run in self.runs]
+        spot: list[Any] = [slice(run.target, end) for run, end in zip(self.runs, ends, strict=True)]
+        corner = values[(*spot, ...)]  # with the ellipsis, a single element stays an array
+        steps = tuple(s * run.spacing for s, run in zip(corner.strides, self.runs, strict=True))
+        return as_strided(corner, self.tiles + counts, steps + corner.strides, writeable=False)
+
+    def parts(self, most: int) -> Iterator[ChunkBox]:
+        """Split the box into parts with at most ``most`` chunks. They follow each other in C order."""
+        split: list[list[AxisRun]] = []
+        for run in reversed(self.runs):
+            split.append(run.split(max(1, most)))
+            most //= len(run.numbers)
+        return map(ChunkBox, product(*reversed(split)))
+
+
+def boxes_of(encoding: Encoding, slices: tuple[AxisSlice, ...]) -> list[ChunkBox]:
+    """Return the boxes of a selection that is not empty."""
+    runs = []
+    for each, size, length in zip(slices, encoding.shape, encoding.lengths, strict=True):
+        axis = chunks_of_slice(each.start, each.count, each.step, length)
+        runs.append(list(_runs(axis, size, length)))
+    return list(map(ChunkBox, product(*runs)))
+
+
+def _runs(axis: AxisChunks, size: int, length: int | I64) -> Iterator[AxisRun]:
+    """Yield the runs of a dimension of ``size`` elements."""
+    class_, rows = axis.classes()
+    for number, row in enumerate(rows.tolist()):
+        members = np.flatnonzero(class_ == number)
+        low, high = (int(each[0]) for each in chunk_bounds(axis.number[row : row + 1], length))
+        first, count = int(axis.first[row]), int(axis.count[row])
+        # Chunks of a class with all their elements are whole chunks, or one chunk at the end of the array.
+        is_complete = axis.step == 1 and first == 0 and count >= min(high, size) - low
+        elements = slice(first, first + (count - 1) * axis.step + 1, axis.step)
+        for part in np.split(members, _changes(axis.target[members])):
+            target = axis.target[part]
+            spacing = int(target[1] - target[0]) if len(target) > 1 else 0
+            yield AxisRun(
+                axis.number[part], int(target[0]), spacing, high - low, elements, count, is_complete
+            )
+
+
+def _changes(target: I64) -> I64:
+    """Return where to split positions, so that the positions of each part have equal distances."""
+    distance = np.diff(target)
+    return np.flatnonzero(np.diff(distance)) + 2
+
+
+#: The dtypes whose elements can be "not a number".
+_WITH_NAN = "fcmM"
+
+
+def are_fill(chunks: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether all elements of a chunk are the fill value, for each chunk."""
+    if fill.dtype.kind == "f" and fill == 0 and fill.dtype.itemsize in (2, 4, 8):
+        bits = np.dtype(f"u{fill.dtype.itemsize}")
+        chunks, fill = chunks.view(bits), fill.view(bits)
+    result = np.zeros(len(chunks), np.bool_)
+    # The first and the last element tell it for most chunks.
+    rows = np.flatnonzero(_equal(chunks[:, 0], fill) & _equal(chunks[:, -1], fill))
+    if len(rows):
+        chosen = chunks if len(rows) == len(chunks) else chunks[rows]
+        result[rows] = _equal(chosen, fill).all(axis=1)
+    return result
+
+
+def _equal(values: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
+    equal: NDArray[np.bool_] = values == fill
+    if fill.dtype.kind in _WITH_NAN and np.isnan(fill):
+        equal |= np.isnan(values)
+    return equal
+
+
+def missing_element(array: zarr.Array[Any]) -> Any:
+    """Return the element of a cell without a value.
+
+    This is an element that the CF conventions decode as missing: ``_FillValue``, NaN or NaT. An array without
+    such an element has its fill value.
+    """
+    element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
+    return array.fill_value if element is None else element
+
+
+def is_fill(array: zarr.Array[Any], element: Any) -> bool:
+    """Return whether the elements of chunks that are not stored are equal to an element."""
+    one, fill = (np.asarray(each, array.dtype) for each in (element, array.fill_value))
+    return bool(are_fill(one.reshape(1, 1), fill)[0])
+
+
+#: The first element and the end of a box along each dimension of an array.
+type Bounds = Sequence[tuple[int, int]]
+
+
+def fill_box(array: zarr.Array[Any], box: Bounds, value: Any, *, only_whole: bool = False) -> None:
+    """Set all elements of a box to one value."""
+    if any(start >= stop for start, stop in box):
+        return
+    try:
+        grid = tuple(array.shards or array.chunks)
+    except NotImplementedError:  # a rectilinear grid
+        if not only_whole:
+            array[_slices(box)] = value
+        return
+    chunks = whole_chunks(box, grid, array.shape)
+    core = [(stop, stop) for _, stop in box]
+    if all(low < high for low, high in chunks):
+        core = [
+            (low * step, min(high * step, size))
+            for (low, high), step, size in zip(chunks, grid, array.shape, strict=True)
+        ]
+        _fill_chunks(array, chunks, grid, value)
+    rest = list(box)
+    for axis, (first, end) in enumerate(() if only_whole else core):
+        for edge in ((rest[axis][0], first), (end, rest[axis][1])):
+            if edge[0] < edge[1]:
+                array[_slices([*rest[:axis], edge, *rest[axis + 1 :]])] = value
+        if first == end:
+            return
+        rest[axis] = (first, end)
+
+
+def _slices(box: Bounds) -> tuple[slice, ...]:
+    return tuple(slice(*each) for each in box)
+
+
+def whole_chunks(box: Bounds, grid: Sequence[int], shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and the end of the chunks that a box contains whole, along each dimension.
+
+    >>> whole_chunks([(1, 7), (0, 3)], (2, 2), (7, 9))
+    [(1, 4), (0, 1)]
+    """
+    return [
+        (-(-start // step), -(-stop // step) if stop >= size else stop // step)
+        for (start, stop), step, size in zip(box, grid, shape, strict=True)
+    ]
+
+
+def _fill_chunks(
+    array: zarr.Array[Any], chunks: Sequence[tuple[int, int]], grid: Sequence[int], value: Any
+) -> None:
+    """Give whole chunks one value: zarr writes the first chunk, and the others get its reference."""
+    first = [
+        (low * step, min((low + 1) * step, size))
+        for (low, _), step, size in zip(chunks, grid, array.shape, strict=True)
+    ]
+    array[_slices(first)] = value
+    counts = [high - low for low, high in chunks]
+    index = np.indices(counts, np.uint32).reshape(len(counts), math.prod(counts)).T
+    index = index + np.array([low for low, _ in chunks], np.uint32)
+    workspace = array.store.session.workspace  # type: ignore[attr-defined]  # the store is an IcechunkStore
+    path = "/" + array.path.strip("/")
+    # zarr stores no chunk for the fill value: then the row of the first chunk is a deletion
+    stored = workspace.refs_at(path, index[:1]).prune()
+    rows = stored.select_chunks(np.zeros(len(index), np.int64))
+    workspace.replace_refs(path, replace(rows, index=index), workspace.discards)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedBox:
+    """The result of the encoding of a box.
+
+    Attributes:
+        index: The coordinates of the encoded chunks, uint32 of shape (n, ndim).
+        rows: Their bytes.
+        fill: The coordinates of the chunks that have only the fill value, and no bytes.
+    """
+
+    index: U32
+    rows: ChunkRows
+    fill: U32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkEncoding:
+    """How chunks become bytes.
+
+    Attributes:
+        encoding: The encoding of the array.
+        encoder: The encoder of the bytes of chunks.
+        writes_fill: Whether chunks that have only the fill value are stored, too.
+        crc_below: Chunks that are smaller get a checksum here, others when they are stored. In bytes.
+        views_from: Chunks without compression of at least this size are stored before the write returns, so
+            that they may be views of the values. In bytes.
+    """
+
+    encoding: Encoding
+    encoder: Encoder
+    writes_fill: bool
+    crc_below: int
+    views_from: int
+
+    def encode(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> EncodedBox:
+        """Encode the chunks of a box."""
+        chunks = self._chunks(box, values, before)
+        index = box.index()
+        is_fill = np.zeros(len(index), np.bool_)
+        if not self.writes_fill:
+            is_fill = are_fill(chunks, self.encoding.fill.astype(self.encoding.stored))
+        fill = index[is_fill]
+        if len(fill):
+            index, chunks = index[~is_fill], chunks[~is_fill]
+        data, length = np.zeros(0, np.uint8), np.zeros(0, np.int64)
+        if len(chunks):
+            data, length = self.encoder(chunks.view(np.uint8).reshape(len(chunks), -1))
+        crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
+        return EncodedBox(index, ChunkRows(data, length, crc), fill)
+
+    def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
+        """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""
+        encoding, tiles = self.encoding, box.tiles
+        m, ndim = prod(tiles), len(tiles)
+        if box.is_whole and self._may_be_views(box, values):
+            view = box.view(values)
+            if view.flags.c_contiguous:
+                return view.reshape(m, prod(box.shape))
+        stored = np.empty(tiles + tuple(box.shape[axis] for axis in encoding.order), encoding.stored)
+        chunks = stored.transpose(*range(ndim), *(ndim + encoding.order.index(axis) for axis in range(ndim)))
+        if not box.is_whole:
+            chunks[...] = encoding.fill if before is None else before.reshape(tiles + box.shape)
+        chunks[(..., *box.elements)] = box.view(values)  # type: ignore[index]  # a tuple of slices
+        return stored.reshape(m, prod(box.shape))
+
+    def _may_be_views(self, box: ChunkBox, values: NDArray[Any]) -> bool:
+        """Return whether the chunks need no copy if they lie in the values as they are stored."""
+        encoding = self.encoding
+        is_stored = self.encoder is not uncompressed or encoding.chunk_bytes(box.shape) >= self.views_from
+        return is_stored and encoding.is_in_c_order and values.dtype == encoding.stored
+
 
 #: The most bytes of chunks that are encoded together: those of a pack.
 _LARGEST_BATCH: Final = 16 << 20
@@ -136,3 +464,92 @@ class BoxWriting:
         if len(PieceReading(chunks, self._encoding, pieces, out).run()):
             return None
         return out.reshape(len(index), *shape)
+
+
+#: The most points that are written together: each needs about 100 bytes of memory.
+_MOST_POINTS: Final = 1 << 21
+
+
+def assign(
+    session: Session, path: str, document: bytes, selection: BoxSelection | PointSelection, value: Any
+) -> None:
+    """Write values to the selected elements."""
+    session.require_writable()
+    encoding = encoding_of(document)
+    dtype = np.dtype(_zarr_array(session, path).dtype) if encoding is None else encoding.dtype
+    values = _array_of(value, dtype)
+    if isinstance(selection, PointSelection):
+        _assign_points(session, path, selection, _broadcast(values, selection.shape))
+        return
+    box = box_values(values, selection)
+    if not box.size:
+        return
+    writes_fill = bool(zarr.config.get("array.write_empty_chunks"))
+    if encoding is not None:
+        writing = BoxWriting(session.workspace, path, encoding, writes_fill=writes_fill)
+        if writing.run(selection.slices, box):
+            return
+    # zarr converts all values at once, and takes no values of another shape.
+    slices = tuple(each.as_slice() for each in selection.slices)
+    _zarr_array(session, path).set_basic_selection(slices, box)
+
+
+def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
+    """Return the values of a box, with all its dimensions and in ascending order, without a copy."""
+    counts = tuple(each.count for each in selection.slices)
+    shape = np.broadcast_to(np.zeros((), np.bool_), counts)[selection.view].shape
+    box = _broadcast(values, shape)
+    axis = 0
+    for item in selection.view:
+        if item is Ellipsis:
+            continue
+        # None stands for a dimension of length 1 that the box does not have, and an integer for the opposite.
+        inverse: Any = 0 if item is None else item if isinstance(item, slice) else None
+        spot: tuple[Any, ...] = (*[slice(None)] * axis, inverse, ...)
+        box = box[spot]
+        axis += item is not None
+    return box
+
+
+def _array_of(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a value as an array. Arrays of other dtypes are converted later, part by part."""
+    if np.isscalar(value) or not hasattr(value, "shape"):
+        return np.asarray(value, dtype)
+    return np.asarray(value)
+
+
+def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    more = values.ndim - len(shape)
+    if more > 0 and prod(values.shape[:more]) == 1:
+        values = values.reshape(values.shape[more:])
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise InvalidInputError(
+            f"values must have a shape that broadcasts to {shape}, got {values.shape}",
+            ErrorKind.INVALID_ARGUMENT,
+        ) from None
+
+
+def _assign_points(session: Session, path: str, selection: PointSelection, values: NDArray[Any]) -> None:
+    """Write points. Of equal points, the last value counts, as in numpy."""
+    array = _zarr_array(session, path)
+    coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
+    for begin in range(0, prod(selection.shape), _MOST_POINTS):
+        part = slice(begin, begin + _MOST_POINTS)
+        columns = [each[part] for each in coordinates]
+        rows = _last_of_equal(columns)
+        array.set_coordinate_selection(tuple(each[rows] for each in columns), values.flat[part][rows])
+
+
+def _last_of_equal(columns: list[I64]) -> I64:
+    """Return the last row of each distinct point."""
+    order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
+    ordered = [each[order] for each in columns]
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
+    return order[is_last]
+
+
+def _zarr_array(session: Session, path: str) -> zarr.Array[Any]:
+    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)

@@ -32,9 +32,8 @@ from zarr.core.array_spec import ArrayConfig
 from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments
-from frazil.changes.compare import differing
-from frazil.changes.conflicts import ConflictType
-from frazil.changes.node_alignment import ChangeKind
+from frazil.changes.conflicts import ChangeKind, ConflictType
+from frazil.changes.diff import differing
 from frazil.changes.node_changes import rows_of
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.display import counted

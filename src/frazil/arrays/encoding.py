@@ -1,23 +1,221 @@
-"""The encoding of the chunks of an array: its grid, dtype, fill value and codecs, from ``zarr.json``."""
+"""The encoding of the chunks of an array, and the decoders and encoders of many chunks at once.
+
+Only the header of gzip differs: zarr writes the time of the compression into it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final
 
 import numpy as np
+import zstandard
+from numcodecs import blosc  # type: ignore[import-untyped]  # zarr requires it
+from numcodecs.blosc import Blosc  # type: ignore[import-untyped]  # zarr requires it
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
+from numcodecs.zstd import decompress as decompress_zstd
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from frazil.arrays.decoders import DECODERS, Decoder
-from frazil.arrays.shard_layout import ShardLayout
 from frazil.changes.zarr_metadata import chunk_lengths
-from frazil.format.columns import I64
+from frazil.errors import FormatError
+from frazil.format.columns import I64, U8, copy_rows
+
+#: The bytes of an entry of the index: an offset and a length.
+_ENTRY_BYTES: Final = 16
+#: The bytes of the checksum after the entries.
+CRC_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """The layout of the shards of an array.
+
+    Attributes:
+        counts: The number of inner chunks of a shard along each dimension.
+        is_index_first: Whether the index is at the begin of a shard. Otherwise it is at the end.
+    """
+
+    counts: tuple[int, ...]
+    is_index_first: bool
+
+    @property
+    def index_bytes(self) -> int:
+        """The number of bytes of the index of a shard, with its checksum."""
+        return prod(self.counts) * _ENTRY_BYTES + CRC_BYTES
+
+
+#: Returns the decoded bytes of m chunks, uint8 of shape (m, size). Arguments: the bytes that contain the
+#: chunks, the first byte and the length of each chunk, and the size of a decoded chunk. It raises any error
+#: for chunks that it cannot decode.
+type Decoder = Callable[[U8, I64, I64, int], U8]
+
+
+def plain(data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks without compression. Chunks with equal distances are not copied."""
+    if (length != size).any():
+        raise FormatError(f"a chunk must have {size} bytes, got {length[length != size][0]}")
+    first = int(offset[0])
+    if len(offset) == 1:
+        return data[first : first + size].reshape(1, size)
+    distance = np.diff(offset)
+    if (distance == distance[0]).all() and distance[0] >= 0:
+        last = int(offset[-1])
+        return as_strided(
+            data[first : last + size], (len(offset), size), (int(distance[0]), 1), writeable=False
+        )
+    out = np.empty(len(offset) * size, np.uint8)
+    copy_rows(out, np.arange(len(offset)) * size, data, offset, length)
+    return out.reshape(len(offset), size)
+
+
+def zstd(data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks with one zstd frame each. The frames have no Python object."""
+    if len(offset) == 1:
+        frame = data[int(offset[0]) : int(offset[0] + length[0])].data
+        # The decoder allocates as many bytes as the frame says.
+        if zstandard.frame_content_size(frame) == size:
+            chunk = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+            return np.frombuffer(chunk, np.uint8).reshape(1, size)
+    frames = zstandard.BufferWithSegments(
+        data.data, np.stack([offset, length], axis=1).astype(np.uint64).tobytes()
+    )
+    sizes = np.full(len(offset), size, np.uint64).tobytes()
+    chunks = zstandard.ZstdDecompressor().multi_decompress_to_buffer(
+        frames, decompressed_sizes=sizes, threads=1
+    )
+    return _joined(chunks, size)
+
+
+def zstd_into(frame: U8, out: memoryview) -> None:
+    """Decode one zstd frame into memory, and fill all of it. Raises any error for another frame."""
+    size = zstandard.frame_content_size(frame.data)
+    if size != len(out):
+        raise FormatError(f"a chunk must be one zstd frame of {len(out)} bytes, got {size}")
+    decompress_zstd(frame, out)
+
+
+def _joined(chunks: Any, size: int) -> U8:
+    """Return the chunks of a collection, without a copy if one allocation has all of them."""
+    count = len(chunks)
+    first, last = (np.frombuffer(chunks[row], np.uint8) for row in (0, count - 1))
+    begin = [each.ctypes.data - chunks[row].offset for each, row in ((first, 0), (last, count - 1))]
+    if begin[0] == begin[1] and chunks[count - 1].offset == (count - 1) * size:
+        return as_strided(first, (count, size), (size, 1), writeable=False)
+    return np.frombuffer(b"".join(chunks), np.uint8).reshape(count, size)
+
+
+def blosc_chunks(data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks that blosc has compressed."""
+    out = np.empty((len(offset), size), np.uint8)
+    for row, (start, count) in enumerate(zip(offset.tolist(), length.tolist(), strict=True)):
+        source = data[start : start + count]
+        claim, stored = (int.from_bytes(source[at : at + 4].tobytes(), "little") for at in (4, 12))
+        if claim != size or stored > count:
+            raise FormatError(f"a chunk must have {size} bytes in {count}, got {claim} in {stored}")
+        blosc.decompress(source, out[row])
+    return out
+
+
+def gzip(data: U8, offset: I64, length: I64, size: int) -> U8:
+    """Return chunks with one gzip member each."""
+    out = np.empty((len(offset), size), np.uint8)
+    for row, (start, count) in enumerate(zip(offset.tolist(), length.tolist(), strict=True)):
+        member = zlib.decompressobj(wbits=31)
+        chunk = member.decompress(data[start : start + count], size + 1)
+        if len(chunk) != size or not member.eof or member.unused_data:
+            raise FormatError(f"a chunk must be one gzip member of {size} bytes")
+        out[row] = np.frombuffer(chunk, np.uint8)
+    return out
+
+
+#: The decoders by the classes of the codecs after `bytes`.
+DECODERS: Final[Mapping[tuple[type, ...], Decoder]] = {
+    (): plain,
+    (ZstdCodec,): zstd,
+    (BloscCodec,): blosc_chunks,
+    (GzipCodec,): gzip,
+}
+
+
+#: Returns the encoded bytes of m chunks, one after the other, and their lengths. The argument has the bytes
+#: of the chunks, uint8 of shape (m, size), without gaps.
+type Encoder = Callable[[U8], tuple[U8, I64]]
+
+#: The size of a block of zstd, in bytes. The compressed form of larger chunks depends on the version of zstd.
+_BLOCK: Final = 128 << 10
+_SHUFFLES: Final[Mapping[str, int]] = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+
+
+def uncompressed(chunks: U8) -> tuple[U8, I64]:
+    """Return chunks without compression. They are not copied."""
+    return chunks.reshape(-1), np.full(len(chunks), chunks.shape[1], np.int64)
+
+
+def encoder_of(codecs: Sequence[Any]) -> Encoder | None:
+    """Return the encoder of an array, or None for codecs without an encoder."""
+    if not codecs:
+        return uncompressed
+    create = _ENCODERS.get(type(codecs[0])) if len(codecs) == 1 else None
+    return None if create is None else create(codecs[0])
+
+
+def _zstd(codec: ZstdCodec) -> Encoder:
+    def encode(chunks: U8) -> tuple[U8, I64]:
+        count, size = chunks.shape
+        if size > _BLOCK:  # the version of zstd that zarr uses, so that the bytes are equal
+            return _encoded_parts(map(Zstd(level=codec.level, checksum=codec.checksum).encode, chunks))
+        places = np.stack([size * np.arange(count), np.full(count, size)], axis=1).astype(np.uint64)
+        compressor = zstandard.ZstdCompressor(level=codec.level, write_checksum=codec.checksum)
+        source = zstandard.BufferWithSegments(chunks.reshape(-1).data, places.tobytes())
+        frames = compressor.multi_compress_to_buffer(source, threads=1)
+        return _encoded_parts(map(frames.__getitem__, range(count)))
+
+    return encode
+
+
+def _blosc(codec: BloscCodec) -> Encoder:
+    blosc = Blosc(
+        cname=codec.cname,
+        clevel=codec.clevel,
+        shuffle=_SHUFFLES[codec.shuffle],
+        blocksize=codec.blocksize,
+        typesize=codec.typesize,
+    )
+    return lambda chunks: _encoded_parts(map(blosc.encode, chunks))
+
+
+def _gzip(codec: GzipCodec) -> Encoder:
+    compress = partial(zlib.compress, level=codec.level, wbits=31)
+    return lambda chunks: _encoded_parts(map(compress, chunks))
+
+
+def _encoded_parts(parts: Iterable[Any]) -> tuple[U8, I64]:
+    encoded = list(parts)
+    return np.frombuffer(b"".join(encoded), np.uint8), np.fromiter(map(len, encoded), np.int64, len(encoded))
+
+
+_ENCODERS: Final[Mapping[type, Callable[[Any], Encoder]]] = {
+    ZstdCodec: _zstd,
+    BloscCodec: _blosc,
+    GzipCodec: _gzip,
+}
+
 
 #: The largest size of a document in the cache of small documents, in bytes.
 _SMALL_DOCUMENT: Final = 1 << 16

@@ -1,7 +1,15 @@
-"""numpy's indexing: what an index selects from an array of a shape.
+"""What an index selects from an array: the elements, as numpy defines it, and their pieces by chunk.
 
 An index without arrays is a *box*: a slice with a positive step for each dimension. An index with arrays is a
 set of *points*: coordinates that broadcast to the shape of the result, as numpy defines it.
+
+The chunks of a slice fall into few *classes*: chunks from which the same elements are taken. A slice with the
+step 1 has at most three: the first chunk, the chunks that are taken whole, and the last chunk.
+
+Pieces are columns. The *region* of a piece is the selection in its chunk. A box has at most three regions for
+each dimension, however many chunks it has. The decoder and the copy treat all pieces of a region in one call.
+
+Each chunk is read once. Of chunks without compression, only the bytes of the elements are read.
 """
 
 from __future__ import annotations
@@ -9,14 +17,105 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from frazil.errors import InvalidIndexError
-from frazil.format.columns import I64
+from frazil.format.columns import I64, U32
+
+if TYPE_CHECKING:
+    from frazil.arrays.encoding import Encoding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AxisChunks:
+    """The chunks of one dimension that a selection touches, in ascending order.
+
+    Attributes:
+        number: The numbers of the chunks, int64 of shape (k,).
+        first: The first selected element in each chunk, int64 of shape (k,).
+        count: The number of selected elements in each chunk, at least 1, int64 of shape (k,).
+        target: The position of the first selected element in the result, int64 of shape (k,).
+        length: The number of elements of each chunk along the dimension, int64 of shape (k,).
+        step: The distance between selected elements.
+    """
+
+    number: I64
+    first: I64
+    count: I64
+    target: I64
+    length: I64
+    step: int
+
+    def classes(self) -> tuple[I64, I64]:
+        """Return the class of each chunk, and a chunk (its row) for each class.
+
+        All chunks of a class have equal values of ``first``, ``count`` and ``length``.
+        """
+        k = len(self.number)
+        if k == 1:
+            return np.zeros(1, np.int64), np.zeros(1, np.int64)
+        middle = slice(1, k - 1)
+        is_uniform = all(
+            (column[middle] == column[1]).all() for column in (self.first, self.count, self.length)
+        )
+        if not is_uniform:
+            columns = np.stack([self.first, self.count, self.length], axis=1)
+            _, rows, class_ = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+            return class_.reshape(-1), rows
+        # The usual case, without a sort: the first, the middle and the last chunks.
+        rows = np.unique([0, 1, k - 1])
+        class_ = np.ones(k, np.int64)
+        class_[0], class_[-1] = 0, len(rows) - 1
+        return _joined(class_, rows, (self.first, self.count, self.length))
+
+
+def _joined(class_: I64, rows: I64, columns: tuple[I64, ...]) -> tuple[I64, I64]:
+    """Return classes without doubles."""
+    values = [tuple(int(column[row]) for column in columns) for row in rows.tolist()]
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) == len(values):
+        return class_, rows
+    renumbered = np.array([distinct.index(value) for value in values])
+    return renumbered[class_], rows[[values.index(value) for value in distinct]]
+
+
+def chunks_of_slice(start: int, count: int, step: int, length: int | I64) -> AxisChunks:
+    """Return the chunks of the elements ``start``, ``start + step``, ... (``count`` elements, at least 1)."""
+    last = start + (count - 1) * step
+    number = chunk_numbers(np.array([start, last]), length)
+    if number[1] - number[0] < count:
+        numbers = np.arange(number[0], number[1] + 1)
+    else:  # more chunks than elements
+        numbers = np.unique(chunk_numbers(start + step * np.arange(count), length))
+    low, high = chunk_bounds(numbers, length)
+    target = np.maximum(0, -((start - low) // step))
+    end = np.minimum(count, -((start - high) // step))
+    is_touched = end > target
+    if not is_touched.all():
+        numbers, low, high, target, end = (c[is_touched] for c in (numbers, low, high, target, end))
+    return AxisChunks(numbers, start + target * step - low, end - target, target, high - low, step)
+
+
+def chunk_numbers(elements: I64, length: int | I64) -> I64:
+    """Return the number of the chunk of each element."""
+    if isinstance(length, int):
+        return elements // length
+    return np.searchsorted(length, elements, "right") - 1
+
+
+def chunk_bounds(numbers: I64, length: int | I64) -> tuple[I64, I64]:
+    """Return the first element of each chunk, and the element after its last one."""
+    if isinstance(length, int):
+        low = numbers * length
+        return low, low + length
+    return length[numbers], length[numbers + 1]
+
 
 #: One item of a normalized index.
 type _Item = int | slice | NDArray[Any] | None
@@ -238,3 +337,160 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
             lead = (1,) * (begin + len(block) - array.ndim)
             coordinates.append(array.reshape(lead + array.shape + (1,) * after))
     return tuple(coordinates), tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The elements of a chunk that are selected.
+
+    Attributes:
+        shape: The shape of the chunk.
+        slices: The selected elements of the chunk, for each dimension.
+        counts: The shape of the region.
+    """
+
+    shape: tuple[int, ...]
+    slices: tuple[slice, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the region is the chunk."""
+        return self.shape == self.counts
+
+    def elements(self) -> tuple[int, int]:
+        """Return the first element of the region in the chunk, in C order, and the element after the last."""
+        first = last = 0
+        for length, each in zip(self.shape, self.slices, strict=True):
+            first = first * length + each.start
+            last = last * length + each.stop - 1
+        return first, last + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """The pieces of a selection, m rows.
+
+    Attributes:
+        index: The coordinates of the chunks, uint32 of shape (m, ndim).
+        target: The first element of each piece in the result, int64 of shape (m, ndim).
+        region: The number of the region of each piece, int64 of shape (m,).
+        regions: The regions.
+    """
+
+    index: U32
+    target: I64
+    region: I64
+    regions: tuple[Region, ...]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
+    """Return the pieces of the box that the selections of all dimensions span. A scalar has one piece."""
+    shape = tuple(len(axis.number) for axis in axes)
+    m, ndim = prod(shape), len(axes)
+    index, target = np.empty((m, ndim), np.uint32), np.empty((m, ndim), np.int64)
+    region = np.zeros(shape, np.int64)
+    rows_of_classes: list[I64] = []
+    for d, axis in enumerate(axes):
+        across = tuple(-1 if e == d else 1 for e in range(ndim))
+        index.reshape(*shape, ndim)[..., d] = axis.number.reshape(across)
+        target.reshape(*shape, ndim)[..., d] = axis.target.reshape(across)
+        class_, rows = axis.classes()
+        region *= len(rows)
+        region += class_.reshape(across)
+        rows_of_classes.append(rows)
+    return Pieces(index, target, region.reshape(m), _regions(axes, rows_of_classes))
+
+
+def _regions(axes: Sequence[AxisChunks], rows_of_classes: Sequence[I64]) -> tuple[Region, ...]:
+    regions = [Region((), (), ())]
+    for axis, rows in zip(axes, rows_of_classes, strict=True):
+        columns = (axis.length[rows], axis.first[rows], axis.count[rows])
+        classes = list(zip(*(column.tolist() for column in columns), strict=True))
+        regions = [
+            Region(
+                (*region.shape, length),
+                (*region.slices, slice(first, first + (count - 1) * axis.step + 1, axis.step)),
+                (*region.counts, count),
+            )
+            for region in regions
+            for length, first, count in classes
+        ]
+    return tuple(regions)
+
+
+def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values: NDArray[Any]) -> None:
+    """Copy pieces of one shape to their places in the result."""
+    if not counts:
+        out[...] = values.reshape(())
+        return
+    if len(target) == 1:
+        spot = tuple(slice(a, a + n) for a, n in zip(target[0].tolist(), counts, strict=True))
+        out[spot] = values[0] if values.ndim else values
+        return
+    low = target.min(axis=0)
+    distance = target - low
+    spacing = np.gcd.reduce(distance, axis=0)
+    spacing[spacing == 0] = 1
+    place = distance // spacing
+    tiles = tuple((place.max(axis=0) + 1).tolist())
+    ends = (low + distance.max(axis=0) + np.array(counts)).tolist()
+    corner = out[tuple(map(slice, low.tolist(), ends))]
+    strides = tuple(s * n for s, n in zip(corner.strides, spacing.tolist(), strict=True)) + corner.strides
+    grid = as_strided(corner, tiles + counts, strides)
+    if len(target) == prod(tiles) and _is_in_order(place, tiles):
+        grid[...] = values.reshape(tiles + counts) if values.ndim else values
+    else:
+        grid[tuple(place.T)] = values
+
+
+def _is_in_order(place: I64, tiles: tuple[int, ...]) -> bool:
+    numbers = np.ravel_multi_index(tuple(place.T), tiles)
+    return bool((numbers == np.arange(len(numbers))).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """n points in m chunks.
+
+    Attributes:
+        index: The coordinates of the chunks, uint32 of shape (m, ndim).
+        size: The number of elements of each chunk, int64 of shape (m,).
+        chunk: The row of the chunk of each point, int64 of shape (n,).
+        element: The position of each point in its decoded chunk, int64 of shape (n,).
+    """
+
+    index: U32
+    size: I64
+    chunk: I64
+    element: I64
+
+
+def points_of(encoding: Encoding, coordinates: tuple[I64, ...]) -> Points:
+    """Return the chunks and places of points."""
+    numbers = [
+        chunk_numbers(each, length) for each, length in zip(coordinates, encoding.lengths, strict=True)
+    ]
+    num_chunks = encoding.num_chunks
+    if prod(num_chunks) < 1 << 62:
+        key = numbers[0]
+        for each, count in zip(numbers[1:], num_chunks[1:], strict=True):
+            key = key * count + each
+        _, first, chunk = np.unique(key, return_index=True, return_inverse=True)
+        index = np.stack([each[first] for each in numbers], axis=1)
+    else:
+        index, first, chunk = np.unique(
+            np.stack(numbers, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+    element = np.zeros(len(chunk), np.int64)
+    size = np.ones(len(index), np.int64)
+    for axis in encoding.order:
+        low, high = chunk_bounds(index[:, axis], encoding.lengths[axis])
+        length = high - low
+        element = element * (length[0] if isinstance(encoding.lengths[axis], int) else length[chunk])
+        element += coordinates[axis] - low[chunk]
+        size = size * length
+    return Points(index.astype(np.uint32), size, chunk.reshape(-1), element)

@@ -1,26 +1,383 @@
-"""The change set: nodes that a session created, updated, deleted and moved, and the edits of references.
+"""The change set of a session: its nodes, chunks, moves and prepared manifests.
 
 A change set is relative to the nodes of one snapshot, ``base``. The caller passes ``base`` to the methods. So
 a change set is small, can be pickled, and can be merged with the change sets of forks.
+
+zarr sets chunks one by one. They are collected in a dict until columns are needed. Virtual references come in
+tables with millions of rows, which stay tables. Later edits replace earlier edits.
+
+A commit with very many references does not send them through one process. Workers write whole manifests of an
+array, with the old and the new references. They return a ``PreparedManifests``, a few bytes for each
+manifest. The commit puts it into the snapshot.
+
+A change set has one ``Move`` for each moved node, by its id: from its path in the base to its path now. A
+node that was moved back to its first path has a move to its own path: the change set is not empty then, but a
+log does not have the move. The other changes of a change set are relative to the base after its moves.
+
+A session moves one subtree at a time, and a program may rename thousands of nodes one by one. ``MoveTree``
+checks and makes each move without a new table of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from operator import attrgetter, itemgetter, methodcaller
+from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.chunk_changes import ChunkChanges, Coords
-from frazil.changes.moves import Moves, moved_nodes
-from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.changes.zarr_metadata import parse_node
-from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
-from frazil.format.columns import U8
-from frazil.format.coordinates import within
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys
-from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.snapshot import Node, NodeTable
+from frazil.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    NodeNotFoundError,
+    SessionStateError,
+)
+from frazil.format.chunk_table import within
+from frazil.format.columns import U8, U32, Ragged, intern
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.manifest import (
+    ChunkKind,
+    ChunkRef,
+    ChunkTable,
+    ForeignObjects,
+    InlineRef,
+    NativeRef,
+    VirtualRef,
+)
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
+from frazil.format.transaction_log import Move
+
+Coords = tuple[int, ...]
+#: This number of tables of similar size is joined at a time. With more, reads look into more tables.
+_JOINED: Final = 4
+
+
+class ChunkChanges:
+    """The edits of one array, newest last. None as a reference is a deletion."""
+
+    __slots__ = ("_single", "_tables", "ndim", "path")
+
+    def __init__(self, path: str, ndim: int, tables: tuple[ChunkTable, ...] = ()) -> None:
+        self.path = path
+        self.ndim = ndim
+        self._tables = list(tables)
+        self._single: dict[Coords, ChunkRef | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._single or self._tables)
+
+    def set(self, coords: Coords, ref: ChunkRef | None) -> None:
+        """Set one reference, or delete it."""
+        self._single[coords] = ref
+
+    def unset(self, coords: Coords) -> None:
+        """Remove the edit of one chunk, in an array that no snapshot has yet."""
+        self._single.pop(coords, None)
+        if any(table.find_chunk(coords) >= 0 for table in self._tables):
+            self._single[coords] = None
+
+    def unset_many(self, index: U32) -> None:
+        """Remove the edits of many chunks, in an array that no snapshot has yet."""
+        table = self.table()
+        rows = table.find_chunks(index)
+        stays = np.ones(len(table), np.bool_)
+        stays[rows[rows >= 0]] = False
+        self._tables = [table.select_chunks(stays)]
+
+    def set_table(self, table: ChunkTable) -> None:
+        """Set many references."""
+        self._columns()
+        self._tables.append(table)
+
+    def add_table(self, table: ChunkTable) -> None:
+        """Set many references, if there are many tables.
+
+        Tables of similar size are joined, so that there are few tables.
+        """
+        self.set_table(table)
+        tables = self._tables
+        while len(tables) >= _JOINED and len(tables[-_JOINED]) <= _JOINED * len(tables[-1]):
+            tables[-_JOINED:] = [ChunkTable.merge_tables(tables[-_JOINED:])]
+
+    def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
+        """Return whether there is an edit of this chunk, and its reference."""
+        if coords in self._single:
+            return True, self._single[coords]
+        for table in reversed(self._tables):
+            row = table.find_chunk(coords)
+            if row >= 0:
+                return True, None if table.kind[row] == ChunkKind.ABSENT else table.ref(row)
+        return False, None
+
+    def table(self) -> ChunkTable:
+        """Return all edits as one table. Deletions are rows of the kind ``ABSENT``."""
+        self._columns()
+        if len(self._tables) != 1:
+            self._tables = [
+                ChunkTable.merge_tables(self._tables) if self._tables else ChunkTable.empty(self.ndim)
+            ]
+        return self._tables[0]
+
+    def copy(self) -> ChunkChanges:
+        """Return an independent copy."""
+        return ChunkChanges(self.path, self.ndim, (self.table(),))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ChunkChanges, (self.path, self.ndim, (self.table(),)))  # which pickles only what it uses
+
+    def _columns(self) -> None:
+        if self._single:
+            self._tables.append(table_of(self._single, self.ndim))
+            self._single = {}
+
+
+def table_of(refs: dict[Coords, ChunkRef | None], ndim: int) -> ChunkTable:
+    """Return a table of single references."""
+    order = sorted(refs)
+    values = list(map(refs.__getitem__, order))
+    index = np.array(order, np.uint32).reshape(len(order), ndim)
+    classes = np.fromiter(map(_KIND_OF.__getitem__, map(type, values)), np.uint8, len(values))
+    source = np.zeros(len(order), np.uint32)
+    offset, length = np.zeros((2, len(order)), np.uint64)
+
+    native = [ref for ref in values if isinstance(ref, NativeRef)]
+    chunk_ids, source[classes == ChunkKind.NATIVE] = intern([ref.chunk_id for ref in native])
+    virtual = [ref for ref in values if isinstance(ref, VirtualRef)]
+    objects, source[classes == ChunkKind.VIRTUAL] = intern(
+        [(ref.location, ref.etag or "", ref.modified or 0) for ref in virtual]
+    )
+    inline = [ref.data for ref in values if isinstance(ref, InlineRef)]
+    source[classes == ChunkKind.INLINE] = np.arange(len(inline))
+    length[classes == ChunkKind.INLINE] = list(map(len, inline))
+    for kind, ranged in ((ChunkKind.NATIVE, native), (ChunkKind.VIRTUAL, virtual)):
+        offset[classes == kind] = [ref.offset for ref in ranged]
+        length[classes == kind] = [ref.length for ref in ranged]
+    foreign = ForeignObjects(
+        Ragged.of_text([location for location, _, _ in objects]),
+        Ragged.of_text([etag for _, etag, _ in objects]),
+        np.array([modified for _, _, modified in objects], np.uint32),
+    )
+    return ChunkTable(
+        index, classes, source, offset, length, id_matrix(chunk_ids), foreign, Ragged.of_bytes(inline)
+    )
+
+
+_KIND_OF = {
+    NativeRef: ChunkKind.NATIVE,
+    VirtualRef: ChunkKind.VIRTUAL,
+    InlineRef: ChunkKind.INLINE,
+    type(None): ChunkKind.ABSENT,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedManifests:
+    """All manifests of an array after a commit.
+
+    Attributes:
+        path: The path of the array.
+        manifests: All manifests of the array, unchanged manifests included.
+        files: The sizes and counts of these files.
+        index: The coordinates of all references that were set or deleted, for the transaction log; uint32 of
+            shape (k, ndim), sorted. None for an array that the same change set creates.
+    """
+
+    path: str
+    manifests: Sequence[ManifestRef]
+    files: ManifestFiles
+    index: U32 | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickled copy is in a fork, which writes no log.
+        index = None if self.index is None else self.index[:0]
+        return (PreparedManifests, (self.path, self.manifests, self.files, index))
+
+    def log(self) -> U32:
+        """Return the coordinates for the transaction log."""
+        return np.zeros((0, 0), np.uint32) if self.index is None else self.index
+
+
+#: Moves by node id.
+Moves = dict[bytes, Move]
+
+_source: Callable[[Move], str] = attrgetter("source")
+_target: Callable[[Move], str] = attrgetter("target")
+_is_array: Callable[[Move], bool] = attrgetter("is_array")
+
+
+def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
+    """Return the nodes of the base at their new paths."""
+    if not moves:
+        return base
+    sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
+    return base.renamed(base.find_nodes(sources), targets)
+
+
+def composed_moves(first: Moves, then: Moves) -> Moves:
+    """Return the moves ``first`` and then ``then`` as one set of moves."""
+    if not first or not then:
+        return dict(then or first)
+    sources = dict(zip(first, map(_source, first.values()), strict=True))
+    ids = list(then)
+    later = list(then.values())
+    starts = map(sources.get, ids, map(_source, later))
+    arrays = map(_is_array, later)
+    return {**first, **dict(zip(ids, map(Move, starts, map(_target, later), ids, arrays), strict=True))}
+
+
+def logged_moves(moves: Moves) -> tuple[Move, ...]:
+    """Return the moves that a transaction log has."""
+    return tuple(filterfalse(_stays, moves.values()))
+
+
+def _stays(move: Move) -> bool:
+    return move.source == move.target
+
+
+def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
+    """Return the old path of a node that was moved twice, or None if there is no such node.
+
+    A node was moved twice if two forks moved it, or if a fork moved it and ``unseen`` has a move of it.
+    """
+    seen: Moves = {}
+    for part in unseen:
+        seen |= part
+    for part in forks:
+        for id_ in seen.keys() & part.keys():
+            return seen[id_].source
+        seen |= part
+    return None
+
+
+def misplaced(base: NodeTable, moves: Moves) -> str | None:
+    """Return a target that another node has too, or whose parent is not a group. None if there is none."""
+    if not moves:
+        return None
+    targets = list(map(_target, moves.values()))
+    gone = set(map(_source, moves.values()))
+    is_array = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
+    unmoved = is_array.keys() - gone
+    groups = {path for path in unmoved if not is_array[path]}
+    groups.update(map(_target, filterfalse(_is_array, moves.values())))
+    if len(set(targets)) < len(targets) or not unmoved.isdisjoint(targets):
+        return next(path for path in targets if path in unmoved or targets.count(path) > 1)
+    return next((path for path in targets if parent_of(path) not in groups), None)
+
+
+def pairs_of(moves: Collection[Move]) -> list[tuple[str, str]]:
+    """Return the old and the new path of each move."""
+    return list(zip(map(_source, moves), map(_target, moves), strict=True))
+
+
+def in_order(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return moves in the order of the public interface: sorted by target, segment by segment."""
+    keys = list(map(_segments, map(itemgetter(1), pairs)))
+    return list(map(pairs.__getitem__, sorted(range(len(pairs)), key=keys.__getitem__)))
+
+
+#: A sort key of paths that sorts them segment by segment: no character of a segment is less than "\0".
+_segments: Callable[[str], str] = methodcaller("replace", "/", "\0")
+
+
+def parent_of(path: str) -> str:
+    """Return the path of the group of a node. The parent of the root is the root."""
+    return path.rpartition("/")[0] or "/"
+
+
+class MoveTree:
+    """The paths of the base's nodes after some moves, and a method for more moves.
+
+    The methods change ``moves`` in place.
+    """
+
+    def __init__(self, base: NodeTable, moves: Moves) -> None:
+        self._base = base
+        self._moves = moves
+        sources = list(map(_source, moves.values()))
+        rows = base.find_nodes(sources).tolist()
+        self._left = set(sources)
+        self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
+        self._places = sorted(self._came)  # sorted, so that all paths below a node are consecutive
+
+    def find_node(self, path: str) -> int:
+        """Return the row in the base of the node that is at ``path`` now, or -1 if there is none."""
+        row = self._came.get(path)
+        if row is None:
+            row = -1 if path in self._left else self._base.find_node(path)
+        return row
+
+    def move(self, source: str, target: str) -> None:
+        """Move a node and all nodes below it.
+
+        Raises ``NodeNotFoundError``, ``AlreadyExistsError`` (``move-wont-overwrite``), and
+        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
+        ``move-destination-parent-not-group``).
+        """
+        row = self.find_node(source)
+        self._check(row, source, target)
+        base, came = self._base, self._came
+        below = base.below(source)
+        stayed = dict(zip(base.paths_list()[below], range(below.start, below.stop), strict=True))
+        for gone in stayed.keys() & self._left:
+            del stayed[gone]
+        arrived = self._taken(source)
+        subtree = {source: row, **stayed, **dict(zip(arrived, map(came.__getitem__, arrived), strict=True))}
+        rows = list(subtree.values())
+        origins = list(map(base.paths_list().__getitem__, rows))
+        rests = map(itemgetter(slice(len(source), None)), subtree)
+        targets = list(map(target.__add__, rests))
+        ids, are_arrays = base.identities(np.array(rows, np.int64))
+        for path in came.keys() & subtree.keys():
+            del came[path]
+        came.update(zip(targets, rows, strict=True))
+        insort(self._places, target)
+        at = bisect_left(self._places, f"{target}/")
+        self._places[at:at] = sorted(targets[1:])
+        self._left.update(origins)
+        self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
+
+    def _taken(self, path: str) -> list[str]:
+        """Remove ``path`` and the paths below it from the paths of moved nodes. Return those below it."""
+        places = self._places
+        below = slice(bisect_left(places, f"{path}/"), bisect_left(places, f"{path}0"))
+        taken = places[below]
+        del places[below]
+        if path in self._came:
+            del places[bisect_left(places, path)]
+        return taken
+
+    def _check(self, row: int, source: str, target: str) -> None:
+        if row < 0:
+            raise NodeNotFoundError(f"there is no group or array at `{source}` to move")
+        if source == "/" or f"{target}/".startswith(f"{source}/"):
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: a node cannot be below itself",
+                ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
+            )
+        if self.find_node(target) >= 0:
+            raise AlreadyExistsError(
+                f"cannot move `{source}` to `{target}`: there is already a node at the target. Delete it "
+                "first, or move to another path",
+                ErrorKind.MOVE_WONT_OVERWRITE,
+            )
+        parent = parent_of(target)
+        above = self.find_node(parent)
+        if above < 0:
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Create and commit it "
+                "in a writable session first",
+                ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
+            )
+        if self._base.is_array[above]:
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: `{parent}` is an array. Only groups have children",
+                ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP,
+            )
 
 
 @dataclass(slots=True)

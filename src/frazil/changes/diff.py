@@ -1,19 +1,170 @@
-"""The changes of several consecutive commits, as one difference."""
+"""Differences between versions: transaction logs, their composition, and comparisons without logs.
+
+Logs have all changes on the way from one version to another. This comparison only has the remaining
+differences. Two nodes are the same if they have the same id, at any path. Two references are the same if they
+point to the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, compress
+from operator import ne
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.log import union_of_chunks
-from frazil.changes.moves import in_order, pairs_of
-from frazil.format.ids import id_list
-from frazil.format.snapshot import NodeTable
-from frazil.format.transaction_log import TransactionLog
+from frazil.changes.change_set import (
+    ChangeSet,
+    ChunkChanges,
+    composed_moves,
+    in_order,
+    logged_moves,
+    pairs_of,
+)
+from frazil.changes.node_changes import NodeChanges, rows_of, union_of_coordinates
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern, row_keys
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.snapshot import ManifestRef, Node, NodeTable
+from frazil.format.transaction_log import ID_LISTS, Move, TransactionLog
+
+
+def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
+    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot.
+
+    Specification: *Transaction Log Files*.
+    """
+    now = [node for node in changes.nodes.values() if node is not None]
+    arrays = {node.id for node in now if node.array is not None}
+    groups = {node.id for node in now if node.array is None}
+    gone_arrays = {id_ for id_, is_array in changes.deleted.items() if is_array}
+    return TransactionLog(
+        id=id_,
+        new_groups=_sorted(changes.created & groups),
+        new_arrays=_sorted(changes.created & arrays),
+        deleted_groups=_sorted(changes.deleted.keys() - gone_arrays),
+        deleted_arrays=_sorted(gone_arrays),
+        updated_arrays=_sorted(changes.updated & arrays),
+        updated_groups=_sorted(changes.updated & groups),
+        updated_chunks=union_of_chunks([_chunks_of_prepared(changes), _chunks_of_changes(changes)]),
+        moves=logged_moves(changes.moves),
+    )
+
+
+def _chunks_of_changes(changes: ChangeSet) -> dict[bytes, U32]:
+    chunk_changes = sorted(changes.chunks.items())
+    return {
+        node_id: table.index for node_id, chunk_change in chunk_changes if len(table := chunk_change.table())
+    }
+
+
+def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
+    """Return the coordinates in prepared manifests, for arrays that existed before."""
+    return {
+        node_id: ready.index
+        for node_id, ready in sorted(changes.ready.items())
+        if ready.index is not None and len(ready.index)
+    }
+
+
+def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
+    """Return the union of logs, oldest first, under the id of the last log.
+
+    The moves are in the order of the logs. A node can be in several lists.
+    """
+
+    def all_of(name: str) -> U8:
+        ids = np.concatenate([getattr(log, name) for log in logs])
+        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+    return TransactionLog(
+        logs[-1].id,
+        **{name: all_of(name) for name in ID_LISTS},
+        updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
+        moves=tuple(chain.from_iterable(log.moves for log in logs)),
+    )
+
+
+def amended_log(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """Return the log of one commit with the changes of two commits. Each node is in at most one list.
+
+    first     then
+    new       updated   ->  new
+    new       deleted   ->  in no list, also without chunks and moves
+    updated   deleted   ->  deleted, without chunks and moves
+    deleted   new       ->  updated, because the node came back
+    """
+    both = joined(first, then)
+    lists: dict[str, Any] = {}
+    dropped = id_keys(np.zeros((0, NODE_ID_BYTES), np.uint8))
+    created = dropped
+    for kind in ("groups", "arrays"):
+        new, gone, updated = (
+            [id_keys(getattr(log, f"{name}_{kind}")) for log in (first, then)] for name in _DONE
+        )
+        # A log of another implementation may have nodes that were created and deleted in the same commit.
+        absent = np.intersect1d(np.union1d(*new), gone[1])
+        absent = np.union1d(absent, np.intersect1d(new[0], gone[0]))
+        returned = np.setdiff1d(np.intersect1d(gone[0], new[1]), new[0])
+        elsewhere = np.union1d(absent, returned)
+        new_ids = np.setdiff1d(np.union1d(*new), elsewhere)
+        deleted = np.setdiff1d(np.union1d(*gone), elsewhere)
+        changed = np.setdiff1d(np.union1d(*updated), np.concatenate([new_ids, deleted, absent]))
+        named = dict(zip(_DONE, (new_ids, deleted, np.union1d(changed, returned)), strict=True))
+        lists |= {f"{name}_{kind}": _matrix(keys) for name, keys in named.items()}
+        dropped = np.concatenate([dropped, deleted, absent])
+        created = np.concatenate([created, new_ids])
+    chunks = dict(both.updated_chunks)
+    for id_ in chunks.keys() & set(id_list(_matrix(dropped))):
+        del chunks[id_]
+    moved = id_keys(id_matrix([move.node_id for move in both.moves], NODE_ID_BYTES))
+    stays = ~np.isin(moved, np.concatenate([dropped, created]))
+    return replace(both, **lists, updated_chunks=chunks, moves=tuple(compress(both.moves, stays.tolist())))
+
+
+_DONE: Final = ("new", "deleted", "updated")
+
+
+def _matrix(keys: NDArray[Any]) -> U8:
+    return keys.view(np.uint8).reshape(len(keys), NODE_ID_BYTES)
+
+
+def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """Return the union of two consecutive logs, with composed moves.
+
+    A node can be in several lists, which show its changes. Files have the result of ``amended_log`` instead.
+    """
+    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
+    return replace(union_of_logs([first, then]), moves=logged_moves(composed_moves(earlier, later)))
+
+
+def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+    """Return the union of the coordinates of several logs, oldest first, by array.
+
+    If the number of dimensions of an array has changed, only coordinates with the last number count.
+    """
+    chunks: dict[bytes, U32] = {}
+    several: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in chunks.keys() & part.keys():
+            several.setdefault(id_, [chunks[id_]]).append(part[id_])
+        chunks.update(part)
+    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    return chunks
+
+
+def _union(columns: list[U32]) -> U32:
+    every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
+    _, first = np.unique(row_keys(every), return_index=True)
+    return every[first]
+
+
+def _sorted(ids: Iterable[bytes]) -> U8:
+    return id_matrix(sorted(ids), NODE_ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +239,219 @@ def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
     """Return the paths of all nodes by their ids."""
     ids, _ = nodes.identities(np.arange(len(nodes)))
     return dict(zip(ids, nodes.paths_list(), strict=True))
+
+
+#: All references of the array at a path.
+References = Callable[[str], ChunkTable]
+
+
+def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
+    """Return the differences from ``before`` to ``after``.
+
+    ``old`` and ``new`` return the references of an array. They are only called for arrays that may differ.
+    """
+    old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
+    common = list(filter(old_rows.__contains__, new_rows))
+    common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
+    common_after = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
+    one, other = before.select_nodes(common_after), after.select_nodes(common_before)
+    created = after.select_nodes(_others(len(after), common_before))
+    deleted = before.select_nodes(_others(len(before), common_after))
+
+    updated = other.select_nodes(_differ(one.user_data.blobs(), other.user_data.blobs()))
+    moves = zip(one.paths_list(), other.paths_list(), strict=True)
+    moved = list(compress(moves, _differ(one.paths_list(), other.paths_list()).tolist()))
+    touched = _differ(_grids(one), _grids(other))
+    pairs = list(
+        zip(one.select_nodes(touched).paths_list(), other.select_nodes(touched).paths_list(), strict=True)
+    )
+    chunks = {path: differing(old(was), new(path)) for was, path in pairs}
+    chunks |= {path: new(path).index for path in _paths(created, arrays=True)}
+    return ChangedPaths(
+        new_groups=_paths(created, arrays=False),
+        new_arrays=_paths(created, arrays=True),
+        deleted_groups=_paths(deleted, arrays=False),
+        deleted_arrays=_paths(deleted, arrays=True),
+        updated_groups=_paths(updated, arrays=False),
+        updated_arrays=_paths(updated, arrays=True),
+        updated_chunks={path: index for path, index in chunks.items() if len(index)},
+        moved=tuple(in_order(moved)),
+    )
+
+
+def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
+    """Return the coordinates, shape (k, ndim), sorted, at which two tables have different references."""
+    if one.ndim != other.ndim:
+        return other.index
+    rows = one.find_chunks(other.index)
+    both = rows >= 0
+    changed = np.ones(len(other), np.bool_)
+    changed[both] = ~_same(one.select_chunks(rows[both]), other.select_chunks(both))
+    gone = _others(len(one), rows[both])
+    return ChunkTable.from_absent(np.concatenate([one.index[gone], other.index[changed]])).index
+
+
+def _same(one: ChunkTable, other: ChunkTable) -> NDArray[np.bool_]:
+    """Return for each row whether the references are the same."""
+    columns = ((one.kind, other.kind), (one.offset, other.offset), (one.length, other.length))
+    same: NDArray[np.bool_] = np.logical_and.reduce([mine == theirs for mine, theirs in columns])
+    native, virtual, inline = (
+        np.flatnonzero(same & (one.kind == kind))
+        for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+    )
+    mine, theirs = one.chunk_ids[one.source[native]], other.chunk_ids[other.source[native]]
+    same[native] = (mine == theirs).all(axis=1)
+    if len(virtual):
+        _, numbers = intern([*_objects(one), *_objects(other)])
+        same[virtual] = _equal(numbers, one.source[virtual], len(one.foreign), other.source[virtual])
+    if len(inline):
+        _, numbers = distinct_rows(Ragged.concat([one.inline, other.inline]))
+        same[inline] = _equal(numbers, one.source[inline], len(one.inline), other.source[inline])
+    return same
+
+
+def _equal(
+    numbers: NDArray[np.uint32], one: NDArray[np.uint32], count: int, other: NDArray[np.uint32]
+) -> NDArray[np.bool_]:
+    """Return whether the sources have the same number. The other table starts at ``count``."""
+    equal: NDArray[np.bool_] = numbers[one] == numbers[count + other.astype(np.int64)]
+    return equal
+
+
+def _objects(table: ChunkTable) -> Iterable[tuple[bytes, bytes, int]]:
+    foreign = table.foreign
+    return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
+
+
+def _rows_by_id(nodes: NodeTable) -> dict[bytes, int]:
+    ids, _ = nodes.identities(np.arange(len(nodes)))
+    return dict(zip(ids, range(len(ids)), strict=True))
+
+
+def _others(count: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    left = np.ones(count, np.bool_)
+    left[rows] = False
+    return left
+
+
+def _differ[T](one: list[T], other: list[T]) -> NDArray[np.bool_]:
+    return np.fromiter(map(ne, one, other), np.bool_, len(one))
+
+
+def _grids(nodes: NodeTable) -> list[tuple[bytes, bytes, bytes]]:
+    """Return the manifests of each node with their boxes, and the size of its grid."""
+    columns = (nodes.manifests, nodes.extents, nodes.exact().num_chunks)
+    return list(zip(*map(Ragged.blobs, columns), strict=True))
+
+
+def _paths(nodes: NodeTable, *, arrays: bool) -> frozenset[str]:
+    return frozenset(nodes.select_nodes(nodes.is_array == arrays).paths_list())
+
+
+#: All references of an array in one version, by its path there.
+Tables = Callable[[str], ChunkTable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VersionContent:
+    """The nodes of a version, and a function that returns the references of an array."""
+
+    nodes: NodeTable
+    table: Tables
+
+    def node(self, id_: bytes) -> Node:
+        """Return the node with this id."""
+        return self.nodes.node(int(rows_of(self.nodes, id_matrix([id_], NODE_ID_BYTES))[0]))
+
+
+def exact_changes(
+    node_changes: NodeChanges,
+    before: VersionContent,
+    after: VersionContent,
+    among: Iterable[bytes],
+    resized: set[bytes],
+) -> NodeChanges:
+    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``.
+
+    The chunks come from transaction logs. Logs also have chunks that were changed and changed back. They do
+    not have chunks that a smaller shape dropped, in ``resized`` arrays.
+    """
+    chunks = dict(node_changes.chunks)
+    for id_ in set(among) & (chunks.keys() | resized):
+        row = int(rows_of(before.nodes, id_matrix([id_], NODE_ID_BYTES))[0])
+        if row < 0 or id_ in node_changes.deleted:
+            continue
+        old, new = before.node(id_), after.node(id_)
+        one, other = before.table(old.path), after.table(new.path)
+        if one.ndim != other.ndim:
+            chunks[id_] = other.index
+            continue
+        coords = union_of_coordinates([one.index, other.index]) if id_ in resized else chunks[id_]
+        assert new.array is not None
+        inside = (coords < np.array(new.array.num_chunks, np.uint64)).all(axis=1)
+        coords = coords[inside]
+        chunks[id_] = coords[~same_refs(one, other, coords)]
+    chunks = {id_: coords for id_, coords in chunks.items() if len(coords)}
+    return replace(node_changes, chunks=chunks, chunk_paths={id_: after.node(id_).path for id_ in chunks})
+
+
+def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
+    """Return whether two tables have the same reference, or none, at coordinates of shape (k, ndim)."""
+    mine, theirs = one.find_chunks(coords), other.find_chunks(coords)
+    same = (mine < 0) & (theirs < 0)
+    both = np.flatnonzero((mine >= 0) & (theirs >= 0))
+    same[both] = one.same(mine[both], other, theirs[both])
+    return same
+
+
+def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
+    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``.
+
+    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node: a change
+    set cannot contain that.
+    """
+    targets = {target for _, target in node_changes.moved.values()}
+    if taken := targets & set(node_changes.deleted.values()):
+        raise SessionStateError(
+            f"a node was moved to `{min(taken)}`, where another node had been deleted. One commit cannot "
+            "repeat both changes. Apply the commits one by one",
+            ErrorKind.NOT_ALLOWED,
+        )
+    out = ChangeSet(
+        created=set(node_changes.created),
+        updated=set(node_changes.updated),
+        deleted={id_: id_ in node_changes.arrays for id_ in node_changes.deleted},
+        moves={
+            id_: Move(source, target, id_, id_ in node_changes.arrays)
+            for id_, (source, target) in node_changes.moved.items()
+        },
+    )
+    out.nodes.update(dict.fromkeys(node_changes.deleted.values()))
+    for id_, path in (node_changes.created | node_changes.updated).items():
+        node = after.nodes.node(after.nodes.find_node(path))
+        if node.array is not None:
+            old = () if id_ in node_changes.created else _manifests(before.node(id_), node)
+            node = replace(node, array=replace(node.array, manifests=old))
+        out.nodes[path] = node
+        if id_ in node_changes.created and node.array is not None:
+            table = after.table(path)
+            if len(table):
+                out.chunks[id_] = ChunkChanges(path, table.ndim, (table,))
+    for id_, coords in node_changes.chunks.items():
+        path = node_changes.chunk_paths[id_]
+        out.chunks[id_] = ChunkChanges(path, coords.shape[1], (_at(after.table(path), coords),))
+    return out
+
+
+def _manifests(old: Node, new: Node) -> Sequence[ManifestRef]:
+    """Return the old manifests, to which the edits apply. None if the number of dimensions has changed."""
+    assert old.array is not None
+    assert new.array is not None
+    return old.array.manifests if len(old.array.shape) == len(new.array.shape) else ()
+
+
+def _at(table: ChunkTable, coords: U32) -> ChunkTable:
+    """Return the references at these coordinates, and deletions for missing chunks."""
+    rows = table.find_chunks(coords)
+    gone = ChunkTable.from_absent(coords[rows < 0])
+    return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), gone])

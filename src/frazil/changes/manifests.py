@@ -1,4 +1,4 @@
-"""The manifests that a commit must write, and their content.
+"""The division of the references of an array into manifests.
 
 The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension. The references of a box
 share a manifest. A manifest stays if there is no change in its box. A commit must read a manifest if there is
@@ -6,21 +6,306 @@ a change in its box, or if the manifest crosses the boxes of another configurati
 boxes that this manifest reaches. So the manifests of an array never overlap.
 
 Specification: *Chunk Manifest Files*.
+
+With the splitting ``"auto"`` no configuration says how large a manifest is. The rule has these words:
+
+    key         the coordinates of a chunk as one number, with the bits of the leading dimension first. So the
+                order of keys is the order of coordinates, if the leading dimension comes first
+    cell        all keys that are equal without their last k bits: a box of the grid. A cell of k + 1 bits
+                has two cells of k bits
+    capacity    the largest number of references in a manifest
+    window      the largest cell that has no more references than the capacity
+
+An array that grows along its leading dimension fills the last window, until this window is full. Then the
+next cell of the same size is the last window. So a step changes one manifest, and no window is cut again.
+An overfull window is cut in halves. Two neighbours that have become small become one window when a commit
+changes one of them. Nothing is stored about windows: they follow from the boxes and the counts of the
+manifests in the snapshot. Manifests with other boxes, of other writers or earlier rules, are cut when a
+commit changes them.
+
+Design: ``design/055-manifests-that-split-themselves.md``.
+
+A commit reads a manifest if an edit is between its first and last chunk, if it shares a window with an edit,
+or if it reaches out of the grid of a smaller shape. It also reads a neighbour of a window that has become
+small. All other manifests stay.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.windows import Windows
-from frazil.format.coordinates import box, keys, within
+from frazil.format.chunk_table import box, keys, within
+from frazil.format.columns import I64, U32
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
+
+#: Keys have at most this number of bits.
+MOST_BITS: Final = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Disjoint spans of keys, sorted: the first and last key, and the sum of the counts before each span."""
+
+    first: I64
+    last: I64
+    before: I64
+
+    @classmethod
+    def of(cls, first: I64, last: I64, counts: I64) -> tuple[Spans, I64]:
+        """Return disjoint spans, and for each given span the number of the span that contains it."""
+        order = np.argsort(first, kind="stable")
+        reach = np.maximum.accumulate(last[order])
+        begins = np.ones(len(order), bool)
+        begins[1:] = first[order][1:] > reach[:-1]
+        number = np.empty(len(order), np.int64)
+        number[order] = np.cumsum(begins) - 1
+        rows = np.flatnonzero(begins)
+        ends = np.append(rows[1:], len(order)) - 1 if len(rows) else rows
+        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[order])])
+        return cls(first[order][rows], reach[ends], np.append(total[rows], total[-1])), number
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def counts(self) -> I64:
+        """The number of references of each span."""
+        return np.diff(self.before)
+
+    def without(self, deleted: I64) -> Spans:
+        """Return the spans with one reference less for each number of a span in ``deleted``."""
+        if not len(deleted):
+            return self
+        left = np.maximum(self.counts - np.bincount(deleted, minlength=len(self)), 0)
+        return replace(self, before=np.concatenate([np.zeros(1, np.int64), np.cumsum(left)]))
+
+    def meeting(self, first: I64, last: I64) -> tuple[I64, I64]:
+        """Return the half-open ranges of spans that meet other spans."""
+        low = np.searchsorted(self.last, first, "left")
+        return low, np.maximum(np.searchsorted(self.first, last, "right"), low)
+
+    def having(self, keys: I64) -> I64:
+        """Return the numbers of the spans of keys, or -1 for keys without a span."""
+        if not len(self):
+            return np.full(len(keys), -1, np.int64)
+        at = np.searchsorted(self.first, keys, "right") - 1
+        return np.where((at >= 0) & (keys <= self.last[np.maximum(at, 0)]), at, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The order of the dimensions in keys, and the bits of each dimension, by this order."""
+
+    order: tuple[int, ...]
+    bits: tuple[int, ...]
+
+    @classmethod
+    def leading(cls, axis: int, limits: Sequence[int]) -> Axes:
+        """Return the axes with one dimension first. ``limits`` are the chunks along each dimension."""
+        order = (axis, *(other for other in range(len(limits)) if other != axis))
+        return cls(order, tuple(max(limits[each] - 1, 0).bit_length() for each in order))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether keys of the grid fit into a number."""
+        return sum(self.bits) <= MOST_BITS
+
+    def keys(self, index: NDArray[np.integer]) -> I64:
+        """Return the keys of coordinates of shape (n, ndim)."""
+        out = np.zeros(len(index), np.int64)
+        for axis, bits in zip(self.order, self.bits, strict=True):
+            out <<= bits
+            out |= index[:, axis].astype(np.int64)
+        return out
+
+    def is_box(self, first: int, last: int) -> bool:
+        """Return whether the chunks between two keys, inclusive, are a box that no other box can cross.
+
+        It is a box if the keys differ in one dimension, and are whole in all dimensions after it.
+        """
+        low = sum(self.bits)
+        for bits in self.bits:
+            low -= bits
+            if first >> low != last >> low:
+                whole = (1 << low) - 1
+                return first & whole == 0 and last & whole == whole
+        return True
+
+
+def leading_axis(extents: U32, num_chunks: Sequence[int], before: Sequence[int]) -> int:
+    """Return the dimension along which the windows of an array are cut.
+
+    The windows that exist decide. Without them it is the dimension that grew, or else the first one of
+    several chunks.
+    """
+    grown = [axis for axis, (new, old) in enumerate(zip(num_chunks, before, strict=True)) if new > old]
+    several = [axis for axis, count in enumerate(num_chunks) if count > 1]
+    preferred = list(dict.fromkeys([*grown, *several, 0]))
+    if len(extents) < 2:
+        return preferred[0]
+    limits = np.maximum(extents[:, :, 1].max(axis=0), 1).tolist()
+    best = (0, preferred[0])
+    for axis in preferred:
+        axes = Axes.leading(axis, limits)
+        if not axes.is_possible:
+            continue
+        spans, _ = Spans.of(*corners(axes, extents), np.zeros(len(extents), np.int64))
+        if len(spans) > best[0]:
+            best = (len(spans), axis)
+        if len(spans) == len(extents):
+            break
+    return best[1]
+
+
+def corners(axes: Axes, extents: U32) -> tuple[I64, I64]:
+    """Return the first and the last key of boxes, (m, ndim, 2), half-open."""
+    boxes = extents.astype(np.int64)
+    return axes.keys(boxes[:, :, 0]), axes.keys(np.maximum(boxes[:, :, 1] - 1, 0))
+
+
+#: The largest number of references in a manifest of a small array: 40 to 190 KB.
+CAPACITY: Final = 8192
+#: The bytes of a manifest in the snapshot, divided by the bytes of a reference in its manifest.
+_ENTRY_BYTES: Final = 1.5
+#: How full windows are on average: a window is between half full and full.
+_FULLNESS: Final = 0.75
+#: A window with less than this part of the capacity is small.
+_SMALL: Final = 4
+#: The number of keys whose windows are looked up at once.
+_PROBES: Final = 512
+
+
+def capacity_for(refs: int) -> int:
+    """Return the largest number of references in a manifest, for an array with ``refs`` references.
+
+    A commit of one chunk writes a manifest and a list of all manifests, the snapshot. The sum is smallest for
+    manifests in proportion to the square root of the references. The capacities are powers of two.
+    """
+    best = (_ENTRY_BYTES * refs) ** 0.5 / _FULLNESS
+    return int(CAPACITY * 2 ** max(0, round(np.log2(max(best, 1) / CAPACITY))))
+
+
+def windows_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> tuple[I64, I64]:
+    """Return the first keys and the numbers of bits of the windows that contain ``keys``."""
+    first: list[I64] = []
+    bits: list[I64] = []
+    left = keys
+    while len(left):
+        probes = left[:: -(-len(left) // _PROBES)]
+        level = _bits_of(probes, spans, loose, capacity)
+        start = (probes >> level) << level
+        start, rows = np.unique(start, return_index=True)
+        first.append(start)
+        bits.append(level[rows])
+        left = _outside(left, start, start + (np.int64(1) << level[rows]))
+    if not first:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    starts, levels = np.concatenate(first), np.concatenate(bits)
+    order = np.argsort(starts)
+    return starts[order], levels[order]
+
+
+def _outside(keys: I64, start: I64, stop: I64) -> I64:
+    """Return the sorted keys outside of disjoint half-open spans, which are sorted, too."""
+    begins = np.append(np.searchsorted(keys, start), len(keys))
+    ends = np.append(np.zeros(1, np.int64), np.searchsorted(keys, stop))
+    gaps = np.flatnonzero(ends < begins)
+    parts = [keys[low:high] for low, high in zip(ends[gaps].tolist(), begins[gaps].tolist(), strict=True)]
+    return np.concatenate(parts) if parts else keys[:0]
+
+
+def _bits_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> I64:
+    """Return the bits of the window of each key, by a binary search over the sizes of cells."""
+    low = np.zeros(len(keys), np.int64)
+    high = np.full(len(keys), MOST_BITS, np.int64)
+    while (low < high).any():
+        middle = (low + high + 1) >> 1
+        start = (keys >> middle) << middle
+        last = start + ((np.int64(1) << middle) - 1)
+        begin, end = spans.meeting(start, last)
+        count = spans.before[end] - spans.before[begin]
+        count += np.searchsorted(loose, last, "right") - np.searchsorted(loose, start, "left")
+        fits = count <= capacity
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+    return low
+
+
+def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
+    """Return spans beside small windows that are read too, so that a small window becomes larger.
+
+    ``first`` and ``last`` are the windows that a commit writes. The last window of the array may be small: it
+    grows when the array grows.
+    """
+    out: list[int] = []
+    low, high = spans.meeting(first, last)
+    counts = spans.before[high] - spans.before[low]
+    for row in np.flatnonzero(counts * _SMALL < capacity).tolist():
+        if high[row] >= len(spans):
+            continue
+        for other in (int(low[row]) - 1, int(high[row])):
+            if 0 <= other < len(spans) - 1 and counts[row] + spans.counts[other] <= capacity:
+                out.append(other)
+                break
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How a commit divides the references that it writes into manifests.
+
+    ``others`` are the first and last keys of the manifests that stay, as bytes of int64.
+    """
+
+    axes: Axes
+    capacity: int
+    others: bytes = b""
+
+    def rows(self, index: U32) -> list[NDArray[np.int64] | slice]:
+        """Return the rows of each window, for coordinates of shape (n, ndim) without repetitions."""
+        if 0 < len(index) <= self.capacity and not self.others:
+            return [np.arange(len(index))]
+        keys = self.axes.keys(index)
+        order = None
+        if not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+        pairs = np.frombuffer(self.others, np.int64).reshape(2, -1)
+        spans, _ = Spans.of(pairs[0], pairs[1], np.full(pairs.shape[1], self.capacity + 1, np.int64))
+        first, bits = windows_of(keys, spans, keys, self.capacity)
+        cuts = np.searchsorted(keys, first)
+        last = first + ((np.int64(1) << bits) - 1)
+        starts = self._joined(first, last, np.diff(np.append(cuts, len(keys))), spans)
+        ends = [*cuts[starts][1:].tolist(), len(keys)]
+        parts = [slice(low, high) for low, high in pairwise([0, *ends])] if len(keys) else []
+        return list(parts) if order is None else [order[part] for part in parts]
+
+    def _joined(self, first: I64, last: I64, counts: I64, spans: Spans) -> list[int]:
+        """Return the windows at which manifests begin, after small windows joined a neighbour."""
+        starts: list[int] = []
+        size = 0
+        tail = len(counts) - 1  # the last window of the array may be small: it grows when the array grows
+        if len(spans) and len(first) and spans.last[-1] > first[-1]:
+            tail = len(counts)
+        for row, count in enumerate(counts.tolist()):
+            small = min(size, count) * _SMALL < self.capacity and row < tail
+            if starts and small and size + count <= self.capacity:
+                begin, end = int(first[starts[-1]]), int(last[row])
+                low, high = spans.meeting(np.array([begin]), np.array([end]))
+                if low[0] == high[0] and self.axes.is_box(begin, end):
+                    size += count
+                    continue
+            starts.append(row)
+            size = count
+        return starts
+
 
 #: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000
@@ -200,3 +485,66 @@ def _inline_bytes(tables: list[ChunkTable]) -> int | None:
         return None
     size = int(tables[0].length.sum())
     return size if size <= _SHARED_BYTES else None
+
+
+def axes_of(array: ArrayData, before: tuple[int, ...]) -> Axes:
+    """Return the order of the dimensions for the windows of an array.
+
+    ``before`` are the chunks along each dimension before the changes of the session.
+    """
+    extents = _extents(array)
+    limits = np.array(array.num_chunks, np.int64)
+    if len(extents):
+        limits = np.maximum(limits, extents[:, :, 1].max(axis=0))
+    return Axes.leading(leading_axis(extents, array.num_chunks, before), limits.tolist())
+
+
+def plan_windows(
+    array: ArrayData, edits: ChunkTable, counts: I64, axes: Axes, *, everything: bool = False
+) -> tuple[ManifestRewrite, Windows]:
+    """Return which manifests of an array a commit reads, and the windows for its references and edits."""
+    most = int(counts.sum()) + len(edits)
+    capacity = capacity_for(min(most, math.prod(array.num_chunks)))
+    is_one_window = most <= capacity and bool((edits.kind != ChunkKind.ABSENT).any())
+    if everything or is_one_window or not array.manifests:
+        return ManifestRewrite((), array.manifests), Windows(axes, capacity)
+    extents = _extents(array)
+    first, last = corners(axes, extents)
+    spans, number = Spans.of(first, last, counts)
+    is_read = _spans_to_read(spans, axes, edits, capacity)
+    outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
+    is_read[number[outside]] = True
+    read = is_read[number]
+    manifests = ManifestRefs.of(array.manifests, len(array.shape))
+    others = np.concatenate([first[~read], last[~read]]).tobytes()
+    return ManifestRewrite(manifests.select_refs(~read), manifests.select_refs(read)), Windows(
+        axes, capacity, others
+    )
+
+
+def _spans_to_read(spans: Spans, axes: Axes, edits: ChunkTable, capacity: int) -> NDArray[np.bool_]:
+    keys = axes.keys(edits.index)
+    order = np.argsort(keys, kind="stable")
+    keys, is_stored = keys[order], (edits.kind != ChunkKind.ABSENT)[order]
+    at = spans.having(keys)
+    is_read = np.zeros(len(spans), bool)
+    is_read[at[at >= 0]] = True
+    spans = spans.without(at[(at >= 0) & ~is_stored])
+    loose = keys[(at < 0) & is_stored]
+    # An overfull span is read and cut. There is no window to look for.
+    probes = is_stored & (at < 0)
+    probes[at >= 0] = spans.counts[at[at >= 0]] <= capacity
+    first, bits = windows_of(keys[probes], spans, loose, capacity)
+    if len(first):
+        end = first + ((np.int64(1) << bits) - 1)
+        low, high = spans.meeting(first, end)
+        marks = np.zeros(len(spans) + 1, np.int64)
+        np.add.at(marks, low, 1)
+        np.add.at(marks, high, -1)
+        is_read |= np.cumsum(marks[:-1]) > 0
+        is_read[neighbours(spans, first, end, capacity)] = True
+    return is_read
+
+
+def _extents(array: ArrayData) -> U32:
+    return ManifestRefs.of(array.manifests, len(array.shape)).extents

@@ -1,10 +1,15 @@
-"""Reads of the bytes of chunks by their references: inline, in chunk files, or virtual.
+"""Reads of the bytes of chunks by their references: one by one, or as columns.
 
     ChunkRef ──locate──> bytes in memory                     (inline, or written and not durable yet)
                          range of an object ──plan──> few requests ──> slices
 
 Neighbouring ranges of the same object become one request (``coalesce``), if they come in one call
 (``read_many``) or in one turn of an event loop (``LoopReads``).
+
+Chunks that are cached need no request. Chunks that are read whole are added. The loops run once for each
+chunk of a remote object, and only if the user has set the size of the cache.
+
+ChunkTable ──requests_of──> ColumnRequest: one range of one object, with the rows that are in it
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import weakref
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from frazil.chunks.ranges import (
     ByteRange,
@@ -26,21 +33,26 @@ from frazil.chunks.ranges import (
     cut_all,
     fetch,
     fetch_async,
+    plan_reads,
     raised_all,
+    too_short,
 )
+from frazil.chunks.virtual import ForeignObject
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.keys import chunk_key
-from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
+from frazil.format.ids import chunk_key
+from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 
-    from frazil.chunks.byte_cache import ByteCache
+    from frazil.chunks.ranges import ByteCache
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
+    from frazil.format.columns import I64, U8
     from frazil.storage.base import Storage
+
 
 if TYPE_CHECKING:
     import asyncio
@@ -363,3 +375,226 @@ def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
 
     for _, answer in group:
         answer.add_done_callback(one_less)
+
+
+#: Objects whose bytes never change, or that have their etag or time.
+_CACHED: Final = (StoredObject, ForeignObject)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedRanges:
+    """The wanted ranges of chunks in objects, n rows.
+
+    Attributes:
+        objects: The distinct objects.
+        key: The number of the object of each range, int64 of shape (n,).
+        row: The row of the chunk of each range among the references, int64 of shape (n,).
+        offset: The first byte of each chunk in its object, int64 of shape (n,).
+        size: The number of bytes of each chunk, int64 of shape (n,).
+        start: The first wanted byte in each chunk, int64 of shape (n,).
+        length: The number of wanted bytes, int64 of shape (n,).
+    """
+
+    objects: list[Readable]
+    key: I64
+    row: I64
+    offset: I64
+    size: I64
+    start: I64
+    length: I64
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether an object is remote."""
+        return not all(each.is_local for each in self.objects)
+
+    def select(self, rows: I64) -> WantedRanges:
+        """Return some of the ranges."""
+        columns = (self.key, self.row, self.offset, self.size, self.start, self.length)
+        return WantedRanges(self.objects, *(each[rows] for each in columns))
+
+    def whole(self) -> list[ByteRange | None]:
+        """Return the range of each chunk as a key of the cache. None for a chunk that is never cached.
+
+        These are chunks in local objects, and those in a pack of this session that is not durable.
+        """
+        is_cached = [not each.is_local and isinstance(each, _CACHED) for each in self.objects]
+        places = [self.objects[key] if is_cached[key] else None for key in range(len(self.objects))]
+        columns = zip(self.key.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
+        return [
+            None if (place := places[key]) is None else ByteRange(place, at, at + size)
+            for key, at, size in columns
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedChunks:
+    """The wanted bytes that are cached.
+
+    Attributes:
+        data: The chunks, one after the other.
+        rows: The rows whose chunks are cached, int64 of shape (k,).
+        offset: The first wanted byte of each of these rows in ``data``, int64 of shape (k,).
+    """
+
+    data: U8
+    rows: I64
+    offset: I64
+
+
+def cached_chunks(cache: ByteCache, wanted: WantedRanges) -> CachedChunks:
+    """Return the chunks of some ranges that are cached."""
+    results = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
+    rows = np.array([row for row, each in enumerate(results) if each is not None], np.int64)
+    chunks = [each for each in results if each is not None]
+    ends = np.cumsum([0, *map(len, chunks)])
+    return CachedChunks(np.frombuffer(b"".join(chunks), np.uint8), rows, ends[:-1] + wanted.start[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheAdditions:
+    """The chunks of a request that are added to the cache when the request has been read.
+
+    Attributes:
+        cache: The cache.
+        wanted: The wanted ranges of the request, in the order of its rows.
+    """
+
+    cache: ByteCache
+    wanted: WantedRanges
+
+    def add(self, data: U8, offset: I64) -> None:
+        """Add the chunks that were read whole. ``offset`` has the first byte of each row in ``data``."""
+        wanted = self.wanted
+        is_whole = (wanted.length == wanted.size) & (offset + wanted.size <= len(data))
+        columns = zip(wanted.whole(), offset.tolist(), wanted.size.tolist(), is_whole.tolist(), strict=True)
+        for key, at, size, is_complete in columns:
+            if key is not None and is_complete:
+                self.cache.add_chunk(key, data[at : at + size].data)
+
+
+#: The largest request whose memory is used again, in bytes. A merged request has at most half of it.
+_LARGEST_REUSED: Final = 8 << 20
+
+
+class _ThreadMemory(threading.local):
+    """Memory of a thread for the bytes of one request. New memory costs as much time as reading into it."""
+
+    memory: U8 = np.empty(0, np.uint8)
+
+    def memory_of(self, size: int) -> U8:
+        """Return ``size`` bytes."""
+        if len(self.memory) < size:
+            self.memory = np.empty(size, np.uint8)
+        return self.memory[:size]
+
+
+_thread: Final = _ThreadMemory()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnRequest:
+    """A range of an object, or bytes in memory, with the wanted ranges in it.
+
+    Attributes:
+        where: The range of an object, or the bytes.
+        rows: The rows of the wanted ranges, int64 of shape (n,), by their position.
+        offset: The first byte of each wanted range in the bytes of the request, int64 of shape (n,).
+        additions: The chunks to add to the cache, or None without a cache.
+    """
+
+    where: ByteRange | U8
+    rows: I64
+    offset: I64
+    additions: CacheAdditions | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes are in memory or in local files."""
+        return not isinstance(self.where, ByteRange) or self.where.where.is_local
+
+    def read(self) -> U8:
+        """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage.
+
+        The bytes of a local file are in memory that the next call in this thread uses again. To decode and
+        copy them first is the task of the caller.
+        """
+        if not isinstance(self.where, ByteRange):
+            return self.where
+        size = self.where.stop - self.where.start
+        if self.where.where.is_local and size <= _LARGEST_REUSED:
+            memory = _thread.memory_of(size)
+            return memory[: self.where.where.get_into(self.where.start, memory.data)]
+        data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
+        if self.additions is not None:
+            self.additions.add(data, self.offset)
+        return data
+
+    def read_into(self, begin: int, out: memoryview) -> None:
+        """Read the bytes of the request from byte ``begin`` into memory, and fill all of it.
+
+        Raises the errors of the storage; ``StorageError`` (``invalid-object-size``) for an object that is too
+        short.
+        """
+        if not isinstance(self.where, ByteRange):
+            np.frombuffer(out, np.uint8)[:] = self.where[begin : begin + len(out)]
+            return
+        first = self.where.start + begin
+        length = self.where.where.get_into(first, out)
+        if length < len(out):
+            raise too_short(self.where, first + length)
+
+
+def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) -> list[ColumnRequest]:
+    """Return the requests for ``length`` bytes from byte ``start`` of each chunk."""
+    requests: list[ColumnRequest] = []
+    is_inline = refs.kind == ChunkKind.INLINE
+    if is_inline.any():
+        rows = np.flatnonzero(is_inline)
+        first = refs.inline.starts[refs.source[rows]] + refs.offset[rows].astype(np.int64) + start[rows]
+        requests.append(ColumnRequest(refs.inline.values, rows, first))
+    rows = np.flatnonzero((refs.kind == ChunkKind.NATIVE) | (refs.kind == ChunkKind.VIRTUAL))
+    if not len(rows):
+        return requests
+    wanted = WantedRanges(
+        *_objects(reader, refs, rows),
+        rows,
+        *(each[rows].astype(np.int64) for each in (refs.offset, refs.length, start, length)),
+    )
+    cache = reader.cache if wanted.has_remote else None
+    if cache is not None:
+        cached = cached_chunks(cache, wanted)
+        if len(cached.rows):
+            requests.append(ColumnRequest(cached.data, rows[cached.rows], cached.offset))
+            wanted = wanted.select(np.delete(np.arange(len(rows)), cached.rows))
+    return requests + _planned(wanted, reader.limits, cache)
+
+
+def _planned(wanted: WantedRanges, limits: MergeLimits, cache: ByteCache | None) -> list[ColumnRequest]:
+    """Return the requests for ranges of objects, with merged neighbours."""
+    first = wanted.offset + wanted.start
+    last = first + wanted.length
+    plan = plan_reads(wanted.key, first, last, limits.max_gap, limits.max_waste, limits.max_size)
+    order = np.lexsort((plan.offset, plan.part))
+    ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
+    requests: list[ColumnRequest] = []
+    begin = 0
+    columns = zip(plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), ends, strict=True)
+    for key, low, high, end in columns:
+        part = order[begin:end]
+        where = ByteRange(wanted.objects[key], low, high)
+        additions = None if cache is None else CacheAdditions(cache, wanted.select(part))
+        requests.append(ColumnRequest(where, wanted.row[part], plan.offset[part], additions))
+        begin = end
+    return requests
+
+
+def _objects(reader: ChunkReader, refs: ChunkTable, rows: I64) -> tuple[list[Readable], I64]:
+    """Return the distinct objects of some rows, and the number of the object of each row."""
+    code = refs.source[rows].astype(np.int64) * 4 + refs.kind[rows]
+    if (code == code[0]).all():
+        distinct, keys = rows[:1], np.zeros(len(rows), np.int64)
+    else:
+        _, first, keys = np.unique(code, return_index=True, return_inverse=True)
+        distinct = rows[first]
+    return [reader.object_of(refs.ref(row)) for row in distinct.tolist()], keys

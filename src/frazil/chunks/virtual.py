@@ -3,7 +3,7 @@
 A *container* allows locations under its URL prefix, and has the store of their objects. A location belongs to
 the container with the longest matching prefix. It is only read if the user has authorised this container: a
 repository is foreign data, and must not make its readers fetch objects without their consent. The options of
-a container in a repository are only hints: see ``frazil.storage.hints``.
+a container in a repository are only hints: see ``frazil.storage.access``.
 
 Locations are URLs, and are stored verbatim (on an object store, ``//``, ``.`` and ``..`` are ordinary
 characters). There are two exceptions: ``file:`` URLs are normalized as paths, and ``vcc://<name>/<path>`` is
@@ -26,8 +26,8 @@ import numpy as np
 from frazil.chunks.ranges import ByteRange, copy_into
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.foreign.on_demand import open_on_demand
-from frazil.storage.hints import require_hint
+from frazil.storage.access import require_hint
+from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:

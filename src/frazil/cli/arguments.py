@@ -18,7 +18,7 @@ from frazil.errors import InvalidInputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+    from frazil.repository.settings.config import VirtualChunkContainer
 
 _AGE: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -137,7 +137,7 @@ def key_values(text: str) -> dict[str, Any]:
 
 def container(prefix: str) -> VirtualChunkContainer:
     """Return the container for a prefix of URLs."""
-    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+    from frazil.repository.settings.config import VirtualChunkContainer
     from frazil.storage.urls import parse_url
 
     try:

@@ -81,8 +81,8 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
     if isinstance(selection, tuple):
         return selection
     with needs("a selection by labels", extra="pipeline"):
-        from frazil.pipeline.transform.array_info import array_info
-        from frazil.pipeline.transform.positions import positions_by_label
+        from frazil.pipeline.transform.arrays import array_info
+        from frazil.pipeline.transform.selection import positions_by_label
     array = array_info(session, path)
     if unknown := sorted(set(selection).difference(filter(None, array.dims))):
         names = ", ".join(filter(None, array.dims)) or "no names"

@@ -8,17 +8,50 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import numpy as np
 
 from frazil.cli.arguments import AnyTarget, Everything, Location, NodeTarget, Raw
 from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import SHORT, clock, node_at, node_document, shown, summary
-from frazil.cli.look.du import sizes_below
+from frazil.cli.documents import SHORT, below, clock, node_at, node_document, shown, summary
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, table
+from frazil.format.chunk_table import ChunkKind
+from frazil.maintenance.statistics import ArraySizes, array_sizes
 
 if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
     from frazil.repository.session.workspace import Workspace
+
+
+def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
+    """Return the number of chunks and bytes of each array at and below the path of a version.
+
+    Arrays in hidden groups count only with ``everything``.
+    """
+    nodes = version.workspace
+    node_at(nodes, version.path)
+    snapshot = version.workspace.snapshot
+    hidden = len(version.path.rstrip("/"))
+    rows = np.flatnonzero(snapshot.nodes.is_array).tolist()
+    paths = snapshot.nodes.paths_list()
+    arrays = [
+        (snapshot.nodes.node(row), None)
+        for row in rows
+        if below(paths[row], version.path) and (everything or "/." not in paths[row][hidden:])
+    ]
+    return [_sizes(each) for each in array_sizes(version.context, arrays)]
+
+
+def _sizes(sizes: ArraySizes) -> dict[str, Any]:
+    """Return the number of chunks of an array, and their bytes by kind."""
+    kinds = ("native", ChunkKind.NATIVE), ("inline", ChunkKind.INLINE), ("virtual", ChunkKind.VIRTUAL)
+    return {
+        "path": sizes.node.path,
+        "chunks": int(sizes.counts.sum()),
+        "bytes": int(sizes.bytes.sum()),
+        **{name: int(sizes.bytes[kind].sum()) for name, kind in kinds},
+    }
+
 
 #: `cat` reads more values only with `--all`.
 _MOST = 1_000_000

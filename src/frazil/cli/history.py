@@ -44,14 +44,13 @@ from frazil.display import counted
 from frazil.extras import needs
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.presentation import history_infos, snapshot_infos
 from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.snapshot_block import history_infos
-from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 from frazil.repository.clock import from_datetime, to_datetime
 
 if TYPE_CHECKING:
-    from frazil.repository.catalog.ops_values import Update
+    from frazil.repository.catalog.presentation import Update
 
 
 @verb("log")
@@ -114,7 +113,7 @@ def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterat
 def _changed_versions(version: Opened) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
     """Yield versions with the document of what they changed at and below the path of the target."""
     from frazil.repository.catalog.presentation import diff
-    from frazil.repository.history.version_changes import version_changes
+    from frazil.repository.history.bisect import version_changes
 
     for entry, changed in version_changes(version.context, version.info, version.raw_id):
         public = Diff() if changed is None else diff(changed)
@@ -130,7 +129,7 @@ def _log_lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool)
 
 
 def _draw(output: Output, version: Opened, number: int | None) -> None:
-    from frazil.repository.handle.graph import ancestry_graph
+    from frazil.repository.handle.version_history import ancestry_graph
 
     is_whole = version.target.version is None
     branches, tip = (version.info.branches, None) if is_whole else ({}, version.raw_id)

@@ -96,10 +96,8 @@ def ingest(
                                                                write one kind of level of GRIB files
     """
     from frazil.pipeline import Target, inspect_files
-    from frazil.pipeline.ingest.operation import run_ingest
-    from frazil.pipeline.ingest.options import IngestRequest, Settings
-    from frazil.pipeline.ingest.size import is_small
-    from frazil.pipeline.ingest.source_inspection import inspect_for_new_group
+    from frazil.pipeline.ingest.operation import inspect_for_new_group, run_ingest
+    from frazil.pipeline.ingest.options import IngestRequest, Settings, is_small
 
     files = list(source)
     # Missing files must not leave a new repository.

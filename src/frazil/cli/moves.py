@@ -23,8 +23,8 @@ from frazil.cli.arguments import (
 )
 from frazil.cli.changes import BranchChange
 from frazil.cli.command import argument, option, verb
+from frazil.cli.contents import sizes_below
 from frazil.cli.documents import SHORT
-from frazil.cli.look.du import sizes_below
 from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
 from frazil.cli.output import Output
 from frazil.cli.target import Target

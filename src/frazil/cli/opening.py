@@ -18,11 +18,9 @@ from frazil.cli.target import MAIN, Target, VersionText, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.history import at_time
-from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info
-from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.version_names import find_snapshot
+from frazil.repository.catalog.ancestry import at_time
+from frazil.repository.catalog.repo_requirements import find_snapshot, no_version, require_snapshot
+from frazil.repository.catalog.repo_update import RepoInfoCache, open_current_repo_info
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
 from frazil.storage.profiles import profile_of
@@ -48,7 +46,7 @@ def storage_of(target: Target, dry_run: bool = False) -> Storage:
     profile = profile_of(target.location)
     storage = storage_from_url(profile.location, profile.options)
     if dry_run:
-        from frazil.maintenance.repair.overlay import Overlay
+        from frazil.maintenance.repair.storages import Overlay
 
         return Overlay(storage)
     return storage

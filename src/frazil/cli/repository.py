@@ -27,7 +27,7 @@ from frazil.cli.history import update_document
 from frazil.cli.opening import Opened, storage_of
 from frazil.cli.output import Output
 from frazil.repository.catalog import repo_changes
-from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import context_of
 from frazil.repository.settings.config_document import document_to_save, from_document, to_document
 from frazil.repository.settings.manifest_config import AUTO
 

@@ -32,7 +32,7 @@ from frazil.display import counted
 from frazil.jobs.progress import size
 
 if TYPE_CHECKING:
-    from frazil.maintenance.retention.report import VersionReason
+    from frazil.maintenance.retention import VersionReason
 
 _Count = Annotated[int, option(metavar="N", default=0)]
 

@@ -1,4 +1,4 @@
-"""The header of every metadata file, 39 bytes, and the compression of its payload.
+"""The header of every metadata file, 39 bytes, the compression of its payload, and how decoders read it.
 
     12 bytes  magic          ICE🧊CHUNK
     24 bytes  implementation name, padded with spaces
@@ -10,22 +10,33 @@ The specification also allows compression 0 (none), but the reference implementa
 Frazil reads them and never writes them.
 
 Specification: *Binary File Format*.
+
+A program that opens a repository with 100,000 versions and reads one chunk needs a few numbers of the file
+``repo``. The bytes of the file stay in memory, and each group of fields is decoded when the program reads one
+of its fields. The fields are slots without a value until then, so later reads cost nothing more.
+
+Readers accept some files that break a rule of the specification, because they do not need the rule: they
+sort vectors that a writer did not sort. A decoder raises a ``FormatError`` for the first broken rule that
+readers need. If a decoder gets a list, it also adds each other broken rule to the list. The names of the
+rules are those of ``Repository.list_checks``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Buffer, Sequence
-from dataclasses import dataclass
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from frazil.about import __version__
 from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import U32
 
 MAGIC: Final = "ICE🧊CHUNK".encode()
 HEADER_BYTES: Final = 39
@@ -308,3 +319,116 @@ def reading(name: str, *others: type[Exception], check: str = "") -> Reading:
     ``others`` are types of errors that damaged bytes also cause. ``check`` is the rule of errors without one.
     """
     return Reading(name, (*_DAMAGE, *others), check)
+
+
+#: The function that decodes a group of fields, by the name of each field of the group.
+type Decoders = Mapping[str, Callable[[], Mapping[str, Any]]]
+
+_NO_DECODERS: Final[Decoders] = {}
+
+
+class LateFields:
+    """The base of slotted dataclasses some of whose fields may be decoded at the first use.
+
+    Threads may share a value. Two threads may decode the same fields at once, with the same result.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, slots=True)
+    ... class Pair(LateFields):
+    ...     first: int
+    ...     second: int
+    >>> with_late_fields(Pair, {"first": 1}, {"second": lambda: {"second": 2}})
+    Pair(first=1, second=2)
+    """
+
+    __slots__ = ("_decoders",)
+
+    _decoders: Decoders
+
+    if not TYPE_CHECKING:  # for type checkers, the class has only its fields
+
+        def __getattr__(self, name: str) -> Any:
+            """Decode the group of a field that has no value yet. Python calls this for no other field."""
+            decoders = _NO_DECODERS if name == "_decoders" else getattr(self, "_decoders", _NO_DECODERS)
+            if name not in decoders:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
+            _set_fields(self, decoders[name]())
+            return getattr(self, name)
+
+
+#: Sets the functions of a value, for calls with ``map``.
+set_decoders: Final[Callable[[LateFields, Decoders], None]] = LateFields.__dict__["_decoders"].__set__
+
+
+def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], decoders: Decoders) -> T:
+    """Return a value with some fields, and with functions that decode the others.
+
+    A function may also set the fields itself, or replace the functions of the value, and return no fields.
+    """
+    value = object.__new__(cls)
+    _set_fields(value, {**fields, "_decoders": decoders})
+    return value
+
+
+def complete[T: LateFields](value: T) -> T:
+    """Decode all fields of a value, and return it. Raises the errors of the functions that decode them."""
+    for name in getattr(value, "_decoders", _NO_DECODERS):
+        inner = getattr(value, name)
+        if isinstance(inner, LateFields):
+            complete(inner)
+    return value
+
+
+def _set_fields(value: object, fields: Mapping[str, Any]) -> None:
+    for name, each in fields.items():
+        object.__setattr__(value, name, each)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Violation:
+    """A rule that a file breaks.
+
+    Attributes:
+        check: The name of the rule.
+        detail: What the file contains, and what it must contain.
+        node: The id of the array, 8 bytes. Empty for a whole file.
+        coordinates: The coordinates of chunks that break the rule, uint32 of shape (k, ndim).
+    """
+
+    check: str
+    detail: str
+    node: bytes = b""
+    coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
+
+
+def collect(broken: list[Violation] | None, *rules: Iterable[Violation]) -> None:
+    """Add the violations of rules to a list, if there is one.
+
+    A rule that cannot read its fields yields nothing more. Readers raise the error when they use the fields.
+    """
+    if broken is None:
+        return
+    for violations in rules:
+        try:
+            with reading("rule"):
+                broken.extend(violations)
+        except FormatError as error:
+            if error.check:
+                broken.append(Violation(error.check, error.message.removeprefix("rule: ")))
+
+
+def unsorted(check: str, what: str, keys: NDArray[Any] | list[Any]) -> Iterator[Violation]:
+    """Yield a violation if keys are not strictly ascending."""
+    is_sorted = sorted(set(keys)) == keys if isinstance(keys, list) else (keys[:-1] < keys[1:]).all()
+    if not is_sorted:
+        yield Violation(check, f"{what} must be sorted, each once")
+
+
+def undecodable(check: str, what: str, decode: Callable[[], object]) -> Iterator[Violation]:
+    """Yield a violation if a field cannot be decoded, which readers notice when they use it."""
+    try:
+        decode()
+    except FormatError as error:
+        yield Violation(error.check or check, f"{what}: {error.message}")

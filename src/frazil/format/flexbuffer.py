@@ -1,4 +1,4 @@
-"""FlexBuffers: the self-describing encoding of metadata values and of the saved configuration.
+"""FlexBuffers, and the metadata of snapshots and of the repository, whose values are FlexBuffers.
 
 A value is written after everything that it refers to. It refers to it by the distance back, in 1, 2, 4 or 8
 bytes: one width for all elements of a vector, the smallest width that fits all of them. After the last value
@@ -17,21 +17,50 @@ elements), each key stored once, keys sorted.
 The reader supports every type and width of the specification. It never reads outside the buffer, and its work
 is linear in the size of the buffer. Offsets can make a value appear any number of times; a budget limits
 this.
+
+A FlexBuffer ends in its value, the packed type of the value and the width of the value. A scalar is the value
+itself. A text is the distance back to its bytes, which follow their number. All values of one kind and one
+width are gathered together. Other values, and damaged ones, are decoded one by one, by ``flexbuffer.loads``.
+
+Each value is encoded separately: as FlexBuffers in files of spec version 2, as MessagePack in version 1. A
+column stores the bytes and decodes those of one row when they are needed.
+
+Specification: *Common Types*.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from operator import contains
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import FormatError, InvalidMetadataError
+from frazil.format import msgpack
+from frazil.format.columns import (
+    I64,
+    U8,
+    Ragged,
+    concat_numbered,
+    insert_row,
+    numbered,
+    require,
+    unshared,
+    windows,
+    writable,
+)
+from frazil.format.envelope import reading
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
+
 
 # Types of the specification. Vectors of 2, 3 and 4 elements have INT, UINT, FLOAT for each length.
 NULL, INT, UINT, FLOAT, KEY, STRING = range(6)
@@ -384,3 +413,242 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
     if width not in (1, 2, 4, 8):
         raise reader.fail(f"a root of 1, 2, 4 or 8 bytes, got {width}")
     return reader.value(size - 2 - width, width, packed, 0)
+
+
+#: From this number of values on, values are decoded together.
+_MANY: Final = 16
+#: The bytes after the value: its packed type, and its width.
+_END: Final = 2
+_LETTERS: Final = {INT: "i", UINT: "u", FLOAT: "f", BOOL: "u"}
+
+
+def load_values(values: Ragged) -> list[Any]:
+    """Return the decoded values of rows of bytes."""
+    count = len(values)
+    if count < _MANY or int(values.lengths.min()) <= _END:
+        return list(map(loads, values.blobs()))
+    rows = values.compact()
+    ends = rows.starts + rows.lengths - _END
+    packed, widths = rows.values[ends], rows.values[ends + 1]
+    out = np.empty(count, object)
+    rest = np.ones(count, np.bool_)
+    for code in np.unique(packed.astype(np.int64) << 8 | widths).tolist():
+        kind, child, width = code >> 10, 1 << (code >> 8 & 3), code & 255
+        places = np.flatnonzero((packed == code >> 8) & (widths == width))
+        places = places[rows.lengths[places] >= width + _END]
+        if width not in (1, 2, 4, 8):
+            continue
+        part = _Part(rows.values, rows.starts[places], ends[places] - width, width)
+        if kind in _LETTERS and (kind != FLOAT or width > 1):
+            _set(out, places, _SCALARS[kind](part))
+        elif kind == STRING:
+            fits, texts = part.texts(child)
+            places = places[fits]
+            _set(out, places, texts)
+        else:
+            continue
+        rest[places] = False
+    others = np.flatnonzero(rest)
+    _set(out, others, list(map(loads, rows.take(others).blobs())))
+    decoded: list[Any] = out.tolist()
+    return decoded
+
+
+def _set(out: NDArray[Any], places: I64, values: list[Any]) -> None:
+    column = np.empty(len(values), object)
+    column[:] = values
+    out[places] = column
+
+
+class _Part:
+    """Values of one kind and one width: the start of each FlexBuffer, and the place of its value."""
+
+    __slots__ = ("_bytes", "_places", "_starts", "_width")
+
+    def __init__(self, data: U8, starts: I64, places: I64, width: int) -> None:
+        self._bytes, self._starts, self._places, self._width = data, starts, places, width
+
+    def numbers(self, kind: int) -> NDArray[Any]:
+        """Return the values as numbers of a type of the format."""
+        return _gather(self._bytes, self._places, f"<{_LETTERS[kind]}{self._width}")
+
+    def texts(self, width: int) -> tuple[NDArray[np.bool_], list[str]]:
+        """Return which values are texts inside of their FlexBuffers, and these texts.
+
+        ``width`` is the number of bytes of a length.
+        """
+        distances = self.numbers(UINT)
+        # A distance is compared as it is: as int64, a huge one would be negative.
+        fits = (distances <= self._places - self._starts - width) & (distances > 0)
+        places = self._places[fits]
+        firsts = places - distances[fits].astype(np.int64)
+        lengths = _gather(self._bytes, firsts - width, f"<u{width}")
+        inside = lengths <= places - firsts
+        fits[np.flatnonzero(fits)[~inside]] = False
+        rows = Ragged(self._bytes, firsts[inside], lengths[inside].astype(np.int64))
+        return fits, rows.texts()
+
+
+def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
+    kind = np.dtype(dtype)
+    numbers: NDArray[Any] = windows(data, kind.itemsize)[places].view(kind)
+    return numbers
+
+
+#: How the values of a kind become Python values.
+_SCALARS: Final[dict[int, Callable[[_Part], list[Any]]]] = {
+    INT: lambda part: part.numbers(INT).tolist(),
+    UINT: lambda part: part.numbers(UINT).tolist(),
+    FLOAT: lambda part: part.numbers(FLOAT).tolist(),
+    BOOL: lambda part: (part.numbers(BOOL) != 0).tolist(),
+}
+
+
+_NO_ITEMS: Final = np.zeros(0, np.int64)
+_ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
+_LOADERS: Final = {1: msgpack.loads_json, 2: loads}
+_COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
+    1: lambda values: list(map(msgpack.loads_json, values.blobs())),
+    2: load_values,
+}
+_DUMPERS: Final = {1: msgpack.dumps, 2: dumps}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetadataColumn:
+    """The metadata of n rows.
+
+    ``rows`` contains numbers of items. An item is a row of ``names`` and of ``values`` (encoded).
+
+    >>> column = MetadataColumn.of([{"b": 1, "a": [True]}, {}])
+    >>> column.load(0)
+    {'a': [True], 'b': 1}
+    """
+
+    rows: Ragged
+    names: Ragged
+    values: Ragged
+    spec_version: int = 2
+    source: str = "metadata"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
+        """Create a column of encoded values, with items sorted by name."""
+        if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
+            wrong = next(name for row in rows for name in row if not isinstance(name, str))
+            raise InvalidMetadataError(f"names of metadata must be str, got {wrong!r}")
+        dumps = _DUMPERS[spec_version]
+        try:
+            items = [item for row in rows for item in sorted(row.items())]
+            names = Ragged.of_text([name for name, _ in items])
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidMetadataError(
+                f"names of metadata must be text that UTF-8 can encode, got {error}"
+            ) from None
+        values = Ragged.of_bytes([_encoded(dumps, name, value) for name, value in items])
+        return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
+
+    def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
+        """Return which rows have an item of this name whose bytes contain ``text``. Nothing is decoded."""
+        items = self._items()
+        wanted = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
+        if text:
+            named = np.flatnonzero(wanted)
+            blobs = self.values.take(items[named]).blobs()
+            wanted[named] = list(map(contains, blobs, repeat(text.encode())))
+        before = np.concatenate(([0], np.cumsum(wanted)))
+        ends = np.cumsum(self.rows.lengths)
+        has_item: NDArray[np.bool_] = before[ends] > before[ends - self.rows.lengths]
+        return has_item
+
+    def load(self, row: int) -> dict[str, Any]:
+        """Return the decoded metadata of one row. Raise ``FormatError`` if a value is damaged."""
+        loads = _LOADERS[self.spec_version]
+        with reading(self.source, check="metadata-values"):
+            items = self.rows.row(row)
+            unshared(self.names.take(items), "names of metadata")
+            unshared(self.values.take(items), "metadata")
+            return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
+
+    def is_shared(self) -> bool:
+        """Return whether rows share so many bytes that all rows together are larger than the file."""
+        items = self._items()
+        names, values = self.names.take(items), self.values.take(items)
+        return names.total() > len(names.values) or values.total() > len(values.values)
+
+    def load_all(self) -> list[dict[str, Any]]:
+        """Return the decoded metadata of every row.
+
+        Do not use this method for rows that share bytes (``is_shared``).
+        """
+        with reading(self.source, check="metadata-values"):
+            items = self._items()
+            names = self.names.take(items).texts()
+            values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
+            pairs = zip(names, values, strict=True)
+            return list(map(dict, map(islice, repeat(pairs), self.rows.lengths.tolist())))
+
+    def _items(self) -> Any:
+        """Return the numbers of the items of all rows."""
+        return self.rows.compact().values
+
+    def take(self, rows: Any) -> MetadataColumn:
+        """Return some of the rows, which share the items."""
+        return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)
+
+    def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
+        """Return the column with the metadata of one more row before row ``at``."""
+        if not metadata:
+            rows = insert_row(self.rows, at, _NO_ITEMS)
+            return MetadataColumn(rows, self.names, self.values, 2, self.source)
+        more = MetadataColumn.of([metadata])
+        numbers = np.arange(len(more.names)) + len(self.names)
+        names, values = (self.names, self.values)
+        if len(numbers):
+            names, values = Ragged.concat([names, more.names]), Ragged.concat([values, more.values])
+        return MetadataColumn(insert_row(self.rows, at, numbers), names, values, 2, self.source)
+
+    @staticmethod
+    def concat(parts: list[MetadataColumn]) -> MetadataColumn:
+        """Return the rows of all parts, one part after the other. All parts must have spec version 2."""
+        return MetadataColumn(
+            concat_numbered([part.rows for part in parts], [len(part.names) for part in parts]),
+            Ragged.concat([part.names for part in parts]),
+            Ragged.concat([part.values for part in parts]),
+        )
+
+
+def _encoded(dumps: Callable[[Any], bytes], name: str, value: Any) -> bytes:
+    try:
+        return dumps(value)
+    except InvalidMetadataError as error:
+        raise InvalidMetadataError(f"metadata `{name}`: {error.message}") from None
+
+
+def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
+    """Read the vectors of MetadataItem in a slot of n tables."""
+    items, counts = tables.children(slot)
+    require(items, "metadata item", "metadata-values", name=0, value=1)
+    return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
+
+
+def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
+    """Write the items of n rows. Return the positions of their vectors."""
+    vectors = writer.offset_vectors(column.rows.lengths)
+    flat = column.rows.compact().values
+    if len(flat):
+        items, places = writer.tables(_ITEM, len(flat))
+        vectors.fill(places)
+        link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
+        link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))
+    return vectors.positions
+
+
+def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:
+    """Write the metadata that belong to the root table. Return the position of the vector."""
+    if not metadata:
+        return writer.no_elements()
+    return int(write_metadata(writer, MetadataColumn.of([metadata], spec_version))[0])

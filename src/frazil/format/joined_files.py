@@ -1,4 +1,4 @@
-"""Tables of many small files, which are read together.
+"""Many small files, whose tables are read together.
 
 A function of numpy takes as long for ten rows as for a thousand, and upkeep reads thousands of files with few
 rows. Here the payloads of several files are one buffer, and the tables of all files are one column of
@@ -7,20 +7,51 @@ of another one.
 
 This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
 damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
+
+A rebase over a thousand commits reads a thousand logs. A function of numpy takes as long for ten rows as for
+a thousand. So the payloads of several logs are joined, and the lists of all logs are read as columns
+(``joined_files``). Logs with moves are read alone: they are rare.
+
+Specification: *Transaction Log Files*.
+
+A function of numpy takes as long for ten rows as for a thousand. So the payloads of several manifests are
+joined, and their references are read as the columns of one table (``joined_files``).
+
+Specification: *Chunk Manifest Files*.
+
+A snapshot has a list of its manifests, and its arrays refer to manifests. A manifest that is not in the list
+is included, with unknown sizes (0).
+
+Specification: *Snapshot Files*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8
+from frazil.format.chunk_table import cut, in_order
+from frazil.format.columns import I64, U8, U32, U64, Ragged, require, windows
+from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer, ranges_by
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_order, ids_among
+from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges, read_references
+from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
+from frazil.format.transaction_log import (
+    CHUNK_COORDS,
+    CHUNK_LISTS,
+    ID_LIST_SLOTS,
+    LOG_ID,
+    LOG_MOVES,
+    TransactionLog,
+    require_lists,
+)
 
 _ALIGNMENT: Final = 8
 #: The largest number of changes of the vtable from one table to the next, for each file.
@@ -217,3 +248,261 @@ class JoinedTables:
 
 #: Errors of files that cannot be read together.
 IRREGULAR: Final = (FormatError, ValueError, IndexError, OverflowError, MemoryError)
+
+
+#: The largest payload of a log that is read together with others.
+_JOINED_BYTES: Final = 1 << 19
+_NODE_ID, _CHUNKS = 0, 1
+
+
+def decode_logs_together(files: Sequence[Any]) -> list[TransactionLog] | None:
+    """Read some small transaction logs together."""
+    try:
+        payloads = (open_envelope(data, FileType.TRANSACTION_LOG, _JOINED_BYTES)[1] for data in files)
+        roots = JoinedFiles.of(payloads).roots()
+        require_lists(roots)
+        _require_no_moves(roots)
+        names = list(ID_LIST_SLOTS.values())
+        lists = zip(*(_ids(roots, slot) for slot in ID_LIST_SLOTS), strict=True)
+        chunks = _updated_chunks(roots)
+        ids = id_list(roots.structs(LOG_ID, OBJECT_ID_BYTES))
+        return [
+            TransactionLog(id_, **dict(zip(names, columns, strict=True)), updated_chunks=updated)
+            for id_, columns, updated in zip(ids, lists, chunks, strict=True)
+        ]
+    except IRREGULAR:
+        return None
+
+
+def _require_no_moves(roots: JoinedTables) -> None:
+    present = roots.present(LOG_MOVES)
+    if present.any() and roots.take(present).vectors(LOG_MOVES, 4)[1].any():
+        raise FormatError("a log has moves")
+
+
+def _ids(roots: JoinedTables, slot: int) -> list[U8]:
+    """Return the ids of nodes in a list of each log. Raise ``FormatError`` unless they ascend in each log."""
+    starts, counts = roots.vectors(slot, NODE_ID_BYTES)
+    if not counts.any():
+        return [np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(counts)
+    words = windows(roots.joined.buffer.bytes, NODE_ID_BYTES)[ranges_by(starts, counts, NODE_ID_BYTES)]
+    ends = np.cumsum(counts)
+    numbers = words.view(">u8").astype(np.uint64)
+    ascends = numbers[1:] > numbers[:-1]
+    inner = ends[:-1]
+    ascends[inner[(inner > 0) & (inner < len(numbers))] - 1] = True
+    if not ascends.all():
+        raise FormatError("the ids of a log are not sorted")
+    matrix = words.view(np.uint8).reshape(-1, NODE_ID_BYTES)
+    return list(map(matrix.__getitem__, map(slice, (ends - counts).tolist(), ends.tolist())))
+
+
+def _updated_chunks(roots: JoinedTables) -> list[dict[bytes, U32]]:
+    """Return the coordinates of the chunks that each log names, by the id of the array."""
+    arrays, counts = roots.children(CHUNK_LISTS)
+    if not len(arrays):
+        return [{} for _ in range(len(roots))]
+    nodes = id_list(arrays.structs(_NODE_ID, NODE_ID_BYTES))
+    chunks, sizes = arrays.children(_CHUNKS)
+    starts, ndims = chunks.vectors(CHUNK_COORDS, 4)
+    firsts = np.cumsum(sizes) - sizes
+    ranks = np.zeros(len(sizes), np.int64)
+    ranks[sizes > 0] = ndims[firsts[sizes > 0]]
+    if not np.array_equal(np.repeat(ranks, sizes), ndims):
+        raise FormatError("chunks of one array with coordinates of different rank")
+    numbers = roots.joined.buffer.gather(ranges_by(starts, ndims, 4), "<u4")
+    ends = np.cumsum(ranks * sizes)
+    coordinates = in_order(cut(numbers, ends - ranks * sizes, sizes, ranks))
+    bounds = pairwise(accumulate(counts.tolist(), initial=0))
+    return [dict(zip(nodes[low:high], coordinates[low:high], strict=True)) for low, high in bounds]
+
+
+_ID = 0
+_OFFSET, _LENGTH, _CHUNK_ID = 2, 3, 4
+
+
+def decode_chunk_files_together(files: Sequence[Any]) -> list[ChunkFiles] | None:
+    """Read the ids of the chunk files of some small manifests together."""
+    return _together(files, _chunk_files)
+
+
+def decode_chunk_ranges_together(files: Sequence[Any]) -> list[ChunkRanges] | None:
+    """Read the ranges of the chunks of some small manifests together."""
+    return _together(files, _chunk_ranges)
+
+
+def _together[T](
+    files: Sequence[Any], decode: Callable[[list[bytes], JoinedTables], list[T]]
+) -> list[T] | None:
+    try:
+        payloads = (open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files)
+        roots = JoinedFiles.of(payloads).roots()
+        _, refs, _ = read_references(roots)
+        return decode(id_list(roots.structs(_ID, OBJECT_ID_BYTES)), refs)
+    except IRREGULAR:
+        return None
+
+
+def _chunk_files(manifests: list[bytes], refs: JoinedTables) -> list[ChunkFiles]:
+    native = refs if refs.all_have(_CHUNK_ID) else refs.take(refs.present(_CHUNK_ID))
+    ids, new = _chunk_ids(native)
+    chosen = ids if new.all() else ids[new]
+    bounds = _bounds(native.rows.files[new], len(manifests))
+    return [ChunkFiles(id_, chosen[rows]) for id_, rows in zip(manifests, bounds, strict=True)]
+
+
+def _chunk_ranges(manifests: list[bytes], refs: JoinedTables) -> list[ChunkRanges]:
+    # Raises an error for chunks that are not native.
+    ids, new = _chunk_ids(refs)
+    offset, length = (
+        refs.scalars(slot, "<u8") if refs.all_have(slot) else _with_zeros(refs, slot)
+        for slot in (_OFFSET, _LENGTH)
+    )
+    kind = np.full(len(refs), ChunkKind.NATIVE, np.uint8)
+    source = (np.cumsum(new) - 1).astype(np.uint32)
+    chosen = ids if new.all() else ids[new]
+    of_refs = _bounds(refs.rows.files, len(manifests))
+    of_ids = _bounds(refs.rows.files[new], len(manifests))
+    nothing = Ragged.empty()
+    return [
+        ChunkRanges(
+            id_,
+            kind[rows],
+            source[rows] - np.uint32(files.start),
+            offset[rows],
+            length[rows],
+            chosen[files],
+            nothing,
+        )
+        for id_, rows, files in zip(manifests, of_refs, of_ids, strict=True)
+    ]
+
+
+def _chunk_ids(refs: JoinedTables) -> tuple[U8, NDArray[np.bool_]]:
+    """Return the ids of chunk files, and which differ from the id before in the same manifest."""
+    ids, files = refs.structs(_CHUNK_ID, OBJECT_ID_BYTES), refs.rows.files
+    words = np.ascontiguousarray(ids).view(np.uint32)
+    new = np.ones(len(ids), np.bool_)
+    np.not_equal(words[1:, 0], words[:-1, 0], out=new[1:])
+    if not new.all():
+        for column in words.T[1:]:
+            new[1:] |= column[1:] != column[:-1]
+        new[1:] |= files[1:] != files[:-1]
+    return ids, new
+
+
+def _with_zeros(refs: JoinedTables, slot: int) -> NDArray[Any]:
+    """Return a number of each table, with 0 where it is absent."""
+    present = refs.present(slot)
+    values = np.zeros(len(refs), "<u8")
+    if present.any():
+        values[present] = refs.take(present).scalars(slot, "<u8")
+    return values
+
+
+def _bounds(files: I64, count: int) -> list[slice]:
+    """Return the rows of each of ``count`` files. ``files`` is sorted."""
+    stops = np.searchsorted(files, np.arange(count), "right").tolist()
+    return list(map(slice, [0, *stops[:-1]], stops))
+
+
+_REQUIRED: Final = "snapshot-required"
+_KIND, _DATA = 3, 4
+_ARRAY: Final = 1
+#: The spec version of snapshots that are read together.
+_JOINED_VERSION: Final = 2
+_FILE_BITS: Final = 6
+#: The largest number of snapshots that are read together.
+MOST_JOINED: Final = 1 << _FILE_BITS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestsOfSnapshot:
+    """The id of a snapshot, and its manifests, each once, sorted by id."""
+
+    id: bytes
+    files: ManifestFiles
+
+
+def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
+    """Read only the manifests of a snapshot, much faster than ``decode_snapshot``."""
+    with reading(name):
+        header, payload = open_envelope(data, FileType.SNAPSHOT)
+        root = Buffer(payload).root()
+        require_fields(root)
+        files = read_manifest_files(root, header.spec_version)
+        nodes, _ = root.children(2)
+        require(nodes, "node", _REQUIRED, node_type=_KIND, node_data=_DATA)
+        arrays, _ = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
+        require(arrays, "array", _REQUIRED, manifests=2)
+        refs, _ = arrays.children(2)
+        require(refs, "manifest reference", _REQUIRED, object_id=0)
+        used = refs.structs(0, OBJECT_ID_BYTES)
+        files = files.distinct()
+        # Mostly, the arrays use each listed manifest once. Then a sort is enough, and no search is needed.
+        is_listed = len(used) == len(files) and np.array_equal(used[id_order(used)], files.ids)
+        unlisted = used[:0] if is_listed else used[~ids_among(used, files.ids)]
+        if len(unlisted):
+            unknown = ManifestFiles(
+                np.concatenate([files.ids, unlisted]),
+                np.append(files.size_bytes, np.zeros(len(unlisted), np.uint64)),
+                np.append(files.num_chunk_refs, np.zeros(len(unlisted), np.uint32)),
+            )
+            files = unknown.sorted().distinct()
+        return ManifestsOfSnapshot(root.structs(0, OBJECT_ID_BYTES).tobytes(), files)
+
+
+def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnapshot] | None:
+    """Read the manifests of some small snapshots together."""
+    try:
+        roots = JoinedFiles.of(map(_payload, files)).roots()
+        require_fields(roots)
+        listed, counts = roots.children(7)
+        ids = listed.structs(0, OBJECT_ID_BYTES)
+        sizes, references = listed.scalars(1, "<u8"), listed.scalars(2, "<u4")
+        nodes, _ = roots.children(2)
+        require(nodes, "node", _REQUIRED, node_data=_DATA)
+        arrays = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
+        refs, _ = arrays.children(2)
+        if not _same_ids(ids, listed.rows.files, refs.structs(0, OBJECT_ID_BYTES), refs.rows.files):
+            return None
+    except IRREGULAR:
+        return None
+    table = ManifestFiles(ids, sizes, references)
+    stops = np.cumsum(counts)
+    names = map(bytes, roots.structs(0, OBJECT_ID_BYTES))
+    bounds = zip(names, (stops - counts).tolist(), stops.tolist(), strict=True)
+    return [ManifestsOfSnapshot(name, table.part(start, stop)) for name, start, stop in bounds]
+
+
+def _payload(data: Any) -> Any:
+    header, payload = open_envelope(data, FileType.SNAPSHOT, _JOINED_BYTES)
+    if header.spec_version != _JOINED_VERSION:
+        raise FormatError("the snapshot has another spec version")
+    return payload
+
+
+def _same_ids(listed: U8, files: I64, used: U8, users: I64) -> bool:
+    """Return whether all lists are sorted, and the arrays of each file use exactly its list."""
+    keys = _keys(listed, files)
+    if not (keys[1:] > keys[:-1]).all():
+        return False
+    order = np.argsort(_keys(used, users))
+    used, users = used[order], users[order]
+    if len(used) > len(listed):  # arrays share manifests
+        new = np.ones(len(used), np.bool_)
+        np.not_equal(users[1:], users[:-1], out=new[1:])
+        new[1:] |= (used[1:] != used[:-1]).any(axis=1)
+        used, users = used[new], users[new]
+    return np.array_equal(users, files) and np.array_equal(used, listed)
+
+
+def _keys(ids: U8, files: I64) -> U64:
+    """Return numbers that sort by the file, then by the first 58 bits of the id."""
+    words = ids.view(">u4").reshape(len(ids), 3)
+    keys: U64 = words[:, 0].astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= words[:, 1]
+    keys >>= np.uint64(_FILE_BITS)
+    keys |= files.astype(np.uint64) << np.uint64(64 - _FILE_BITS)
+    return keys

@@ -33,21 +33,37 @@ from frazil.format.chunk_table import (
     InlineRef,
     NativeRef,
     VirtualRef,
-    stack,
-)
-from frazil.format.columns import I64, U8, U32, U64, Ragged, distinct_rows, number, some_repeat
-from frazil.format.coordinates import (
     by_rank,
     coordinates_layout,
     joined,
     put_coordinates,
     read_coordinates,
+    stack,
     unsorted_arrays,
 )
-from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
+from frazil.format.columns import (
+    I64,
+    U8,
+    U32,
+    U64,
+    HasFields,
+    Ragged,
+    distinct_rows,
+    number,
+    require,
+    some_repeat,
+)
+from frazil.format.envelope import (
+    MAX_PAYLOAD_BYTES,
+    FileType,
+    Violation,
+    collect,
+    open_envelope,
+    reading,
+    seal,
+    unsorted,
+)
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
-from frazil.format.row_vectors import HasFields, require
-from frazil.format.violations import Violation, collect, unsorted
 
 __all__ = [
     "ArrayTables",

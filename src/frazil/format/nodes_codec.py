@@ -21,14 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, Ragged, ranges
-from frazil.format.envelope import reading
+from frazil.format.columns import I64, Ragged, ascending, ranges, require, spread, structs, unshared, writable
+from frazil.format.envelope import Violation, collect, reading, with_late_fields
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
-from frazil.format.late_fields import with_late_fields
 from frazil.format.nodes import Memo, NodeTable, chunk_counts, tuples
-from frazil.format.row_vectors import ascending, require, spread, structs, unshared, writable
-from frazil.format.violations import Violation, collect
 
 _ARRAY: Final = 1
 _GROUP: Final = 2

@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, Ragged, with_row
-from frazil.format.envelope import reading
-from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.keys import BACKUP_NAME_RULE, match_backup_name
-from frazil.format.row_vectors import (
+from frazil.format.columns import (
+    I64,
+    U8,
+    Ragged,
     insert_row,
     join_rows,
     require,
@@ -32,9 +30,12 @@ from frazil.format.row_vectors import (
     set_row,
     structs,
     take_rows,
+    with_row,
     writable,
 )
-from frazil.format.violations import Violation
+from frazil.format.envelope import Violation, reading
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.ids import BACKUP_NAME_RULE, OBJECT_ID_BYTES, match_backup_name
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _REQUIRED: Final = "repo-required"

@@ -9,27 +9,47 @@ that changes something returns a new value. The module is pure: times, ids and n
     Ref    0 name  1 snapshot_index
 
 Specification: *Repo Info File*.
+
+Each commit writes ``repo`` with the configuration, which has many values and rarely changes. So the last
+encoded configurations stay in memory, under all their values with their types.
 """
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 
-from frazil.errors import ErrorKind, FormatError, InternalError
+from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
 from frazil.format import flexbuffer
-from frazil.format.columns import I64, Ragged
-from frazil.format.encoded_config import encoded_config
-from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.columns import I64, Ragged, require, unshared
+from frazil.format.envelope import (
+    Decoders,
+    FileType,
+    LateFields,
+    Violation,
+    collect,
+    complete,
+    open_envelope,
+    reading,
+    seal,
+    unsorted,
+    with_late_fields,
+)
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_matrix
-from frazil.format.keys import BACKUP_NAME_RULE, match_backup_name
-from frazil.format.late_fields import Decoders, LateFields, complete, with_late_fields
-from frazil.format.metadata_items import read_metadata, write_row
+from frazil.format.flexbuffer import read_metadata, write_row
+from frazil.format.ids import (
+    BACKUP_NAME_RULE,
+    INITIAL_SNAPSHOT_ID,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_matrix,
+    match_backup_name,
+)
 from frazil.format.ops_log import (
     Availability,
     OpsEntry,
@@ -42,7 +62,6 @@ from frazil.format.ops_log import (
     write_ops,
     write_statuses,
 )
-from frazil.format.row_vectors import require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
 from frazil.format.snapshot_table import (
     SnapshotEntry,
@@ -51,7 +70,24 @@ from frazil.format.snapshot_table import (
     read_snapshots,
     write_snapshots,
 )
-from frazil.format.violations import Violation, collect, unsorted
+
+#: Before this version of ``marshal``, equal values have equal bytes, whatever other references they have.
+_WITHOUT_REFERENCES: Final = 2
+
+
+def encoded_config(config: dict[str, Any]) -> bytes:
+    """Return a configuration as a flexbuffer."""
+    try:
+        return _encoded(marshal.dumps(config, _WITHOUT_REFERENCES))
+    except (ValueError, InvalidMetadataError):
+        # A value of another type. ``marshal`` stores arrays and numbers of numpy as bytes, which are refused.
+        return flexbuffer.dumps(config)
+
+
+@lru_cache(maxsize=16)
+def _encoded(values: bytes) -> bytes:
+    return flexbuffer.dumps(marshal.loads(values))
+
 
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)

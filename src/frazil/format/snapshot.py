@@ -20,9 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.columns import U8
-from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.columns import U8, HasFields, require, structs
+from frazil.format.envelope import (
+    FileType,
+    LateFields,
+    Violation,
+    collect,
+    complete,
+    open_envelope,
+    reading,
+    seal,
+    unsorted,
+    with_late_fields,
+)
 from frazil.format.flatbuffer import Buffer, Layout, Record, Tables, Writer
+from frazil.format.flexbuffer import read_metadata, write_row
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
     OBJECT_ID_BYTES,
@@ -31,14 +43,9 @@ from frazil.format.ids import (
     id_to_text,
     ids_among,
 )
-from frazil.format.late_fields import LateFields, complete, with_late_fields
-from frazil.format.manifest_refs import ManifestRef, ManifestRefs
-from frazil.format.metadata_items import read_metadata, write_row
-from frazil.format.nodes import ArrayData, Node, NodeTable
+from frazil.format.nodes import ArrayData, ManifestRef, ManifestRefs, Node, NodeTable
 from frazil.format.nodes_codec import node_violations, read_nodes, write_nodes
-from frazil.format.row_vectors import HasFields, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
-from frazil.format.violations import Violation, collect, unsorted
 
 _REQUIRED: Final = "snapshot-required"
 

@@ -19,9 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
-from frazil.format.columns import I64, U8, Ragged, with_row
-from frazil.format.envelope import reading
+from frazil.format.columns import (
+    I64,
+    U8,
+    Ragged,
+    insert_row,
+    require,
+    rows_where,
+    set_row,
+    structs,
+    with_row,
+    writable,
+)
+from frazil.format.envelope import LateFields, Violation, reading, undecodable, with_late_fields
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
     OBJECT_ID_BYTES,
@@ -30,17 +42,6 @@ from frazil.format.ids import (
     id_matrix,
     id_to_text,
 )
-from frazil.format.late_fields import LateFields, with_late_fields
-from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.row_vectors import (
-    insert_row,
-    require,
-    rows_where,
-    set_row,
-    structs,
-    writable,
-)
-from frazil.format.violations import Violation, undecodable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {

@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.columns import U8, U32, Ragged
-from frazil.format.coordinates import (
+from frazil.format.chunk_table import (
     by_rank,
     coordinates_layout,
     cut,
@@ -25,11 +24,10 @@ from frazil.format.coordinates import (
     read_coordinates,
     unsorted_arrays,
 )
-from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.columns import U8, U32, HasFields, Ragged, require
+from frazil.format.envelope import FileType, Violation, collect, open_envelope, reading, seal, unsorted
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys
-from frazil.format.row_vectors import HasFields, require
-from frazil.format.violations import Violation, collect, unsorted
 
 # Slots of the tables, in the order of the schema.
 LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8

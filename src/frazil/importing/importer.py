@@ -1,28 +1,435 @@
-"""The function that imports an older repository: ``frazil.upgrade``."""
+"""The import of an older repository: it reads the repository and writes the new files, ``repo`` last.
+
+Readers see nothing before ``repo`` is written. The import does not change or delete old files, and new files
+have other names than all old files (``importing.ids``). The new files depend only on the old files, except
+for the time in ``repo``. Therefore an interrupted import can be repeated: it writes the same files, copies
+the missing chunks, and creates ``repo`` if it does not exist.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import filterfalse, pairwise
+from typing import Any, Literal
+
+import numpy as np
 
 from frazil.arguments import checked
-from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
-from frazil.format.keys import REPO
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.ids import (
+    CHUNKS,
+    OBJECT_ID_BYTES,
+    REPO,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_to_text,
+    manifest_key,
+    snapshot_key,
+    transaction_key,
+)
+from frazil.format.older.elements import OldRef
 from frazil.format.older.generations import DOT, DRAFT
-from frazil.importing.history import read_history
-from frazil.importing.ids import NewIds
-from frazil.importing.import_job import ImportJob
-from frazil.importing.import_target import read_repo_file, require_clean, require_writable
-from frazil.importing.report import ImportReport
-from frazil.importing.sizes import sizes_of
-from frazil.importing.source import Source
+from frazil.format.ops_log import OpsEntry, OpsLog, UpdateKind
+from frazil.format.repo_info import (
+    Availability,
+    RepoInfo,
+    SnapshotEntry,
+    SnapshotTable,
+    Status,
+    decode_repo_info,
+    encode_repo_info,
+)
+from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
+from frazil.format.transaction_log import encode_transaction_log
+from frazil.importing.manifests import (
+    ChunkFiles,
+    Conversion,
+    Converted,
+    Sizes,
+    container_of,
+    convert,
+    copy_chunks,
+    distinct_ids,
+    merged_prefixes,
+    missing_chunks,
+    new_config,
+    old_names,
+    sizes_of,
+)
+from frazil.importing.nodes import new_nodes, translated, worked_out
+from frazil.importing.report import ImportReport, of_manifests, of_refs, of_snapshots
+from frazil.importing.source import (
+    ImportedHistory,
+    ImportedVersion,
+    NewIds,
+    Refs,
+    Source,
+    Users,
+    read_history,
+)
 from frazil.remedies import Remedy, call
-from frazil.repository.catalog.generations import older_layout
-from frazil.repository.handle.virtual_access import explicit_access
-from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.repo_changes import MAIN
+from frazil.repository.catalog.spec_versions import older_layout, require_prefix
+from frazil.repository.clock import now_us
+from frazil.repository.handle.opening import explicit_access
+from frazil.repository.retries import RetryPolicy, write_once
+from frazil.repository.session.commit_files import Uploads, uploading
+from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
 from frazil.repository.settings.config_document import document_to_save
-from frazil.storage.base import Storage
+from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.checks import PROBES, probe_conditions
 from frazil.storage.credential_families import AnyCredential
+
+_SPEC_VERSION = 2
+#: The version before the import. The older formats have no number, and readers know this one.
+_BEFORE = 1
+
+
+def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: int) -> RepoInfo:
+    """Return refs, snapshots, and an ops log with their history, as far as the ref files contain it."""
+    versions = history.versions
+    entries = [
+        SnapshotEntry(
+            version.id, version.parent, version.flushed_at, version.summary.message, version.summary.metadata
+        )
+        for version in versions.values()
+    ]
+    return RepoInfo(
+        _SPEC_VERSION,
+        {name: versions[sequence[-1].snapshot].id for name, sequence in refs.branches.items()},
+        {name: versions[ref.snapshot].id for name, ref in refs.tags.items()},
+        refs.deleted_tags,
+        SnapshotTable.of(entries),
+        Status(Availability.ONLINE, now),
+        {},
+        _ops(refs, history, now),
+        config=config,
+    )
+
+
+def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
+    """Return the ops log: newest entry first, with different times, and the creation as the oldest entry.
+
+    An entry has the time of its ref file if this time is later than the snapshot and than the entry before on
+    the branch, and is not in the future. Otherwise its time is one microsecond after those.
+    """
+    entries: list[OpsEntry] = []
+    for name, sequence in refs.branches.items():
+        steps = [ref for ref in sequence if ref.snapshot in history.versions]
+        first = UpdateKind.REPO_INITIALIZED if name == MAIN else UpdateKind.BRANCH_CREATED
+        versions = [history.versions[ref.snapshot] for ref in steps]
+        times: list[int] = []
+        for ref, version in zip(steps, versions, strict=True):
+            times.append(max(_time(ref, version, now), times[-1] + 1 if times else 0))
+        entries.append(OpsEntry(first, times[0], name=None if name == MAIN else name))
+        entries += [_moved(name, *pair, at) for pair, at in zip(pairwise(versions), times[1:], strict=True)]
+    entries += [
+        OpsEntry(UpdateKind.TAG_CREATED, _time(ref, history.versions[ref.snapshot], now), name=name)
+        for name, ref in refs.tags.items()
+    ]
+    entries.sort(key=lambda entry: (entry.kind is not UpdateKind.REPO_INITIALIZED, entry.updated_at))
+    entries.append(OpsEntry(UpdateKind.REPO_MIGRATED, now, versions=(_BEFORE, _SPEC_VERSION)))
+    last = -1
+    for place, entry in enumerate(entries):
+        last = max(entry.updated_at, last + 1)
+        entries[place] = replace(entry, updated_at=last)
+    return OpsLog.of(entries[::-1])
+
+
+def _time(ref: OldRef, version: ImportedVersion, now: int) -> int:
+    return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
+
+
+def _moved(branch: str, before: ImportedVersion, after: ImportedVersion, at: int) -> OpsEntry:
+    if after.parent == before.id:
+        return OpsEntry(UpdateKind.NEW_COMMIT, at, name=branch, new_snapshot=after.id)
+    return OpsEntry(UpdateKind.BRANCH_RESET, at, name=branch, previous_snapshot=before.id)
+
+
+def read_repo_file(target: Storage) -> bytes | None:
+    """Return the bytes of the ``repo`` file of the target, or None."""
+    try:
+        return bytes(target.get(REPO))
+    except StorageError as error:
+        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+            return None
+        raise
+
+
+def require_writable(target: Storage) -> None:
+    """Raise an error for a read-only target or a target without a prefix."""
+    if target.is_read_only:
+        raise ReadOnlyError(
+            f"{target.label()} is read only. Pass a target that can be written", ErrorKind.READ_ONLY_STORAGE
+        )
+    require_prefix(target)
+
+
+def require_clean(
+    target: Storage, history: ImportedHistory, users: Mapping[bytes, Users], ids: NewIds
+) -> None:
+    """Raise ``InvalidInputError`` if the target contains files of another origin than this import."""
+    versions = history.versions.values()
+    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
+    own_keys |= {
+        manifest_key(ids.manifest(id_, variant))
+        for id_, arrays in users.items()
+        for variant in range(len({rank for _, rank in arrays}))
+    }
+    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
+    _refuse(target, filterfalse(own_keys.__contains__, keys))
+
+
+def require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
+    """Raise ``InvalidInputError`` if a folder of the target contains other keys."""
+    _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
+
+
+def _keys(target: Storage, folder: str) -> Iterable[str]:
+    return (info.key for info in target.list(folder))
+
+
+def _refuse(target: Storage, strange: Iterable[str]) -> None:
+    key = next(iter(strange), None)
+    if key is not None:
+        raise InvalidInputError(
+            f"the target of an import must be empty, got `{key}` in {target.label()}. "
+            "To import in place, pass no target",
+            ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        )
+
+
+_LEVEL = 3
+#: Number of cached decoded snapshots. A child mostly follows its parent.
+_CACHED_TABLES = 4
+#: Number of missing chunk files that a report names.
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedManifests:
+    """All conversions by old id, without the bytes of the files."""
+
+    conversions: Mapping[bytes, Conversion]
+    missing: tuple[bytes, ...]
+
+    def chunks(self) -> ChunkFiles:
+        """Return the chunk files that all manifests need."""
+        every = self.conversions.values()
+        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        names = {new: old for each in every for new, old in each.chunk_names.items()}
+        return ChunkFiles(ids, old_names(ids, names))
+
+
+@dataclass(slots=True, eq=False)
+class ImportJob:
+    """The source, the target and the options of an import, and the files that it has converted.
+
+    users              the arrays that use each old manifest, in any snapshot
+    references_chunks  whether chunk files remain in place and become virtual chunks
+    settings           the configuration of the old repository
+    config             the configuration of the caller, which overrides it
+    sizes              a function that returns sizes of virtual objects; None if requests to them are not
+    allowed store_secrets      whether options that may contain a secret are saved
+    """
+
+    source: Source
+    target: Storage
+    refs: Refs
+    history: ImportedHistory
+    users: dict[bytes, Users]
+    ids: NewIds
+    references_chunks: bool
+    in_place: bool
+    settings: dict[str, Any]
+    config: RepositoryConfig | None
+    sizes: Sizes | None
+    store_secrets: bool
+    assets: Assets = field(init=False)
+    container: VirtualChunkContainer | None = None
+    _nodes: OrderedDict[bytes, NodeTable] = field(default_factory=OrderedDict)
+    _manifests: dict[bytes, tuple[Converted, ...]] = field(default_factory=dict)
+    _files: dict[bytes, Converted] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.assets = Assets(self.target, CacheLimits())
+        self.container = container_of(self.source) if self.references_chunks else None
+
+    def run(self) -> ImportReport:
+        """Write all files, and return the report."""
+        if not self.target.is_local:
+            probe_conditions(self.target)
+        own = [] if self.container is None else [self.container]
+        # This raises possible errors before the work.
+        document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
+        manifests = self._convert()
+        self._manifests = {id_: each.converted for id_, each in manifests.conversions.items()}
+        self._files = {file.id: file for each in self._manifests.values() for file in each}
+        report = self._chunks(self._report(manifests), manifests)
+        with uploading(self.target) as uploads:
+            for version in self.history.versions.values():
+                self._write(version, uploads)
+        prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
+        config, left_out = new_config(self.settings, prefixes, own, self.config)
+        containers = tuple(sorted(config.virtual_chunk_containers or {}))
+        report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
+        # In place, the storage already contains the secrets of the old configuration.
+        document = document_to_save(config, self.store_secrets or self.in_place)
+        info = new_info(self.refs, self.history, document, now_us())
+        file = encode_repo_info(info, level=_LEVEL)
+        if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
+            return report
+        return self.compared(
+            bytes(self.target.get(REPO))
+        )  # another process created it, perhaps with the same import
+
+    def compared(self, repo_file: bytes) -> ImportReport:
+        """Return the report if the target already contains this import."""
+        info = decode_repo_info(repo_file, REPO)
+        versions = [*self.history.versions.values()]
+        rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
+        if (rows < 0).any():
+            raise InvalidInputError(
+                f"the target of an import must be empty, got another repository in {self.target.label()}. "
+                "Pass another target",
+                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
+        return replace(self._report(ConvertedManifests({}, ())), was_there=True)
+
+    def _convert(self) -> ConvertedManifests:
+        """Convert and write all manifests."""
+
+        def one(pair: tuple[bytes, Users]) -> Conversion | None:
+            old_id, users = pair
+            try:
+                old = self.source.manifest(old_id)
+            except StorageError as error:
+                if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                    return None
+                raise
+            at = None if self.container is None else self.container.url_prefix
+            conversion = convert(old, old_id, users, self.ids, at, _LEVEL, self.sizes)
+            for converted, file in zip(conversion.converted, conversion.files, strict=True):
+                self.target.put(manifest_key(converted.id), file)
+            return replace(conversion, files=())
+
+        # One after the other, because each may be large and decoding holds the interpreter lock.
+        done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
+        missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
+        return ConvertedManifests({id_: each for id_, each in done.items() if each is not None}, missing)
+
+    def _chunks(self, report: ImportReport, manifests: ConvertedManifests) -> ImportReport:
+        """Copy chunk files to the place where the new repository expects them."""
+        chunks = manifests.chunks()
+        report = replace(report, chunk_files=len(chunks))
+        if (self.in_place and self.source.layout is not DRAFT) or self.container is not None:
+            missing = missing_chunks(self.source, chunks)
+        else:
+            if not self.in_place:
+                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
+                require_only(self.target, keys, CHUNKS)
+            sizes, missing = copy_chunks(self.source, self.target, chunks)
+            report = replace(report, chunks_copied=len(sizes), bytes_copied=sum(sizes))
+        return replace(report, left_out=(*report.left_out, *_lost(missing)))
+
+    def _report(self, manifests: ConvertedManifests) -> ImportReport:
+        versions = self.history.versions.values()
+        conversions = manifests.conversions.values()
+        files = [file for conversion in conversions for file in conversion.converted]
+        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
+        unused = [
+            f"{conversion.unused} references in manifest {id_to_text(id_)}: no array uses them"
+            for id_, conversion in manifests.conversions.items()
+            if conversion.unused
+        ]
+        cut = [
+            f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
+            "they are after the ends of their objects"
+            for id_, conversion in manifests.conversions.items()
+            if conversion.cut
+        ]
+        return ImportReport(
+            self.source.generation,
+            tuple(sorted(self.refs.branches)),
+            tuple(sorted(self.refs.tags)),
+            snapshots=len(versions),
+            arrays=len(set().union(*(version.summary.arrays for version in versions))),
+            groups=len(set().union(*(version.summary.groups for version in versions))),
+            manifests=len(files),
+            chunk_references=sum(file.references for file in files),
+            left_out=(
+                *of_refs(self.refs),
+                *self.history.left_out,
+                *of_snapshots(self.history.versions),
+                *lost,
+                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
+                *unused,
+                *cut,
+            ),
+            snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
+        )
+
+    def _write(self, version: ImportedVersion, uploads: Uploads) -> None:
+        """Write a snapshot's file and its transaction log."""
+        nodes = self._nodes_of(version.old_id)
+        wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
+        snapshot = Snapshot(
+            version.id,
+            version.flushed_at,
+            version.summary.message,
+            version.summary.metadata,
+            nodes,
+            ManifestFiles(
+                id_matrix([file.id for file in wanted]),
+                np.array([file.size for file in wanted], np.uint64),
+                np.array([file.references for file in wanted], np.uint32),
+            ),
+        )
+        uploads.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
+        parent = version.old_parent
+        before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
+        old = None if parent is None else self.source.log(version.old_id)
+        if old is None:
+            log = worked_out(version.id, before, nodes, self._table)
+        else:
+            log = translated(old, version.id, before, nodes)
+        uploads.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
+
+    def _nodes_of(self, old_id: bytes) -> NodeTable:
+        table = self._nodes.pop(old_id, None)
+        if table is None:
+            snapshot = self.source.snapshot(old_id)
+            table = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
+        self._nodes[old_id] = table
+        while len(self._nodes) > _CACHED_TABLES:
+            self._nodes.popitem(last=False)
+        return table
+
+    def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
+        """Return the references of an array in these manifests, or None."""
+        tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
+        return ChunkTable.merge_tables(tables) if tables else None
+
+
+def _lost(chunks: tuple[str, ...]) -> list[str]:
+    if not chunks:
+        return []
+    more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
+    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: the files are missing"]
+
 
 Chunks = Literal["auto", "copy", "reference"]
 

@@ -1,27 +1,150 @@
-"""Converts old manifests. Each is read once, and written once for all snapshots that share it.
+"""References, chunk files and virtual chunk containers of an imported repository.
 
 References that no array of any snapshot uses are left out: references of deleted arrays, and references of a
 node whose array has another number of dimensions (M1 and M2 wrote such references). If arrays with different
 numbers of dimensions have the same node in one manifest, the file becomes several *variants*, because a node
 in a new manifest has one number of dimensions.
+
+The old formats had one container for a whole scheme (``s3://``, ``file``). The new formats need a bucket or a
+folder. Therefore each bucket and folder with a reference gets a container, with the store that the old
+configuration had for its scheme.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat, takewhile
+from operator import itemgetter
+from typing import Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
 from frazil.format.columns import U8, U32, Ragged
-from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_to_text, ids_to_text
+from frazil.format.ids import CHUNKS, CONFIG, OBJECT_ID_BYTES, id_list, id_to_text, ids_to_text
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.elements import OldManifest
-from frazil.importing.containers import url_prefixes
-from frazil.importing.history import Users
-from frazil.importing.ids import NewIds
+from frazil.format.older.elements import OldManifest, decoding, mapping, text
+from frazil.importing.source import NewIds, Source, Users, in_parallel
+from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
+from frazil.repository.settings.config_document import from_document
+from frazil.storage.access import require_hint
+from frazil.storage.base import Storage
+from frazil.storage.credential_families import AnyCredential
+from frazil.storage.foreign_objects import ForeignObjects as ForeignReader
+from frazil.storage.foreign_objects import address_of, open_foreign
+
+_FILE: Final = "file://"
+#: Scheme -> store as a configuration document, if the old configuration has none.
+_DEFAULT_STORES: Final[dict[str, Any]] = {
+    "s3": {"s3": {}},
+    "tigris": {"tigris": {}},
+    "gs": {"gcs": {}},
+    "gcs": {"gcs": {}},
+    "az": {"azure": {}},
+    "azure": {"azure": {}},
+    "abfs": {"azure": {}},
+    "http": {"http": {}},
+    "https": {"http": {}},
+}
+#: Names of variants up to 0.1.0a15. Later names are those of today.
+_STORE_NAMES: Final = {
+    "S3Compatible": "s3_compatible",
+    "S3": "s3",
+    "Azure": "azure",
+    "Gcs": "gcs",
+    "Tigris": "tigris",
+    "LocalFileSystem": "local_file_system",
+    "InMemory": "in_memory",
+}
+
+
+def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
+    """Return the buckets, or the common folder, of locations."""
+    given = set(locations)
+    files = {location for location in given if location.startswith(_FILE)}
+    parts = map(str.split, given - files, repeat("/"), repeat(3))
+    out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in map(_four, parts) if scheme}
+    if files:
+        # The common prefix of the first and the last path in order is the prefix of all.
+        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(min(files), max(files), strict=False))
+        common = "".join(map(itemgetter(0), pairs))
+        out.add(common[: common.rindex("/") + 1])
+    return frozenset(out)
+
+
+def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
+    """Return the prefixes of several manifests, again with one folder for all files."""
+    return tuple(sorted(url_prefixes(prefix for part in parts for prefix in part)))
+
+
+def new_config(
+    settings: Mapping[str, Any],
+    prefixes: Iterable[str],
+    extra: Iterable[VirtualChunkContainer],
+    over: RepositoryConfig | None,
+) -> tuple[RepositoryConfig, list[str]]:
+    """Return the configuration to save, and the prefixes that were left out with the reasons.
+
+    ``extra`` has further containers. ``over`` overrides everything else.
+    """
+    with decoding(CONFIG):
+        document = {
+            "inline_chunk_threshold_bytes": settings.get("inline_chunk_threshold_bytes"),
+            "compression": {"level": (settings.get("compression") or {}).get("level")},
+        }
+        config = from_document(document)
+        old = {
+            text(container["url_prefix"]): mapping(container["store"])
+            for container in mapping(settings.get("virtual_chunk_containers") or {}).values()
+        }
+        left_out = []
+        for prefix in prefixes:
+            store = _store(prefix, old)
+            try:
+                if store is None:
+                    raise InvalidInputError(
+                        "its location must be in S3, GCS, Azure, on a web server or in local files"
+                    )
+                container = _container(prefix, store)
+                container.validate()
+            except InvalidInputError as error:
+                left_out.append(f"a container for virtual chunks below {prefix}: {error}")
+                continue
+            config.set_virtual_chunk_container(container)
+    for container in extra:
+        config.set_virtual_chunk_container(container)
+    return config if over is None else config.merge(over), left_out
+
+
+def _container(prefix: str, store: Any) -> VirtualChunkContainer:
+    document = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
+    containers = from_document(document).virtual_chunk_containers or {}
+    return containers[prefix]
+
+
+def _store(prefix: str, old: Mapping[str, Any]) -> Any:
+    """Return the store as a configuration document. None if there is none for such locations."""
+    scheme = prefix.partition("://")[0]
+    if scheme == "file":
+        return {"local_file_system": unquote(prefix.removeprefix(_FILE))}
+    fitting = [prefixes for prefixes in old if prefix.startswith(prefixes)]
+    if not fitting:
+        return _DEFAULT_STORES.get(scheme)
+    ((variant, options),) = old[max(fitting, key=len)].items()
+    name = _STORE_NAMES.get(variant, variant)
+    if name == "s3_compatible":
+        # Old versions always used path style for such servers. Later it became an option.
+        options = {"force_path_style": True, **(options or {})}
+    return {name: options or {}}
+
+
+def _four(parts: list[str]) -> list[str]:
+    return [*parts, "", "", "", ""][:4]
+
 
 #: From locations to sizes in bytes, -1 for an unknown size.
 Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
@@ -161,3 +284,108 @@ def as_virtual(table: ChunkTable, prefix: str, names: Mapping[bytes, bytes]) -> 
     kind = np.where(native, np.uint8(ChunkKind.VIRTUAL), table.kind)
     nothing = table.chunk_ids[:0]
     return ChunkTable(table.index, kind, source, table.offset, table.length, nothing, foreign, table.inline)
+
+
+_UNKNOWN = -1
+
+
+def sizes_of(
+    settings: Mapping[str, Any],
+    config: RepositoryConfig | None,
+    credentials: Mapping[str, AnyCredential],
+) -> Sizes | None:
+    """Return a function that looks up sizes of objects below the prefixes of ``credentials``, or None.
+
+    ``config`` says where the objects are, or otherwise the ``settings`` of the old repository. These settings
+    are hints: see ``frazil.storage.access``. Each object is looked up once. A missing object has no size.
+    """
+    if not credentials:
+        return None
+    new_settings, _ = new_config(settings, credentials, (), config)
+    containers = new_settings.virtual_chunk_containers or {}
+    readers: dict[str, ForeignReader] = {
+        prefix: _opened(containers[prefix], credential)
+        for prefix, credential in credentials.items()
+        if prefix in containers
+    }
+    cache: dict[str, int] = {}
+
+    def size(location: str) -> int:
+        prefix = max(filter(location.startswith, readers), key=len, default=None)
+        if prefix is None:
+            return _UNKNOWN
+        try:
+            return int(readers[prefix].size(location))
+        except (StorageError, InvalidInputError):
+            return _UNKNOWN
+
+    def look_up(locations: Sequence[str]) -> NDArray[np.int64]:
+        unknown = [location for location in dict.fromkeys(locations) if location not in cache]
+        cache.update(zip(unknown, in_parallel(size, unknown), strict=True))
+        return np.fromiter(map(cache.__getitem__, locations), np.int64, len(locations))
+
+    return look_up
+
+
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignReader:
+    if container.from_repository:
+        require_hint(container.store, container.url_prefix)
+    return open_foreign(container.store, credential, container.url_prefix)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """The chunk files that a repository needs: new ids, uint8 (n, 12), and names of the old files."""
+
+    ids: U8
+    old: list[str]
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+
+def container_of(source: Source) -> VirtualChunkContainer:
+    """Return a container for the chunk files of the source."""
+    address = address_of(source.storage, source.layout.chunks)
+    if address is None:
+        raise InvalidInputError(
+            "the source of referenced chunks must be a local folder or a bucket, got "
+            f"{source.storage.label()}. Copy the chunks instead",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return VirtualChunkContainer(*address)
+
+
+def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[list[int], tuple[str, ...]]:
+    """Copy chunk files, several at a time. Existing files are not copied again.
+
+    Returns the sizes of the files that were copied now, and the old names of missing files.
+    """
+    existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
+    folder = source.layout.chunks
+
+    def copy(pair: tuple[str, str]) -> int | None:
+        new, old = (f"{CHUNKS}/{pair[0]}", f"{folder}/{pair[1]}")
+        try:
+            if new in existing_sizes:
+                old_info = source.storage.head(old)
+                if old_info is not None and old_info.size == existing_sizes[new]:
+                    return 0
+            data = source.storage.get(old)
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                return None
+            raise
+        target.put(new, data)
+        return len(memoryview(data))
+
+    sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
+    missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
+    return list(filter(None, sizes)), missing
+
+
+def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
+    """Return the old names of missing chunk files."""
+    folder = source.layout.chunks
+    existing = {info.key.removeprefix(f"{folder}/") for info in source.storage.list(folder)}
+    return tuple(sorted(set(chunks.old) - existing))

@@ -1,4 +1,4 @@
-"""Engines: they run one function for many messages.
+"""The engines of this machine: they run one function for many messages.
 
 A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
 the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
@@ -11,32 +11,50 @@ effect on the process, because it may run on another machine, and more than once
 All engines return results in the order of the tasks while later tasks run, hold only a few results at a time,
 and stop the remaining tasks when the caller stops. Some engines retry a failed task. If a task fails in all
 its attempts, the run fails.
+
+A worker process is a new Python process that gets its work over a socket. It is not forked, because obstore
+hangs in a forked child. It does not run the main module of the caller again, as ``multiprocessing`` would.
+Each worker has one thread of the driver. When a worker dies, its thread starts another worker for the next
+attempt of the task. When the driver dies, the workers read the end of the socket and exit.
+
+Threads are enough for numpy, codecs and storage, which release the global interpreter lock. Processes
+(`frazil.jobs.engine`) are for other work, such as HDF5, which has one lock in each process, and for
+work that may crash.
+
+Engine      the engine itself
+"inline"    `Inline()`, in this thread
+"local"     `Local(processes=True)`, on processes of this machine
+"spark"     `OnSpark(get_spark())`
+None        `default_engine()`: "spark" if Spark is in use, else "local"
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import atexit
+import functools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from multiprocessing.connection import Connection
+from typing import Final, Protocol, runtime_checkable
 
 from frazil.engines import Engine, EngineName, Task, described, description
-from frazil.jobs.task_failures import failure_of, task_error
+from frazil.engines import engine_of as engine_of_caller
+from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
+from frazil.extras import installed
+from frazil.jobs.task_failures import Failure, dumps, failure_of, sendable, task_error, worker_lost
+from frazil.threads import Purpose, start_threads
 
 #: The contract is in `frazil.engines`. The modules of this room import it from here.
-__all__ = [
-    "ATTEMPTS",
-    "Engine",
-    "EngineName",
-    "Inline",
-    "ResumableEngine",
-    "Task",
-    "attempt",
-    "begin_attempt",
-    "described",
-    "description",
-    "is_resumable",
-]
 
 #: The number of attempts of one task, including the first.
 ATTEMPTS = 4
@@ -114,3 +132,392 @@ class Inline:
             except BaseException as error:
                 raise task_error(failure_of(error), number, len(tasks), cause=error)  # noqa: B904  # it has one
             yield result
+
+
+#: The time after which an idle process ends, in seconds.
+_IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A Python process. ``environment`` is the environment of its start, which a later run must share."""
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    environment: object
+    idle_since: float = 0.0
+    has_started: bool = False
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+    def ending(self) -> str:
+        """Wait for the end of the process, and return the signal or exit code as text."""
+        code = self.process.wait()
+        ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return ending if self.has_started else f"{ending} while it started, before the task"
+
+
+class ProcessWorker:
+    """A process that runs the tasks of one thread. If it dies, another process replaces it.
+
+    An idle process stays for the next run. ``function`` is the pickled function of the tasks, with their
+    shared value.
+    """
+
+    def __init__(self, function: bytes) -> None:
+        self._function = function
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._busy = False
+        self._closed = False
+
+    def call(self, message: bytes, tries: int) -> bytes | Failure:
+        """Run one task in the process. Returns its result or its failure."""
+        with self._lock:
+            if self._closed:
+                raise CancelledError
+            function = None
+            if self._child is None:
+                self._child, function = IDLE_PROCESSES.take_process(), self._function
+            child = self._child
+            self._busy = True
+        try:
+            child.connection.send_bytes(pickle.dumps((function, message, tries)))
+            if not child.has_started:
+                child.connection.recv_bytes()
+                child.has_started = True
+            result: bytes | Failure = pickle.loads(child.connection.recv_bytes())
+        except (EOFError, OSError):
+            with self._lock:
+                self._child = None
+            child.connection.close()
+            return worker_lost(child.ending())
+        finally:
+            with self._lock:
+                self._busy = False
+        return result
+
+    def close(self) -> None:
+        """Kill the process if it runs a task, or else make it idle."""
+        with self._lock:
+            self._closed = True
+            if self._child is None:
+                return
+            if self._busy:
+                # The thread that waits for the result reads the end of the socket, and closes the socket.
+                self._child.process.kill()
+                self._child.process.wait()
+            else:
+                IDLE_PROCESSES.return_process(self._child)
+            self._child = None
+
+
+class _IdleProcesses:
+    """The idle processes: at most as many as CPUs, each for at most a minute.
+
+    They save time because a job has several runs, and a Python process with xarray takes a second to start.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+        self._lock = threading.Lock()
+
+    def take_process(self) -> _Child:
+        """Return an idle process that was started in the same environment, or else a new process."""
+        environment = _environment()
+        with self._lock:
+            for position, child in reversed(list(enumerate(self._children))):
+                if child.environment == environment:
+                    del self._children[position]
+                    if child.process.poll() is None:
+                        return child
+                    child.end()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment[1],
+            )
+        return _Child(process, Connection(ours.detach()), environment)
+
+    def return_process(self, child: _Child) -> None:
+        """Add a process without work."""
+        child.idle_since = time.monotonic()
+        with self._lock:
+            self._children.append(child)
+        self.end_processes(min_seconds=0.0, spare=os.cpu_count() or 1)
+        timer = threading.Timer(_IDLE_SECONDS + 1, self.end_processes, (_IDLE_SECONDS,))
+        timer.daemon = True
+        timer.start()
+
+    def end_processes(self, min_seconds: float = 0.0, spare: int = 0) -> None:
+        """Kill the processes that have been idle for ``min_seconds``, except the newest ``spare``."""
+        now = time.monotonic()
+        with self._lock:
+            count = max(len(self._children) - spare, 0)
+            old = [child for child in self._children[:count] if now - child.idle_since >= min_seconds]
+            self._children = [child for child in self._children if child not in old]
+        for child in old:
+            child.end()
+
+
+IDLE_PROCESSES: Final = _IdleProcesses()
+atexit.register(IDLE_PROCESSES.end_processes)
+
+
+def _environment() -> tuple[str, dict[str, str]]:
+    """Return the present directory and environment variables of the driver."""
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return os.getcwd(), {**os.environ, "PYTHONPATH": path}
+
+
+# In the worker process
+
+# Workers ignore interrupts, which the terminal also sends to them: the driver ends its workers.
+_PROGRAM: Final = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from frazil.jobs.engine import serve_tasks
+serve_tasks(int(sys.argv[1]))
+"""
+
+
+def serve_tasks(descriptor: int) -> None:
+    """Run tasks from a socket until it ends: the main function of a worker process."""
+    with Connection(descriptor) as connection:
+        try:
+            connection.send_bytes(b"")  # the process has started
+            function = b""
+            while True:
+                new_function, message, tries = pickle.loads(connection.recv_bytes())
+                function = function if new_function is None else new_function  # with the first task of a run
+                begin_attempt(tries)
+                connection.send_bytes(pickle.dumps(_run_task(function, message)))
+        except (EOFError, OSError):
+            return  # the driver has ended
+
+
+def _run_task(function: bytes, message: bytes) -> bytes | Failure:
+    try:
+        task, shared = _unpickled(function)
+        return task(shared, message)
+    except BaseException as error:  # includes sys.exit, which would end the worker
+        return failure_of(error)
+
+
+@functools.lru_cache(maxsize=1)
+def _unpickled(function: bytes) -> tuple[Task, bytes]:
+    task: tuple[Task, bytes] = pickle.loads(function)
+    return task
+
+
+#: The number of tasks of each worker whose results the caller has not read yet.
+_AHEAD: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """An engine that runs tasks in threads or processes of this machine.
+
+    Args:
+        workers: The number of threads or processes. None: the number of CPUs.
+        processes: Whether to use processes instead of threads. Default: False.
+        attempts: The number of attempts of each task. Default: 4.
+        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: True.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
+
+    >>> list(Local(2).run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
+    [b'no. 1', b'no. 2']
+    """
+
+    workers: int | None = None
+    processes: bool = False
+    attempts: int = ATTEMPTS
+    resumable: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "attempts"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"{name} must be at least 1, got {value}", ErrorKind.INVALID_ARGUMENT)
+
+    @property
+    def slots(self) -> int:
+        """The number of tasks that run at the same time."""
+        return self.workers or os.cpu_count() or 1
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks in parallel: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails in all its attempts.
+            InvalidInputError: ``invalid-argument`` if the function or ``shared`` cannot be sent to a process.
+        """
+        if not tasks:
+            return
+        count = min(self.slots, len(tasks))
+        function = sendable(task, (task, shared), dumps) if self.processes else b""
+        workers = _Workers(lambda: ProcessWorker(function) if self.processes else _ThreadWorker(task, shared))
+        pool = start_threads(Purpose.LOCAL_TASKS, count)
+        pending: list[Future[bytes]] = []
+        try:
+            for number in range(len(tasks)):
+                pending.append(pool.submit(_try_task, self.attempts, workers, tasks, number))
+                if len(pending) == _AHEAD * count:
+                    yield pending.pop(0).result()
+            while pending:
+                yield pending.pop(0).result()
+        except TaskFailedError as error:
+            raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
+        except KeyboardInterrupt:
+            workers.close()
+            IDLE_PROCESSES.end_processes()  # the user wants to free the machine
+            raise
+        finally:
+            # The caller may stop early, and does not read the other results then.
+            pool.shutdown(wait=False, cancel_futures=True)
+            workers.close()
+            pool.shutdown(wait=True)
+
+
+class _Worker(Protocol):
+    def call(self, message: bytes, tries: int) -> bytes | Failure: ...
+
+    def close(self) -> None: ...
+
+
+def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: int) -> bytes:
+    """Return the result of a task after at most ``attempts`` attempts, or raise ``TaskFailedError``."""
+    for tries in range(attempts):
+        cause: BaseException | None = None
+        try:
+            result = workers.of_this_thread().call(tasks[number], tries)
+        except BaseException as error:  # Python raises interrupts of the user in the main thread, not here
+            result, cause = failure_of(error), error
+        if not isinstance(result, Failure):
+            return result
+        if tries + 1 == attempts or workers.closed or result.is_final:
+            raise task_error(result, number, len(tasks), tries + 1, cause)
+    raise AssertionError("no attempts")
+
+
+class _Workers:
+    """One worker for each thread of a pool."""
+
+    def __init__(self, make: Callable[[], _Worker]) -> None:
+        self._make = make
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._all: list[_Worker] = []
+        self.closed = False
+
+    def of_this_thread(self) -> _Worker:
+        """Return the worker of the calling thread, and make it at the first call."""
+        worker: _Worker | None = getattr(self._local, "worker", None)
+        if worker is None:
+            worker = self._local.worker = self._make()
+            with self._lock:
+                self._all.append(worker)
+                if self.closed:
+                    worker.close()
+        return worker
+
+    def close(self) -> None:
+        """Close all workers, and workers that threads make later."""
+        with self._lock:
+            self.closed = True
+            for worker in self._all:
+                worker.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _ThreadWorker:
+    """Runs tasks in the calling thread."""
+
+    task: Task
+    shared: bytes
+
+    def call(self, message: bytes, tries: int) -> bytes:
+        begin_attempt(tries)
+        return self.task(self.shared, message)
+
+    def close(self) -> None:
+        pass
+
+
+#: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
+_SPARK_VARIABLES: Final = (
+    "SPARK_REMOTE",
+    "SPARK_MASTER",
+    "MASTER",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_CONF_DIR",
+)
+
+
+def default_engine() -> Engine:
+    """Return the engine of an operation that is called without ``engine``.
+
+    Returns:
+        An engine on Spark if this process has an active Spark session, or if the environment names a server
+        or a cluster of Spark (``SPARK_REMOTE``, ``SPARK_MASTER``, ``MASTER``, ``PYSPARK_SUBMIT_ARGS``,
+        ``SPARK_CONF_DIR``, or spark-submit). Otherwise an engine on processes of this machine: the start of
+        Spark on one machine takes longer than most operations.
+
+    Examples:
+        >>> from frazil.pipeline import default_engine
+        >>> default_engine()  # doctest: +SKIP
+        Local(workers=None, processes=True, attempts=4, resumable=True)
+    """
+    return engine_of("spark" if _uses_spark() else "local")
+
+
+def _uses_spark() -> bool:
+    """Return whether the process has an active Spark session, or its environment names a cluster."""
+    if not installed("pyspark"):
+        return False
+    pyspark = sys.modules.get("pyspark.sql")
+    has_session = pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+    return has_session or any(map(os.environ.get, _SPARK_VARIABLES))
+
+
+def engine_of(engine: Engine | EngineName | None) -> Engine:
+    """Return the engine that the caller passes or names, or the default engine."""
+    return default_engine() if engine is None else engine_of_caller(engine)
+
+
+def local_processes() -> Local:
+    """Return the engine ``"local"``."""
+    return Local(processes=True)
+
+
+__all__ = [
+    "ATTEMPTS",
+    "Engine",
+    "EngineName",
+    "Inline",
+    "ResumableEngine",
+    "Task",
+    "attempt",
+    "begin_attempt",
+    "described",
+    "description",
+    "is_resumable",
+]

@@ -1,4 +1,4 @@
-"""Jobs: the plan on the driver, the work on the executors, and the record in the commit.
+"""Jobs as values: the versions that they read, the target, the work, the options of a run, and its result.
 
     prepare    driver: creates the metadata of the result, and returns the items of work
     work       executors: is called for each item, perhaps several times, with its own fork of the session
@@ -8,18 +8,367 @@
 `frazil.jobs.job_run` runs a job, and commits its result once.
 
 Operations (`frazil.pipeline.rechunk`, ``ingest``, ...) are functions that make a ``Job`` and run it.
+
+    Version    one snapshot of a repository, and its branch: jobs accept and return versions
+    Target     a repository, a branch, and a group: a job writes there
+    Input      a version of some arrays, as the metadata of a commit record it (lineage)
+
+An ``Input`` has a digest of the ids of the nodes, their metadata and their manifests. The digest changes only
+if a commit changes these nodes, but not with other commits.
+
+A `TypedDict` is the one declaration of the names, types and descriptions of options. An operation declares
+``**options: Unpack[RunOptions]`` (`BoundedRunOptions` adds ``max_mem``), and passes them on as they are. The
+decorator `with_options` adds them to the signature and their descriptions to the docstring, and refuses
+unknown options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, TypedDict
 
+import numpy as np
+
+from frazil.argument_docs import Decorator, complete_doc
+from frazil.arguments import check_fields, checked, require_progress, wrong_type
+from frazil.display import Shown, counted, suggest
+from frazil.jobs.blocks import MaxMem
 from frazil.jobs.bulk_commit import MANIFESTS_ON_EXECUTORS_ABOVE
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.progress import Progress, Summary, brief, listed, size
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Input, Target
+from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
+from frazil.storage.base import Storage, storage_label
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Version(Summary):
+    """One snapshot of a repository.
+
+    Attributes:
+        repo: The repository.
+        snapshot_id: The id of the snapshot.
+        branch: The branch on which the snapshot was found; None for a snapshot by tag or id.
+
+    >>> import frazil
+    >>> from frazil.pipeline import Version
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> version = Version.of(repo)
+    >>> version.branch, version.place() == f"{repo.lookup_branch('main')} on main"
+    ('main', True)
+    >>> version.session().read_only, version.input(["/"]).paths
+    (True, ('/',))
+    """
+
+    repo: Repository
+    snapshot_id: str
+    branch: str | None = None
+
+    shown_as: ClassVar[str] = "pipeline.Version"
+
+    @staticmethod
+    def of(
+        source: Source,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+    ) -> Version:
+        """Return the version of a branch, a tag or a snapshot.
+
+        Args:
+            source: A `Repository`, or a `Version`, which is returned without changes.
+            branch: The branch whose tip is the version. Default: ``main``.
+            tag: The tag whose snapshot is the version, instead of a branch.
+            snapshot_id: The id of the snapshot, instead of a branch or tag.
+
+        Returns:
+            The version.
+
+        Raises:
+            TypeError: If ``source`` is neither a repository nor a version.
+            RefNotFoundError: If there is no such branch or tag.
+        """
+        if isinstance(source, Version):
+            return source
+        if not isinstance(source, Repository):
+            raise wrong_type("source", source, "Repository", "Version")
+        if branch is None and tag is None and snapshot_id is None:
+            branch = "main"
+        session = source.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
+        return Version(source, session.snapshot_id, branch)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "snapshot", self.place()
+        yield "repository", brief(address(self.repo.storage))
+
+    def place(self) -> str:
+        """Return the snapshot and the branch as text.
+
+        Returns:
+            The id of the snapshot, and ``on BRANCH`` if the version has a branch.
+        """
+        return self.snapshot_id if self.branch is None else brief(f"{self.snapshot_id} on {self.branch}")
+
+    def session(self) -> Session:
+        """Return a read-only session on the snapshot.
+
+        Returns:
+            The session.
+        """
+        return self.repo.readonly_session(snapshot_id=self.snapshot_id)
+
+    def input(self, paths: Sequence[str] = ("/",)) -> Input:
+        """Return nodes of the version as an input of a job.
+
+        Args:
+            paths: The paths of the nodes. All nodes below them are part of the input. Default: the root.
+
+        Returns:
+            The input, with a digest of the nodes.
+        """
+        return Input(
+            address(self.repo.storage),
+            self.branch,
+            self.snapshot_id,
+            tuple(paths),
+            digest(self.session(), paths),
+        )
+
+
+type Source = Repository | Version
+
+#: The beginning of the address of a local folder.
+_LOCAL: Final = "local filesystem, path "
+_PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
+
+
+def takes_versions[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Return an operation that first checks the types of its source and target, or raises ``TypeError``."""
+    return checked(function, _PLACES)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place where a job writes.
+
+    Args:
+        repo: The repository.
+        branch: The branch that the job commits to. It must exist. Default: ``main``.
+        group: The path of the group below which the job writes. Default: the root group.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+    """
+
+    repo: Repository
+    branch: str = "main"
+    group: str = "/"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def path(self, name: str) -> str:
+        """Return the absolute path of a node below the group.
+
+        Args:
+            name: The path of the node, relative to the group.
+
+        Returns:
+            The absolute path.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> Target(repo, group="/clean").path("air/t2m"), Target(repo).path("/air/t2m")
+        ('/clean/air/t2m', '/air/t2m')
+        """
+        return "/" + "/".join(filter(None, [self.group.strip("/"), name.strip("/")]))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Nodes that a job has read, as the metadata of its commit record them.
+
+    Attributes:
+        repository: The address of the repository, without secrets.
+        branch: The branch of the version; None for a version by tag or id.
+        snapshot: The id of the snapshot.
+        paths: The paths of the nodes. All nodes below them are part of the input.
+        digest: A hash of the nodes. It changes if a commit changes one of them.
+
+    >>> from frazil.pipeline import Input
+    >>> Input("in-memory", "main", "1CECHNKREP0F1RSTCMT0", ("/air",), "00").as_json()["paths"]
+    ['/air']
+    """
+
+    repository: str
+    branch: str | None
+    snapshot: str
+    paths: tuple[str, ...]
+    digest: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the input as a dict of values that JSON can hold.
+
+        Returns:
+            The fields by name.
+        """
+        return {**asdict(self), "paths": list(self.paths)}
+
+
+def digest(session: Session, paths: Sequence[str]) -> str:
+    """Return a hash of nodes and all nodes below them. Other data or metadata have another hash."""
+    nodes = session.workspace.snapshot.nodes
+    hashed, numbers = hashlib.sha256(), np.arange(len(nodes))
+    for path in sorted({"/" + path.strip("/") for path in paths}):
+        row, below = nodes.find_node(path), nodes.below(path)
+        rows = np.r_[[row] if row >= 0 else [], numbers[below]].astype(np.int64)
+        some = nodes.select_nodes(rows)
+        hashed.update(path.encode() + some.ids.tobytes())
+        for column in (some.paths, some.user_data, some.manifests, some.extents):
+            hashed.update(column.lengths.tobytes() + column.compact().values.tobytes())
+    return hashed.hexdigest()[:32]
+
+
+def without_folders(address: str) -> str:
+    """Return an address for the metadata of commits: of a local folder only its name, and a hash of its path.
+
+    Readers of a repository need not know the folders of the machine that wrote it.
+
+    >>> without_folders("local filesystem, path /data/climate")
+    'local filesystem, climate (541dd005)'
+    >>> without_folders("in-memory")
+    'in-memory'
+    """
+    path = address.removeprefix(_LOCAL)
+    if path == address:
+        return address
+    name = path.rstrip("/").rpartition("/")[2]
+    return f"local filesystem, {name} ({hashlib.sha256(path.encode()).hexdigest()[:8]})"
+
+
+def same_storage(source: Version, target: Target) -> bool:
+    """Return whether source and target are the same storage, even if it was opened twice."""
+    one, other = source.repo.storage, target.repo.storage
+    # All storages in memory have the same address.
+    return one is other or (address(one) == address(other) != "in-memory")
+
+
+def address(storage: Storage) -> str:
+    """Return the address of a storage as one line without secrets.
+
+    >>> import frazil
+    >>> address(frazil.local_filesystem_storage("/tmp/climate"))
+    'local filesystem, path /tmp/climate'
+    """
+    return storage_label(storage)
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of every operation. All of them are optional.
+
+    Attributes:
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        job_id: The id of the job. A call with the id of an earlier job continues that job if it was
+            interrupted, and returns its result if it was committed. The default, None, is a hash of the
+            operation, its arguments, its inputs and its target.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
+    """
+
+    engine: Engine | EngineName | None
+    job_id: str | None
+    message: str | None
+    progress: Progress | None
+
+
+class BoundedRunOptions(RunOptions, total=False):
+    """The run options of operations whose tasks hold blocks of arrays in memory.
+
+    Attributes:
+        max_mem: The most memory for the values that one task holds, in bytes: a number, or a text such as
+            ``"1GB"``. The default, None, is 256 MB, or more where one chunk needs more.
+    """
+
+    max_mem: MaxMem
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The options of one run with their defaults; see `RunOptions` and `BoundedRunOptions`."""
+
+    engine: Engine | EngineName | None = None
+    job_id: str | None = None
+    message: str | None = None
+    progress: Progress | None = None
+    max_mem: MaxMem = None
+
+
+def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProxyType({})) -> Decorator:
+    """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
+
+    ``defaults`` are the defaults that are not None, or a dataclass with a field for each option.
+
+    In the docstring, the descriptions of the options replace the entry ``**options:``.
+    The decorated function raises ``TypeError`` for an option that ``options`` does not have.
+
+    >>> @with_options(RunOptions)
+    ... def copy(source, **options): ...
+    >>> print(inspect.signature(copy))  # doctest: +NORMALIZE_WHITESPACE
+    (source, *, engine: 'Engine | EngineName | None' = None, job_id: 'str | None' = None,
+     message: 'str | None' = None, progress: 'Progress | None' = None)
+    >>> copy("a", enigne="local")
+    Traceback (most recent call last):
+    TypeError: copy() got an unexpected keyword argument 'enigne'. Did you mean `engine`?
+    """
+    if isinstance(defaults, type):
+        values = {each.name: ... if each.default is MISSING else each.default for each in fields(defaults)}
+    else:
+        values = dict(defaults)
+    names: Mapping[str, Any] = _annotations(options)
+
+    def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name), annotation=annotation
+            )
+            for name, annotation in names.items()
+        ]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **given: P.kwargs) -> R:
+            accepted = {each.name for each in own} | names.keys()
+            for name in given.keys() - accepted:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                    f"{suggest(name, sorted(accepted))}"
+                )
+            require_progress(given.get("progress"), "expect", "advance")
+            return function(*args, **given)
+
+        listed = signature.replace(parameters=[*own, *shown])
+        call.__signature__ = listed  # type: ignore[attr-defined]
+        call.__doc__ = complete_doc(function.__doc__, listed.parameters, [options])
+        return call
+
+    return decorate
+
+
+def _annotations(options: type) -> dict[str, Any]:
+    """Return the annotations by name, as text if the module defers annotations."""
+    return {
+        name: getattr(annotation, "__forward_arg__", annotation)
+        for name, annotation in options.__annotations__.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +464,122 @@ class Job:
     phases: tuple[Phase, ...] = ()
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE
     track_reads: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Metrics(Summary):
+    """The work and the cost of a job.
+
+    Attributes:
+        tasks: The number of tasks.
+        retries: The number of failed attempts of tasks that succeeded later.
+        resumed: The number of tasks whose results an earlier run had staged.
+        rows: The number of rows that tasks report, such as steps of a dimension.
+        chunks: The number of chunks that tasks wrote.
+        bytes_read: The bytes of values that tasks read, before compression.
+        bytes_written: The bytes of values that tasks wrote, before compression.
+        requests: The number of requests to storages by tasks, and by the driver before the commit.
+        stored_bytes_read: The bytes that these requests read from storages.
+        stored_bytes_written: The bytes that these requests wrote to storages.
+        returned: The bytes that tasks sent back to the driver.
+        seconds: The time from the start of the job to its commit.
+        task_seconds: The sum of the times of all tasks.
+        longest_task_seconds: The time of the longest task.
+
+    >>> from frazil.pipeline import Metrics
+    >>> metrics = Metrics(tasks=4, chunks=12, bytes_written=96_000_000, seconds=1.5)
+    >>> metrics.work(), metrics.writes()
+    ('4 tasks in 1.5 s', '12 chunks, 96.0 MB')
+    """
+
+    tasks: int = 0
+    retries: int = 0
+    resumed: int = 0
+    rows: int = 0
+    chunks: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    requests: int = 0
+    stored_bytes_read: int = 0
+    stored_bytes_written: int = 0
+    returned: int = 0
+    seconds: float = 0.0
+    task_seconds: float = 0.0
+    longest_task_seconds: float = 0.0
+
+    shown_as: ClassVar[str] = "pipeline.Metrics"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (
+            ("tasks", self.work()),
+            ("values read", size(self.bytes_read)),
+            ("values written", self.writes()),
+            ("storage", f"{counted(self.requests, 'request')}, {self._stored()}"),
+            ("returned", size(self.returned)),
+            ("task seconds", f"{self.task_seconds:.1f}, the longest {self.longest_task_seconds:.1f}"),
+        )
+
+    def _stored(self) -> str:
+        return f"{size(self.stored_bytes_read)} read, {size(self.stored_bytes_written)} written"
+
+    def work(self) -> str:
+        """Return the tasks and the time as text.
+
+        Returns:
+            One line, such as ``"4 tasks in 1.5 s"``, with retries and resumed tasks if there are any.
+        """
+        more = [f"{self.retries:,} retried" if self.retries else ""]
+        more += [f"{self.resumed:,} of an earlier run" if self.resumed else ""]
+        return listed([f"{counted(self.tasks, 'task')} in {self.seconds:.1f} s", *more])
+
+    def writes(self) -> str:
+        """Return the written rows, chunks and bytes as text.
+
+        Returns:
+            One line, such as ``"12 chunks, 96.0 MB"``; ``"nothing"`` if the tasks wrote nothing.
+        """
+        numbers = ((self.rows, "row"), (self.chunks, "chunk"))
+        parts = [counted(number, noun) for number, noun in numbers if number]
+        return listed([*parts, size(self.bytes_written) if self.bytes_written else ""])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobResult(Summary):
+    """The result of a job.
+
+    Attributes:
+        id: The id of the job.
+        version: The version with the result of the job.
+        metrics: The work and the cost of this run.
+        done_before: Whether an earlier run or another driver had committed the job, or it changes nothing.
+        values: The values that the tasks of the last round returned.
+    """
+
+    id: str
+    version: Version
+    metrics: Metrics
+    done_before: bool = False
+    values: tuple[Any, ...] = ()
+
+    shown_as: ClassVar[str] = "pipeline.JobResult"
+
+    @property
+    def snapshot_id(self) -> str:
+        """The id of the snapshot with the result."""
+        return self.version.snapshot_id
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "id", brief(self.id)
+        yield "snapshot", self.version.place()
+        if self.done_before:
+            yield "done before", "the result was already in the repository"
+        else:
+            yield "work", self.metrics.work()
+            if self.metrics.rows or self.metrics.chunks or self.metrics.bytes_written:
+                yield "wrote", self.metrics.writes()  # if ``finish`` wrote everything, tasks report nothing
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield "version", self.version
+        yield "metrics", self.metrics
+        if any(value is not None for value in self.values):
+            yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"

@@ -1,32 +1,261 @@
-"""Finds the commit of a branch that is the result of a job.
+"""Jobs in the history of a branch: their ids, their records, and whether a job is done.
 
 given id      the commit in the history of the branch whose job record has this id
 derived id    the same, if the nodes that the commit wrote have not changed since. Otherwise the job runs
               again, and its id gets a suffix: a digest of the present state of these nodes
 
 If the commit is not in the history any more, because of a squash, an expiration or an amend, a record in the
-metadata of the repository names a version with its changes (`frazil.repository.catalog.job_records`).
+metadata of the repository names a version with its changes (`frazil.repository.catalog.history_records`).
+
+The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the
+target. The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work,
+and metrics.
+
+Any writer can put any value under the key `JOB`. A value that is not a map is not a record. A map whose
+fields have other types than those that Frazil writes is damaged.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from frazil.errors import ConflictError, ErrorKind, InvalidInputError
-from frazil.format.ids import id_from_text, id_to_text
+import numpy as np
+
+from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, SessionStateError
+from frazil.format.columns import U8
+from frazil.format.flexbuffer import MetadataColumn
+from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_matrix, id_to_text, ids_among
 from frazil.format.repo_info import RepoInfo
-from frazil.jobs.job import Job
-from frazil.jobs.job_identity import derived_id, work_digest
-from frazil.jobs.later_changes import is_unchanged_since
-from frazil.jobs.versions import Target, digest
-from frazil.repository.catalog.history import mentioning
-from frazil.repository.catalog.job_entry import JOB, JobEntry
-from frazil.repository.catalog.job_records import entries_of, with_entries, with_replacements
-from frazil.repository.catalog.line import BranchHistory
-from frazil.repository.handle.interior import context_of
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
+from frazil.jobs.job import Input, Job, Metrics, Target, address, digest, takes_versions, without_folders
+from frazil.repository.catalog.ancestry import BranchHistory, mentioning
+from frazil.repository.catalog.history_records import (
+    JOB,
+    JobEntry,
+    entries_of,
+    with_entries,
+    with_replacements,
+)
+from frazil.repository.catalog.presentation import snapshot_infos
+from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.handle.repository import Repository, context_of
+from frazil.repository.paths import absolute
+from frazil.repository.session.differences import CommitLogs, read_logs
+from frazil.repository.session.session import Session
+
+_PATHS_SHOWN: Final = 3
+
+
+def derived_id(job: Job, *salt: str) -> str:
+    """Return a hash of everything that decides the result of a job, and of ``salt``."""
+    parts = [work_digest(job, inputs=True), address(job.target.repo.storage), job.target.branch, salt]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def work_digest(job: Job, *, inputs: bool = False) -> str:
+    """Return a hash of the operation and its parameters, and with ``inputs`` also of the inputs."""
+    work = {
+        "name": job.name,
+        "parameters": job.parameters,
+        "group": job.target.group,
+        "writes": job.writes,
+        "inputs": [(each.repository, each.paths, each.digest) for each in job.inputs] if inputs else [],
+    }
+    return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def commit_metadata(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
+    """Return the metadata of the commit of a job: the metadata of the user, and the record of the job."""
+    record = {
+        "id": id_,
+        "name": job.name,
+        "parameters": dict(job.parameters),
+        "inputs": [{**each.as_json(), "repository": without_folders(each.repository)} for each in job.inputs],
+        "outputs": list(job.writes),
+        "work": work_digest(job),
+        "metrics": {name: getattr(metrics, name) for name in type(metrics).__slots__},
+    }
+    return {**job.metadata, JOB: record}
+
+
+def require_recordable(job: Job) -> None:
+    """Check before the work that the metadata of a commit can hold the record of the job."""
+    record = {"id": job.id, "name": job.name, "parameters": dict(job.parameters)}
+    MetadataColumn.of([{**job.metadata, JOB: record}], job.target.repo.spec_version)
+    if job.id is not None and not (isinstance(job.id, str) and job.id):
+        raise InvalidInputError(f"job_id must be non-empty text, got {job.id!r}", ErrorKind.BAD_METADATA)
+    for name in ("name", "message"):
+        text = getattr(job, name) or ""
+        if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
+            raise InvalidInputError(
+                f"{name} must be text that UTF-8 can encode, got {text!r:.80}", ErrorKind.BAD_METADATA
+            )
+
+
+def label(job: Job, id_: str) -> str:
+    """Return a short description of a job, for the user interface of Spark."""
+    inputs = list(dict.fromkeys(path for each in job.inputs for path in each.paths))
+    arrow = f"{_few(inputs)} -> " if inputs else ""
+    return f"frazil {job.name} {arrow}{_few(job.writes)} ({id_})"
+
+
+def _few(paths: Sequence[str]) -> str:
+    more = [f"and {len(paths) - _PATHS_SHOWN} more"] if len(paths) > _PATHS_SHOWN else []
+    return " ".join([*paths[:_PATHS_SHOWN], *more])
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What a commit records about its job. ``metrics`` has only the fields of `Metrics`."""
+
+    name: str | None
+    id: str | None
+    parameters: dict[str, Any] | None
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    metrics: dict[str, Any] | None
+
+
+def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | None:
+    """Return the record of the job that made a commit; None if no job made it.
+
+    inputs as Frazil writes it, got 5. Another program wrote it. Amend the commit with other metadata
+    """
+    record = metadata.get(JOB)
+    if not isinstance(record, dict):
+        return None
+    fields: dict[str, Any] = {name: record.get(name) for name in _TYPES}
+    fields["outputs"] = record.get("outputs", [])
+    fields["inputs"] = [] if fields["inputs"] is None else fields["inputs"]
+    for name, expected in _TYPES.items():
+        value = fields[name]
+        is_right = value is None or isinstance(value, expected)
+        if name == "outputs":
+            is_right = _are_texts(value)
+        elif name == "inputs":
+            is_right = isinstance(value, list) and all(map(_is_input, value))
+        if not is_right:
+            raise FormatError(
+                f"snapshot {snapshot_id}: the record of a job must have the field {name} as Frazil "
+                f"writes it, got {str(value)[:80]}. Another program wrote it. Amend the commit with other "
+                "metadata"
+            )
+    metrics = fields["metrics"]
+    return JobRecord(
+        fields["name"],
+        fields["id"],
+        fields["parameters"],
+        tuple(
+            Input(
+                each["repository"], each.get("branch"), each["snapshot"], tuple(each["paths"]), each["digest"]
+            )
+            for each in fields["inputs"]
+        ),
+        tuple(fields["outputs"]),
+        None if metrics is None else {key: metrics[key] for key in Metrics.__slots__ if key in metrics},
+    )
+
+
+_TYPES: Final = {"name": str, "id": str, "parameters": dict, "inputs": list, "outputs": list, "metrics": dict}
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
+
+
+def _is_input(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("branch"), str | None):
+        return False
+    return _are_texts(value.get("paths")) and _are_texts(
+        [value.get(name) for name in ("repository", "snapshot", "digest")]
+    )
+
+
+@takes_versions
+def job_metrics(
+    repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the metrics of the jobs in the history of a branch, or of one snapshot.
+
+    Snapshots without the record of a job are left out.
+
+    Args:
+        repo: The repository.
+        branch: The branch whose history is read. None: ``main``.
+        snapshot_id: The id of a single snapshot, instead of a branch.
+
+    Returns:
+        A dict for each job, the newest first, with ``id``, ``name``, ``snapshot_id``, ``written_at`` and the
+        fields of `Metrics`.
+
+    Raises:
+        InvalidInputError: ``conflicting-arguments`` for both ``branch`` and ``snapshot_id``.
+        RefNotFoundError: If there is no such branch.
+        FormatError: If a record is damaged.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import job_metrics
+        >>> job_metrics(frazil.Repository.create(frazil.in_memory_storage()))
+        []
+    """
+    if branch is not None and snapshot_id is not None:
+        raise InvalidInputError("give branch or snapshot_id, not both", ErrorKind.CONFLICTING_ARGUMENTS)
+    if snapshot_id is None:
+        info = context_of(repo).catalog.repo_info()
+        infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
+    else:
+        infos = [repo.lookup_snapshot(snapshot_id)]
+    jobs = [(info, record) for info in infos if (record := job_record(info.metadata, info.id))]
+    return [
+        {
+            "id": record.id,
+            "name": record.name,
+            "snapshot_id": info.id,
+            "written_at": info.written_at,
+            **(record.metrics or {}),
+        }
+        for info, record in jobs
+    ]
+
+
+def is_unchanged_since(commit: bytes, after: Session, paths: Sequence[str]) -> bool:
+    """Return whether nodes are the same in a version and in a commit that a squash or expiration removed.
+
+    Only the transaction logs of the removed commits tell. If they cannot decide, the nodes count as changed.
+    """
+    context = after.workspace.context
+    end = id_from_text(after.snapshot_id)
+    if commit == end:
+        return True
+    table = context.catalog.repo_info().snapshots
+    row = table.find_snapshot(end)
+    ids = table.entry(row).logs if row >= 0 else ()
+    if commit not in ids:
+        return False
+    later = CommitLogs(end, ids[ids.index(commit) + 1 :])
+    try:
+        logs = read_logs(context.assets, [later])
+    except SessionStateError:
+        return False
+    nodes = after.workspace.snapshot.nodes
+    named = nodes.find_nodes([absolute(path) for path in paths])
+    below = (nodes.ids[nodes.below(absolute(path))] for path in paths)
+    those = np.concatenate([nodes.ids[named[named >= 0]], *below])
+    return not any(_may_change(log, those) for log in logs)
+
+
+def _may_change(log: TransactionLog, ids: U8) -> bool:
+    """Return whether a commit changed one of some nodes, or moved or deleted any node."""
+    if log.moves or len(log.deleted_arrays) or len(log.deleted_groups):
+        return True
+    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+    changed = np.concatenate([*(getattr(log, name) for name in ID_LISTS), chunks])
+    return bool(ids_among(changed, ids).any())
 
 
 @dataclass(frozen=True, slots=True)

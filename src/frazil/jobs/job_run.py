@@ -4,53 +4,331 @@
     finish     driver: writes results that need the values of all items
     commit     driver: one version, with its inputs and metrics in the metadata (lineage)
 
-The commit carries the id of the job (`frazil.jobs.job_identity`). A job whose commit exists does not run
+The commit carries the id of the job (`frazil.jobs.job_history`). A job whose commit exists does not run
 again (`frazil.jobs.job_history`).
+
+``xarray.open_datatree`` gives a group the dimensions and coordinates of its parent groups. It refuses a tree
+in which they differ: a dimension with another size, or a coordinate with other labels. A job that writes such
+a group warns before its work. Without the warning, the user would notice only when a reader fails.
+
+A job reads versions, and runs for some time. If another session changes its inputs meanwhile, the result does
+not fit the tip of the branch. So inputs are checked before each commit of a job:
+
+    on the branch that the job writes to    checked: a change raises ``StaleReadError``, for every URL of the
+                                            repository, and in copies of it
+    on another branch, at a tag or a        fixed: the commit records the version, and later versions do not
+    snapshot, in another repository         matter
+
+The check reads only transaction logs, and none if no other session has committed. Inputs are the nodes that
+the job names, and all nodes below them: a new array in an input group is a change.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 import logging
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
 
 from frazil import host
 from frazil.arguments import require_progress
-from frazil.changes.reads import ReadSet, joined_reads
+from frazil.changes.node_changes import ReadSet, joined_reads
 from frazil.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
     JobRestartError,
+    MisalignedGroupWarning,
     RebaseFailedError,
     SessionStateError,
     StaleReadError,
     TaskFailedError,
 )
-from frazil.jobs.alignment import warn_of_misalignment
-from frazil.jobs.engine import Engine, EngineName, described, is_resumable
-from frazil.jobs.engines import engine_of
-from frazil.jobs.inputs import live_inputs, of_job, reads_of, require_current
-from frazil.jobs.job import Job, Phase, Tasks
-from frazil.jobs.job_history import JobStart, find_job, first_driver_note, job_state
-from frazil.jobs.job_identity import commit_metadata, label, require_recordable, work_digest
-from frazil.jobs.job_result import JobResult, Metrics
+from frazil.format.columns import Ragged, distinct_rows, unshared
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
+from frazil.format.nodes import NodeTable
+from frazil.format.snapshot_table import Snapshots
+from frazil.jobs.engine import Engine, EngineName, described, engine_of, is_resumable
+from frazil.jobs.job import Input, Job, JobResult, Metrics, Phase, RunOptions, Target, Tasks, Version, address
+from frazil.jobs.job_history import (
+    JobStart,
+    commit_metadata,
+    find_job,
+    first_driver_note,
+    job_state,
+    label,
+    require_recordable,
+    work_digest,
+)
 from frazil.jobs.progress import Progress
-from frazil.jobs.run_options import RunOptions
 from frazil.jobs.staging import Staging
-from frazil.jobs.task_rounds import Rounds
-from frazil.jobs.task_tally import Tally
-from frazil.jobs.versions import Input, Target, Version
+from frazil.jobs.task_rounds import Rounds, Tally
+from frazil.repository.handle.repository import context_of
+from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.interior import state_of
 from frazil.repository.session.read_tracker import ReadTracker
-from frazil.repository.session.session import Session
+from frazil.repository.session.rebase import require_unchanged
+from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.traffic import TRAFFIC
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Misalignment:
+    """A dimension of a group that differs from the dimension of a parent group."""
+
+    group: str
+    above: str
+    dim: str
+    size: int
+    size_above: int
+
+    def __str__(self) -> str:
+        differ = f"{self.dim} = {self.size} and {self.dim} = {self.size_above}"
+        if self.size == self.size_above:
+            differ = f"{differ} with other labels"
+        return (
+            "xarray.open_datatree cannot open the result of this job: dimensions of the group "
+            f"`{self.group}` must be those of its parent group `{self.above}`, got {differ}. Store the data "
+            "in another group, such as `/data`, and write results to groups beside it, or write them to "
+            "another branch or repository"
+        )
+
+
+def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
+    """Warn of the first group that a job writes and that differs from a parent group.
+
+    The warning is a `MisalignedGroupWarning`. ``session`` has the metadata of all arrays that the job
+    creates. ``writes`` are the paths of the arrays or groups that it writes.
+    """
+    first = next(misalignments(session, writes), None)
+    if first is not None:
+        warnings.warn(str(first), MisalignedGroupWarning, skip_file_prefixes=(_PACKAGE,))
+
+
+def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignment]:
+    """Yield the dimensions because of which xarray cannot open the groups of ``writes`` as a tree.
+
+    >>> import frazil, zarr
+    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    >>> for path, size in (("t", 4), ("half/t", 2)):
+    ...     t = zarr.create_array(session.store, name=path, shape=size, dtype="f4", dimension_names=["x"])
+    >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
+    [('/half', '/', 'x')]
+    """
+    nodes = session.workspace.node_table()
+    tree = _Tree(session, nodes, _depths(nodes.paths))
+    outputs = tree.groups_of(writes)
+    for group in sorted(outputs | tree.groups_below(outputs)):
+        sizes = tree.sizes(group)
+        for above in _above(group) if sizes else ():
+            if group not in outputs and above not in outputs:
+                continue  # the job changes neither group
+            common = tree.sizes(above)
+            for dim in sorted(sizes.keys() & common.keys()):
+                if sizes[dim] != common[dim] or tree.has_other_labels(group, above, dim):
+                    yield Misalignment(group, above, dim, sizes[dim], common[dim])
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The groups of a session, including its changes."""
+
+    session: Session
+    nodes: NodeTable
+    depths: NDArray[np.int64]
+    cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def groups_of(self, paths: Iterable[str]) -> set[str]:
+        """Return each path that is a group, and the parent group of each other path."""
+        rows = ((path, self.nodes.find_node(path)) for path in ("/" + path.strip("/") for path in paths))
+        return {
+            path if row >= 0 and not self.nodes.is_array[row] else path.rpartition("/")[0] or "/"
+            for path, row in rows
+        }
+
+    def groups_below(self, groups: set[str]) -> set[str]:
+        """Return all groups below the given groups."""
+        paths, numbers = self.nodes.paths_list(), np.arange(len(self.nodes))
+        rows = [numbers[below][~self.nodes.is_array[below]] for below in map(self.nodes.below, groups)]
+        return {paths[row] for row in np.concatenate([*rows, numbers[:0]]).tolist()}
+
+    def sizes(self, group: str) -> dict[str, int]:
+        """Return the sizes of the dimensions of the arrays directly in a group, by name.
+
+        If two arrays have different sizes of a dimension, the last array decides.
+        """
+        if group not in self.cached_sizes:
+            nodes, below = self.nodes, self.nodes.below(group)
+            is_direct = self.depths[below] == (group.count("/") + 1 if group != "/" else 1)
+            is_wanted = is_direct & nodes.is_array[below] & nodes.named[below]
+            rows = np.arange(len(nodes))[below][is_wanted]
+            name_rows = nodes.dim_rows.take(rows).compact().values
+            sizes = nodes.array_length.take(rows).compact().values
+            has_name = name_rows >= 0
+            self.cached_sizes[group] = _last_sizes(nodes.dim_names, name_rows[has_name], sizes[has_name])
+        return self.cached_sizes[group]
+
+    def has_other_labels(self, group: str, above: str, dim: str) -> bool:
+        """Return whether two coordinates with the same length and units have different values.
+
+        Returns False if tasks have not written a coordinate yet, and if the job tracks its reads, because the
+        check would add reads.
+        """
+        if self.session.workspace.reads is not None:
+            return False
+        labels = [self._labels(f"{each.rstrip('/')}/{dim}", dim) for each in (group, above)]
+        if labels[0] is None or labels[1] is None:
+            return False
+        (one, units), (other, other_units) = labels[0], labels[1]
+        if units != other_units or one.dtype.kind != other.dtype.kind:
+            return False
+        return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+    def _labels(self, path: str, dim: str) -> tuple[np.ndarray[Any, Any], tuple[Any, Any]] | None:
+        row = self.nodes.find_node(path)
+        array = self.nodes.node(row).array if row >= 0 and self.nodes.is_array[row] else None
+        if array is None or array.dimension_names != (dim,):
+            return None
+        if len(self.session.chunk_table(path)) != array.num_chunks[0]:
+            return None
+        attributes = json.loads(self.nodes.node(row).user_data).get("attributes") or {}
+        stored = zarr.open_array(self.session.store, path=path.strip("/"), mode="r", zarr_format=3)
+        return np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))
+
+
+def _depths(paths: Ragged) -> NDArray[np.int64]:
+    """Return the number of slashes in each path."""
+    slashes = np.concatenate([[0], np.cumsum(paths.values == ord("/"), dtype=np.int64)])
+    depths: NDArray[np.int64] = slashes[paths.starts + paths.lengths] - slashes[paths.starts]
+    return depths
+
+
+def _last_sizes(names: Ragged, name_rows: NDArray[Any], sizes: NDArray[Any]) -> dict[str, int]:
+    """Return sizes by name. ``name_rows`` are rows of ``names``. Of equal names, the last size is used."""
+    used_rows, position = np.unique(name_rows, return_inverse=True)  # equal names share rows in a file
+    texts, numbers = distinct_rows(unshared(names.take(used_rows), "dimension names"))
+    numbers_reversed = numbers[position][::-1]
+    distinct, first_reversed = np.unique(numbers_reversed, return_index=True)
+    last = len(sizes) - 1 - first_reversed
+    return dict(zip(texts.take(distinct).texts(), sizes[last].tolist(), strict=True))
+
+
+def _above(group: str) -> list[str]:
+    """Return the parent groups of a group, the root first.
+
+    >>> _above("/a/b"), _above("/")
+    (['/', '/a'], [])
+    """
+    names = [name for name in group.split("/") if name]
+    return ["/" + "/".join(names[:depth]) for depth in range(len(names))]
+
+
+_ATTEMPTS: Final = 3
+
+
+def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
+    """Return the inputs that are on the branch of the target.
+
+    The address of a storage is not enough to find them: one storage has several addresses (other credentials,
+    a symbolic link, another endpoint), and all repositories in memory have the same address. But a snapshot
+    is only in one repository and its copies.
+    """
+    named = [each for each in inputs if each.branch == target.branch]
+    place = address(target.repo.storage)
+    if not named or (place != "in-memory" and all(each.repository == place for each in named)):
+        return named
+    snapshots = context_of(target.repo).catalog.repo_info().snapshots
+    return [
+        each for each in named if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
+    ]
+
+
+def _has(snapshots: Snapshots, name: str) -> bool:
+    """Return whether a repository has a snapshot, except the empty first snapshot, which all have."""
+    if not is_id_text(name.upper()):
+        return False  # the input is not a version of a repository
+    id_ = id_from_text(name)
+    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
+
+
+def reads_of(inputs: Sequence[Input]) -> ReadSet:
+    """Return the inputs as a set of reads, for the check."""
+    return ReadSet(trees=frozenset(absolute(path) for each in inputs for path in each.paths))
+
+
+def require_current(name: str, inputs: Sequence[Input], session: Session) -> None:
+    """Raise ``StaleReadError`` if inputs of the job ``name`` differ from the snapshot of the session."""
+    workspace = session.workspace
+    for each in inputs:
+        start = id_from_text(each.snapshot)
+        try:
+            require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
+        except StaleReadError as error:
+            raise of_job(name, error) from error
+
+
+def of_job(name: str, error: StaleReadError) -> StaleReadError:
+    """Return the error with a message for the user of the job ``name``."""
+    details = "; ".join(map(str, error.reads))
+    return StaleReadError(
+        error.snapshot,
+        error.reads,
+        f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
+        f"{details}. Nothing was committed",
+    ).with_remedy(
+        "Run the job again with the new version. To read an older version on purpose, name it by its id: "
+        "`Version.of(repo, snapshot_id=...)`",
+        shell="Run the command again",
+    )
+
+
+def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
+    """Call a function, and call it again while it raises ``StaleReadError``.
+
+    Args:
+        run: A function without arguments that calls an operation, or makes a job and runs it. Each call reads
+            the present version of its inputs.
+        attempts: The largest number of calls. Default: 3.
+
+    Returns:
+        The result of ``run``.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``attempts`` is less than 1.
+        StaleReadError: If the last call raises it.
+
+    Examples:
+        >>> import frazil, numpy, zarr
+        >>> from frazil.pipeline import mean, run_again_if_stale
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="data") as store:
+        ...     t = zarr.create_array(store, name="t", data=numpy.arange(4.0), dimension_names=["x"])
+        >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine="inline"))
+        >>> float(zarr.open_array(result.version.session().store, path="mean/t")[()])
+        1.5
+    """
+    if attempts < 1:
+        raise InvalidInputError(f"attempts must be at least 1, got {attempts}", ErrorKind.INVALID_ARGUMENT)
+    for _ in range(attempts - 1):
+        try:
+            return run()
+        except StaleReadError:
+            continue
+    return run()
+
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.01

@@ -32,10 +32,10 @@ from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs import wire
 from frazil.jobs.blocks import regular_grid
-from frazil.jobs.engines import engine_of
-from frazil.jobs.pickles import dumps
-from frazil.jobs.summary import Summary, with_size
-from frazil.jobs.versions import takes_versions
+from frazil.jobs.engine import engine_of
+from frazil.jobs.job import takes_versions
+from frazil.jobs.progress import Summary, with_size
+from frazil.jobs.task_failures import dumps
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:

@@ -25,26 +25,28 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from frazil.about import __version__
+from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
-from frazil.format.ids import id_to_text
+from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.jobs import wire
-from frazil.jobs.staged_round import StagedRound
-from frazil.jobs.staging_folder import Folder
-from frazil.jobs.staging_plan import StagedPlan, decode_plan, encode_plan, has_base, session_at_base
-from frazil.jobs.summary import Summary
-from frazil.jobs.versions import takes_versions
+from frazil.jobs.job import takes_versions
+from frazil.jobs.progress import Summary
+from frazil.jobs.task_results import Result, decode_result
 from frazil.jobs.wire import joined, split
+from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.conflicts import ConflictDetector
-from frazil.repository.session.interior import state_of
-from frazil.repository.session.session import Session
+from frazil.repository.session.session import Session, state_of
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.staged_work import (
     STAGING,
     clean_up,
@@ -54,8 +56,153 @@ from frazil.repository.session.staged_work import (
     place_of,
     take_lease,
 )
+from frazil.repository.session.workspace import Workspace
+from frazil.storage.base import IfAbsent, Storage, Stored
+from frazil.threads import Purpose, thread_pool
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Objects below one key, each written once. It can be pickled, with its storage."""
+
+    storage: Storage
+    key: str
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Write an object. Returns False, and does not change the object, if it exists."""
+        return isinstance(self.storage.put(f"{self.key}/{name}", data, IfAbsent()), Stored)
+
+    def get(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return an object, or a range of its bytes; None if the object does not exist."""
+        try:
+            return bytes(self.storage.get(f"{self.key}/{name}", start, stop))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None
+
+    def names(self) -> list[str]:
+        """Return the names of all objects in the folder and its subfolders, relative to the folder."""
+        return [info.key[len(self.key) + 1 :] for info in self.storage.list(self.key)]
+
+    def subfolder(self, name: str) -> Folder:
+        """Return a folder in this folder."""
+        return Folder(self.storage, f"{self.key}/{name}")
+
+
+#: The format of staged files. Files of another format or version of Frazil are discarded.
+_FORMAT: Final = 1
+_LARGEST_NUMBER: Final = 1 << 57
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPlan:
+    """The start of a job, to which its staged results belong.
+
+    ``base`` is the snapshot of the session of the job. ``seen`` and ``since`` are those of the session (see
+    `frazil.repository.catalog.collection_guard`). ``started`` is the time of the first run, in microseconds
+    since 1970. ``folder`` is the name of the folder of the rounds.
+    """
+
+    job: str
+    name: str
+    branch: str
+    digest: str
+    base: str
+    seen: int
+    since: int
+    started: int
+    folder: str
+    software: str = __version__
+    format: int = _FORMAT
+
+    @property
+    def is_of_this_version(self) -> bool:
+        """Whether the same version of Frazil has staged the results."""
+        return (self.format, self.software) == (_FORMAT, __version__)
+
+
+def encode_plan(plan: StagedPlan) -> bytes:
+    """Return a plan as JSON."""
+    return json.dumps(asdict(plan)).encode()
+
+
+def decode_plan(data: bytes) -> StagedPlan | None:
+    """Return the plan in JSON bytes; None for damaged bytes."""
+    try:
+        plan = StagedPlan(**json.loads(data))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = plan.seen, plan.since, plan.started
+    texts = plan.job, plan.name, plan.branch, plan.digest, plan.software
+    ids = plan.base, plan.folder
+    is_whole = all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers) and all(
+        isinstance(each, str) for each in texts
+    )
+    return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
+
+
+def has_base(repo: Repository, plan: StagedPlan) -> bool:
+    """Return whether the repository still has the snapshot of the plan."""
+    return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
+
+
+def session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
+    """Return a session for the branch that starts from the snapshot of the plan."""
+    context = context_of(repo)
+    repo_requirements.branch_tip(context.catalog.repo_info(), branch)
+    workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
+    return Session(
+        SessionState(
+            workspace,
+            branch,
+            SessionMode.writable,
+            ends(plan.started),
+            repo.default_commit_metadata(),
+            seen=plan.seen,
+            since=plan.since,
+        )
+    )
+
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRound:
+    """The results of tasks, by the number of the task. It can be pickled, because tasks write to it."""
+
+    folder: Folder
+
+    def put_result(self, number: int, data: bytes) -> None:
+        """Stage the result of one task, unless another attempt has staged it."""
+        self.folder.put(str(number), data)
+
+    def get_result(self, number: int, module: str) -> bytes | None:
+        """Return the result of one task; None if it is missing or unusable.
+
+        ``module`` is the module of the work function.
+        """
+        data = self.folder.get(str(number))
+        return None if data is None or _usable(number, data, module) is None else data
+
+    def results(self, module: str) -> Iterator[tuple[int, Result]]:
+        """Yield the usable results, with the numbers of their tasks."""
+        numbers = [int(name) for name in self.folder.names() if name.isdecimal()]
+        with thread_pool(Purpose.STAGED_READS) as pool:
+            for number, data in zip(numbers, pool.map(self.folder.get, map(str, numbers)), strict=True):
+                result = None if data is None else _usable(number, data, module)
+                if result is not None:
+                    yield number, result
+
+
+def _usable(number: int, data: bytes, module: str) -> Result | None:
+    try:
+        result = decode_result(data, module)
+    except IcechunkError as error:
+        _log.warning("task %d runs again: %s", number, error)
+        return None
+    return result if result.ends > now_us() else None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,26 +6,207 @@
 The process that catches the error makes the ``Failure``, because only this process has the frames. A
 ``Failure`` has plain values, so that it can be sent through a pipe, or as JSON through the JVM. The frames of
 Frazil and of Spark are left out, because users look for a line of their own function.
+
+Plain pickle sends a function as its name, and the worker has to import its module. ``cloudpickle`` can also
+send the code of functions of a notebook or a script. Then the worker needs that package too.
+
+An error of pickle, such as ``cannot pickle '_thread.lock' object``, does not say which variable has the lock.
+So after a failure the parts of the value are pickled one by one, down to the smallest part that fails.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import pickle
+import sys
+import sysconfig
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import FunctionType, MethodType, TracebackType
+from typing import Any, Final
 
-from frazil.errors import ErrorKind, IcechunkError, RemoteError, StorageError, TaskFailedError
-from frazil.jobs.traceback_frames import (
-    causes_of,
-    clip_line,
-    first_and_last,
-    is_library,
-    is_own,
-    remove_own_frames,
-    without_own_frames,
+import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    RemoteError,
+    StorageError,
+    TaskFailedError,
 )
 from frazil.remedies import Remedy
+
+
+def dumps(value: Any) -> bytes:
+    """Return a value as a pickle. Raises the error of a part that cannot be pickled.
+
+    >>> import pickle
+    >>> pickle.loads(dumps(lambda x: x + 1))(2)
+    3
+    """
+    data: bytes = cloudpickle.dumps(value)
+    return data
+
+
+#: Packages whose frames are left out, if they are imported.
+_OWN_PACKAGES: Final = ("frazil", "pyspark", "py4j")
+
+#: The largest numbers of characters of a line, and of lines of a text.
+_LONGEST_LINE: Final = 500
+_LINES_OF_TEXT: Final = 10
+
+
+def causes_of(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """Yield a summary and the summaries of all its causes."""
+    waiting: list[traceback.TracebackException | None] = [summary]
+    while waiting:
+        each = waiting.pop()
+        if each is not None:
+            yield each
+            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
+
+
+def remove_own_frames(summary: traceback.TracebackException) -> None:
+    """Remove the frames of Frazil and Spark from a summary, unless there are no others, and the markers."""
+    frames = [frame for frame in summary.stack if not is_own(frame.filename)] or summary.stack[-1:]
+    plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in frames]
+    summary.stack = traceback.StackSummary.from_list(plain)
+
+
+def without_own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of Frazil and Spark, or its last frame if there are no others."""
+    every: list[TracebackType] = []
+    while frames is not None:
+        every.append(frames)
+        frames = frames.tb_next
+    foreign = [each for each in every if not is_own(each.tb_frame.f_code.co_filename)] or every[-1:]
+    out: TracebackType | None = None
+    for each in reversed(foreign):
+        out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return out
+
+
+def is_own(filename: str) -> bool:
+    """Return whether a file belongs to Frazil or Spark."""
+    return filename.startswith(_own_folders())
+
+
+def _own_folders() -> tuple[str, ...]:
+    modules: list[Any] = [sys.modules.get(name) for name in _OWN_PACKAGES]
+    return tuple(f"{Path(each.__file__).parent}/" for each in modules if getattr(each, "__file__", None))
+
+
+@lru_cache(1)
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+#: Endings of compiled modules, whose files have no directory in a traceback.
+_CYTHON: Final = (".pyx", ".pxi", ".pxd")
+
+
+def is_library(filename: str) -> bool:
+    """Return whether a file belongs to Python, an installed package or Frazil, and not to the user."""
+    installed = "/site-packages/" in filename or "/dist-packages/" in filename or filename.endswith(_CYTHON)
+    return installed or is_own(filename) or filename.startswith(("<frozen ", *_library_folders()))
+
+
+def first_and_last(lines: list[str]) -> list[str]:
+    """Return the first and the last lines, if there are many."""
+    half = _LINES_OF_TEXT // 2
+    return [*lines[:half], "...", *lines[-half:]] if len(lines) > _LINES_OF_TEXT else lines
+
+
+def clip_line(line: str) -> str:
+    """Return a line with at most `_LONGEST_LINE` characters."""
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
+
+
+#: The depth of the search, and the number of items of a list.
+_DEPTH: Final = 8
+_ITEMS: Final = 1_000
+
+
+def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
+    """Return the path to the smallest part that ``dumps`` refuses, as text; empty for the value itself.
+
+    >>> import pickle, threading
+    >>> culprit({"a": 1, "lock": threading.Lock()}, pickle.dumps)
+    "the item 'lock', of the type lock"
+    """
+    names: list[str] = []
+    for _ in range(_DEPTH):
+        unsendable_part = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
+        if unsendable_part is None:
+            break
+        names.append(unsendable_part[0])
+        value = unsendable_part[1]
+    return f"{' of '.join(reversed(names))}, of the type {type(value).__name__}" if names else ""
+
+
+def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exception) -> InvalidInputError:
+    """Return the error for a value that ``dumps`` refused with ``error``. ``name`` describes the value."""
+    part = culprit(value, dumps)
+    because = f" because of {part}" if part else ""
+    return InvalidInputError(
+        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function",
+        ErrorKind.INVALID_ARGUMENT,
+    )
+
+
+def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
+    """Return ``value`` as bytes."""
+    try:
+        return dumps(value)
+    except Exception as error:
+        raise unsendable("the function of the tasks", task, dumps, error) from error
+
+
+def _can(value: Any, dumps: Callable[[Any], bytes]) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # a part may raise any error
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a value, each with its name."""
+    if isinstance(value, functools.partial):
+        yield "the function", value.func
+        yield from ((f"the argument {number}", each) for number, each in enumerate(value.args))
+        yield from ((f"the argument `{name}`", each) for name, each in value.keywords.items())
+    elif isinstance(value, MethodType):
+        yield f"the object of the method `{value.__name__}`", value.__self__
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, Mapping):
+        yield from ((f"the item {key!r}", each) for key, each in islice(value.items(), _ITEMS))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"the item {number}", each) for number, each in enumerate(islice(value, _ITEMS)))
+    elif not isinstance(value, type):
+        yield from (
+            (f"the attribute `{name}`", each) for name, each in getattr(value, "__dict__", {}).items()
+        )
+        for name in getattr(type(value), "__slots__", ()):
+            if hasattr(value, name):
+                yield f"the attribute `{name}`", getattr(value, name)
+
+
+def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    variables = inspect.getclosurevars(function)
+    for name, each in {**variables.nonlocals, **variables.globals}.items():
+        yield f"the variable `{name}` of the function `{function.__name__}`", each
+    for number, each in enumerate(function.__defaults__ or ()):
+        yield f"the default {number} of the function `{function.__name__}`", each
+
 
 #: The largest numbers of characters of the text of an error, and of its traceback, because of JVM and logs.
 _LONGEST_TEXT: Final = 6_000

@@ -1,4 +1,4 @@
-"""Rounds of tasks: an engine runs the items of a job, and the results are merged into the job's session.
+"""Rounds of tasks: an engine runs the items of a job, and the results are merged into the session of the job.
 
 driver      ``prepare`` returns the items; each item becomes a message with its number
 executor    `run_task`: forks the session, calls the work function, encodes a `Result`
@@ -10,31 +10,71 @@ from __future__ import annotations
 import functools
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil import host
-from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
+from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.jobs.bulk_commit import TaskChanges
 from frazil.jobs.engine import Engine, attempt
-from frazil.jobs.job import Tasks, Work
-from frazil.jobs.pickles import dumps
+from frazil.jobs.job import Metrics, Tasks, Work
 from frazil.jobs.progress import Progress
-from frazil.jobs.segments import stage_references
-from frazil.jobs.staged_round import StagedRound
-from frazil.jobs.staging import Staging
-from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result
-from frazil.jobs.task_tally import Tally
-from frazil.jobs.unpicklable import unsendable
+from frazil.jobs.staging import StagedRound, Staging
+from frazil.jobs.task_failures import dumps, unsendable
+from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result, stage_references
 from frazil.repository.ids import new_object_id
 from frazil.repository.paths import absolute
-from frazil.repository.session.interior import state_of
-from frazil.repository.session.session import ForkSession, Session
+from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.traffic import TRAFFIC
+
+
+@dataclass(slots=True)
+class Tally:
+    """The sums over the finished tasks. ``returned`` is the number of bytes that tasks sent back."""
+
+    tasks: int = 0
+    returned: int = 0
+    totals: Counter[str] = field(default_factory=Counter)
+    longest: float = 0.0
+
+    def add_result(self, result: Result) -> None:
+        """Add the metrics of one task."""
+        outcome, stored = result.outcome, result.stored
+        self.longest = max(self.longest, result.seconds)
+        self.totals.update(
+            retries=result.retries,
+            resumed=int(result.staged),
+            rows=outcome.rows,
+            chunks=outcome.chunks,
+            bytes_read=outcome.bytes_read,
+            bytes_written=outcome.bytes_written,
+            requests=stored.requests,
+            stored_bytes_read=stored.bytes_read,
+            stored_bytes_written=stored.bytes_written,
+        )
+        self.totals["task_microseconds"] += round(result.seconds * 1e6)
+
+    def metrics(self, seconds: float) -> Metrics:
+        """Return the metrics of the job, including the requests of the driver."""
+        driver, totals = TRAFFIC.take_counts(), dict(self.totals)
+        task_seconds = totals.pop("task_microseconds", 0) / 1e6
+        totals["requests"] = totals.get("requests", 0) + driver.requests
+        totals["stored_bytes_read"] = totals.get("stored_bytes_read", 0) + driver.bytes_read
+        totals["stored_bytes_written"] = totals.get("stored_bytes_written", 0) + driver.bytes_written
+        return Metrics(
+            tasks=self.tasks,
+            returned=self.returned,
+            seconds=round(seconds, 3),
+            task_seconds=round(task_seconds, 3),
+            longest_task_seconds=round(self.longest, 3),
+            **totals,
+        )
+
 
 _NUMBER: Final = struct.Struct("<Q")
 

@@ -27,10 +27,9 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, stack
+from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, ascending, stack
 from frazil.format.columns import (
     I64,
     MAX_COPIED_BYTES,
@@ -41,7 +40,6 @@ from frazil.format.columns import (
     distinct_rows,
     row_keys,
 )
-from frazil.format.coordinates import ascending
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, decode_snapshot, encode_snapshot

@@ -31,23 +31,64 @@ versions that live without leases, then the few that live because of them. Each 
 
 To find the reasons, the preview also reads snapshots and manifests that are garbage. If one of them cannot be
 read, the files that it refers to count as unreferenced.
+
+Files are deleted in batches, several at a time. A batch that fails is tried again object by object, so that
+one bad object does not block a thousand others. A storage with too many requests gets longer and longer
+pauses. After a number of failures in a row, the deletion stops.
+
+    plan     1. List the files that are older than the limit. Only these can be deleted.
+             2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
+             limit. 3. Survey the manifests of these versions. Their chunk files are alive. Store a list of
+             the others.
+    finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
+                version is alive that the plan has not seen. Otherwise the plan is completed first.
+             5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
+                that the ops log does not need, and abandoned staged files of jobs.
+
+A collection that dies at any point leaves a complete repository and some garbage. It deletes no file that the
+repo info leads to, and it deletes each kind of file before the files that it refers to. A file that cannot be
+read stops the collection in step 3, before any deletion.
+
+A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
+files. The age of a file is the time since its last modification, by the storage's clock.
+
+On a full storage, the record of the collection and the new repo info do not fit. Then the collection first
+deletes what it deletes last: backups that its own update makes unneeded. If it dies before that update, the
+ops log may end earlier, but no version is affected.
+
+A preview writes nothing. Without leases, the collection would delete all unused files that are older than its
+cut-off. With them it deletes those that are also older than every lease. One survey finds both: first the
+versions that live without leases, then the few that live because of them. Each file has a reason:
+
+    expired        it belongs to a version that an expiration, a squash or an amend has removed from a history
+    unreachable    it belongs to a version that the repository lists, but no branch and no tag leads to it
+    unreferenced   it belongs to no version: a session or commit that failed, or a version removed long ago
+    old-backup     a backup that neither the ops log nor a recovery needs
+
+To find the reasons, the preview also reads snapshots and manifests that are garbage. If one of them cannot be
+read, the files that it refers to count as unreferenced.
+
+A batch that fails is tried again object by object, so that one bad object does not block a thousand others. A
+storage with too many requests gets longer and longer pauses. After a number of failures in
+a row, the deletion stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil import host
 from frazil.engines import Engine, EngineName
-from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
+from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.keys import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.backups import (
@@ -60,11 +101,14 @@ from frazil.maintenance.backups import (
     planned_link,
     unneeded,
 )
-from frazil.maintenance.deletion import DeleteLimits, DeletionResult, Sweeper, delete_files
 from frazil.maintenance.garbage_files import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
-from frazil.repository.catalog.collection_guard import newest_update
-from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
+from frazil.repository.catalog.collection_guard import (
+    CollectionRecord,
+    announce,
+    delete_killed_records,
+    newest_update,
+)
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
@@ -74,11 +118,147 @@ from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
-from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
+from frazil.survey.columns import ObjectListing, Objects, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.digests import Marks
-from frazil.survey.steps import NO_PROGRESS, Progress
+from frazil.survey.steps import NO_PROGRESS, Progress, Run, side_by_side
 from frazil.survey.survey import Bounds, Survey, reachable
 from frazil.threads import Purpose, thread_pool
+
+_BATCH: Final = 1000
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 20.0
+_MAX_ERRORS: Final = 10
+_FILES_PER_TASK: Final = 50_000
+#: Upper limit for concurrent requests.
+_MOST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLimits:
+    """The number of concurrent requests, and of failures in a row after which the deletion stops."""
+
+    concurrent: int = 10
+    failures_in_a_row: int = 50
+
+
+@dataclass(slots=True)
+class DeletionResult:
+    """The result of a deletion: counts, bytes, and the first errors."""
+
+    objects: int = 0
+    size: int = 0
+    failed: int = 0
+    throttled: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, part: DeletionResult) -> None:
+        """Add the result of a part."""
+        self.objects += part.objects
+        self.size += part.size
+        self.failed += part.failed
+        self.throttled += part.throttled
+        self.errors = (self.errors + part.errors)[:_MAX_ERRORS]
+
+
+class Sweeper:
+    """Deletes objects, and counts failures in a row over all its deletions.
+
+    ``sleep`` is called with the seconds of a pause.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        limits: DeleteLimits,
+        sleep: Callable[[float], None] = host.pause,
+        progress: Progress = NO_PROGRESS,
+    ) -> None:
+        self._storage = storage
+        self._limits = limits
+        self._sleep = sleep
+        self._progress = progress
+        self._lock = Lock()
+        self._in_a_row = 0
+        self._last: StorageError | None = None
+
+    def sweep(self, garbage: Objects) -> DeletionResult:
+        """Delete all objects of a list, and return the counts."""
+        total = DeletionResult()
+        starts = range(0, len(garbage.sizes), _BATCH)
+        self._progress.expect(len(starts))
+
+        def delete(start: int) -> DeletionResult:
+            batch = garbage.part(start, start + _BATCH)
+            return self._delete(batch.keys(), batch.sizes.tolist())
+
+        concurrent = min(max(1, self._limits.concurrent), _MOST)
+        for done in side_by_side(starts, delete, concurrent, Purpose.BATCH_DELETES):
+            total.add(done)
+            self._progress.advance(bytes=done.size)
+        return total
+
+    def _delete(self, keys: list[str], sizes: list[int]) -> DeletionResult:
+        """Delete objects with one request. If it fails, delete each object alone."""
+        self._give_up_if_hopeless()
+        done = DeletionResult()
+        error = self._patiently(keys, done)
+        if error is None:
+            done.objects, done.size = len(keys), sum(sizes)
+            with self._lock:
+                self._in_a_row = 0
+        elif len(keys) == 1:
+            done.failed, done.errors = 1, [f"{keys[0]}: {error.message}"]
+            self._failed(error)
+        else:
+            for key, size in zip(keys, sizes, strict=True):
+                done.add(self._delete([key], [size]))
+        return done
+
+    def _patiently(self, keys: list[str], done: DeletionResult) -> StorageError | None:
+        """Delete the keys, with pauses while the storage is throttled. Return another error."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                self._storage.delete(keys)
+            except StorageError as error:
+                if error.kind != ErrorKind.THROTTLED:
+                    return error
+                done.throttled += 1
+                if pause >= _LONGEST_PAUSE_S:
+                    self._failed(error)
+                    self._give_up_if_hopeless()
+                self._sleep(host.random_between(0.5, 1.0) * pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                return None
+
+    def _failed(self, error: StorageError) -> None:
+        with self._lock:
+            self._in_a_row += 1
+            self._last = error
+
+    def _give_up_if_hopeless(self) -> None:
+        if self._in_a_row >= max(1, self._limits.failures_in_a_row):
+            raise ConflictError(
+                message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
+                f"{self._last}. The repository is complete. Collect garbage again when the storage works",
+                kind=ErrorKind.GC_DELETES_FAILING,
+            ) from self._last
+
+
+def delete_files(run: Run, files: ObjectListing, limits: DeleteLimits) -> DeletionResult:
+    """Delete files by tasks. If a task gives up, its error does not count the files of other tasks."""
+    parts = [files.part(start, start + _FILES_PER_TASK) for start in range(0, len(files), _FILES_PER_TASK)]
+    total = DeletionResult()
+    for done in run(_delete, [(part, limits) for part in parts]):
+        total.add(done)
+    return total
+
+
+def _delete(context: Context, item: tuple[ObjectListing, DeleteLimits]) -> Iterator[DeletionResult]:
+    files, limits = item
+    yield Sweeper(context.storage, limits).sweep(files)
+
 
 #: The kind of the backups of the repo info.
 _BACKUPS: Final = "backups"

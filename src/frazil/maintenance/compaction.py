@@ -25,13 +25,12 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.arguments import wrong_type
-from frazil.changes.prepared_manifests import PreparedManifests
-from frazil.chunks.pack_copies import FileRanges
+from frazil.changes.change_set import PreparedManifests
+from frazil.chunks.packs import FileRanges
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.columns import I64, U8, U32
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
-from frazil.format.keys import CHUNKS
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.maintenance.relocation import (
@@ -48,11 +47,11 @@ from frazil.maintenance.relocation import (
     tip_of,
 )
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
+from frazil.repository.catalog.ancestry import of_compaction
+from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.leases import Lease
-from frazil.repository.catalog.lineage import of_compaction
 from frazil.repository.clock import now_us
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with

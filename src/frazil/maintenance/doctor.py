@@ -1,4 +1,18 @@
-"""The checks of ``Repository.upkeep.doctor``: the state of a repository that works, but could be better.
+"""The doctor: the state of a repository that works, but could be better.
+
+A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
+as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
+
+    small-chunk-files   readers make a request for each small file
+    backups             backups of ``repo`` are not collected
+    unsplit-manifest    readers of one chunk fetch a manifest with millions of references
+    over-split          readers fetch thousands of tiny manifests
+    stale-lease         a lease of a holder that will hardly return holds up garbage
+    staged-job          files of a job that cannot be resumed
+    missing-container   virtual chunks that nobody can read
+    broken-protection   another writer has moved a protected branch
+
+The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
 
 A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
 as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
@@ -17,34 +31,94 @@ The checks list the chunk files and the backups, and read the snapshots and mani
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
-from frazil.display import counted, some_of
+from frazil.display import Record, Shown, counted, some_of
 from frazil.format.columns import I64
-from frazil.format.keys import CHUNKS, OVERWRITTEN
+from frazil.format.ids import CHUNKS, OVERWRITTEN
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.compaction_info import CompactionLimits
-from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.remedies import Remedy, call
+from frazil.repository.catalog.ancestry import all_ancestors
+from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
-from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text
 from frazil.repository.session.staged_work import abandoned
 from frazil.survey.columns import among, distinct, no_ids
 from frazil.survey.survey import Bounds, read_manifests
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DoctorFinding(Record):
+    """Something that makes a repository slow, expensive or unsafe, and the command that fixes it.
+
+    Attributes:
+        check: The name of the check, such as ``small-chunk-files``.
+        subject: What the finding is about: a branch, a lease, a folder.
+        detail: What was found, with numbers.
+        remedy: What fixes it.
+    """
+
+    check: str
+    subject: str
+    detail: str
+    remedy: Remedy
+
+    shown_as: ClassVar[str] = "ops.DoctorFinding"
+
+    @property
+    def command(self) -> str:
+        """The Python call that fixes it, on a handle ``repo``."""
+        return str(self.remedy)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return ((name, getattr(self, name)) for name in ("check", "subject", "detail", "command"))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DoctorReport(Record):
+    """The result of ``Repository.upkeep.doctor``.
+
+    Attributes:
+        findings: The findings, in the order of the checks.
+        checks: The names of all checks that were made.
+    """
+
+    findings: list[DoctorFinding] = field(default_factory=list, hash=False)
+    checks: tuple[str, ...] = ()
+
+    shown_as: ClassVar[str] = "ops.DoctorReport"
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        """Return two lines for each finding: what it is, and the command that fixes it."""
+        if self.ok:
+            return f"no findings in {len(self.checks)} checks\n"
+        return "".join(
+            f"{each.check}: {each.subject}: {each.detail}\n    {each.command}\n" for each in self.findings
+        )
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for each in self.findings:
+            yield f"{each.check} ({each.subject})", f"{each.detail}. {each.command}"
+        yield "checks", ", ".join(self.checks)
+
 
 _MIB: Final = 1 << 20
 _DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)

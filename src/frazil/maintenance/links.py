@@ -23,10 +23,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.log import union_of_logs
+from frazil.changes.diff import union_of_logs
 from frazil.format.columns import I64, U8, Ragged
-from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, ids_among
-from frazil.format.keys import transaction_key
+from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, ids_among, transaction_key
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot_table import SnapshotTable
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log

@@ -20,16 +20,15 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.manifests import distribute
-from frazil.chunks.pack_copies import FileRanges, PackOptions, copy_to_packs
+from frazil.chunks.packs import FileRanges, PackOptions, copy_to_packs
 from frazil.format.columns import I64, U8
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
 from frazil.maintenance.compaction_info import LiveFiles
+from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.session.manifest_files import num_refs, put_manifests, split_of
-from frazil.repository.session.uploads import uploading
+from frazil.repository.session.commit_files import num_refs, put_manifests, split_of, uploading
 from frazil.survey.columns import among, distinct
 
 #: Manifests are written again if there are this many times more of them than boxes.

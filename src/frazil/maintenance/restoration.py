@@ -20,22 +20,30 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_to_text
-from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
+from frazil.format.ids import (
+    REPO,
+    SNAPSHOTS,
+    backup_key,
+    backup_name,
+    id_keys,
+    id_list,
+    id_to_text,
+    ids_from_text,
+    ids_to_text,
+    snapshot_key,
+)
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.remedies import argument
 from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.collection_guard import newest_update
-from frazil.repository.catalog.ops_history import older_ops_backup
+from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_info_file import read_repo_info
-from frazil.repository.catalog.snapshot_presentation import snapshot_infos
+from frazil.repository.catalog.repo_update import older_ops_backup, read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.ids import new_object_id
-from frazil.repository.outcome import write_once
-from frazil.repository.retries import RetryPolicy
+from frazil.repository.retries import RetryPolicy, write_once
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
 from frazil.threads import Purpose, map_bounded
 

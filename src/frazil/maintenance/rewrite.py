@@ -10,18 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.prepared_manifests import PreparedManifests
+from frazil.changes.change_set import ChangeSet, PreparedManifests
 from frazil.format.snapshot import Snapshot
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
-from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.expired_versions import with_current
+from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online
 from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import now_us
-from frazil.repository.session.commit import write_commit
-from frazil.repository.session.commit_retries import RESERVED
-from frazil.repository.session.pending_commit import REWRITE, REWRITE_AMEND, PendingCommit
+from frazil.repository.session.commit import RESERVED, write_commit
+from frazil.repository.session.commit_files import REWRITE, REWRITE_AMEND, PendingCommit
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import splitting_document
 

@@ -20,15 +20,13 @@ from typing import Any
 import numpy as np
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.ids import id_matrix, id_to_text
-from frazil.format.keys import snapshot_key, transaction_key
+from frazil.format.ids import id_matrix, id_to_text, snapshot_key, transaction_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention.report import RetentionReport, VersionList
-from frazil.maintenance.retention.rules import Rules
+from frazil.maintenance.retention import RetentionReport, Rules, VersionList
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot

@@ -16,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.engines import Engine, EngineName
+from frazil.format.chunk_table import within
 from frazil.format.columns import I64
-from frazil.format.coordinates import within
 from frazil.format.manifest import ChunkKind
 from frazil.format.snapshot import Node
 from frazil.maintenance.garbage_files import ChunkStorageStats
+from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST
 from frazil.survey.digests import DistinctRanges
 from frazil.survey.steps import run_with, snapshot_batches
 from frazil.survey.survey import Bounds, Survey, reachable

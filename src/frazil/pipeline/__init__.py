@@ -31,21 +31,16 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
-    from frazil.jobs.engine import Engine, Inline
-    from frazil.jobs.engines import default_engine
-    from frazil.jobs.inputs import run_again_if_stale
-    from frazil.jobs.job import Job, Phase, Tasks
-    from frazil.jobs.job_metrics import job_metrics
-    from frazil.jobs.job_result import JobResult, Metrics
-    from frazil.jobs.job_run import run_job
-    from frazil.jobs.local_engine import Local
+    from frazil.jobs.engine import Engine, Inline, Local, default_engine
+    from frazil.jobs.job import Input, Job, JobResult, Metrics, Phase, Source, Target, Tasks, Version
+    from frazil.jobs.job_history import job_metrics
+    from frazil.jobs.job_run import run_again_if_stale, run_job
     from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
     from frazil.jobs.progress import Progress
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
-    from frazil.jobs.versions import Input, Source, Target, Version
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
-    from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
+    from frazil.pipeline.ingest.options import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.provenance import Graph, Step, lineage, lineage_graph
     from frazil.pipeline.publishing import Published, publish, rollback_to, write_audit_publish
     from frazil.pipeline.reductions import (
@@ -115,16 +110,16 @@ import_on_demand(
     {
         "Engine": "frazil.jobs.engine",
         "Inline": "frazil.jobs.engine",
-        "default_engine": "frazil.jobs.engines",
-        "run_again_if_stale": "frazil.jobs.inputs",
+        "default_engine": "frazil.jobs.engine",
+        "run_again_if_stale": "frazil.jobs.job_run",
         "Job": "frazil.jobs.job",
         "Phase": "frazil.jobs.job",
         "Tasks": "frazil.jobs.job",
-        "job_metrics": "frazil.jobs.job_metrics",
-        "JobResult": "frazil.jobs.job_result",
-        "Metrics": "frazil.jobs.job_result",
+        "job_metrics": "frazil.jobs.job_history",
+        "JobResult": "frazil.jobs.job",
+        "Metrics": "frazil.jobs.job",
         "run_job": "frazil.jobs.job_run",
-        "Local": "frazil.jobs.local_engine",
+        "Local": "frazil.jobs.engine",
         "Block": "frazil.jobs.parallel_write",
         "Plan": "frazil.jobs.parallel_write",
         "WriteResult": "frazil.jobs.parallel_write",
@@ -135,16 +130,16 @@ import_on_demand(
         "discard_job": "frazil.jobs.staging",
         "staged_jobs": "frazil.jobs.staging",
         "Outcome": "frazil.jobs.task_results",
-        "Input": "frazil.jobs.versions",
-        "Source": "frazil.jobs.versions",
-        "Target": "frazil.jobs.versions",
-        "Version": "frazil.jobs.versions",
+        "Input": "frazil.jobs.job",
+        "Source": "frazil.jobs.job",
+        "Target": "frazil.jobs.job",
+        "Version": "frazil.jobs.job",
         "IngestResult": "frazil.pipeline.ingest.operation",
         "ingest": "frazil.pipeline.ingest.operation",
         "inspect_files": "frazil.pipeline.ingest.operation",
-        "ConcatDim": "frazil.pipeline.ingest.pattern",
-        "FilePattern": "frazil.pipeline.ingest.pattern",
-        "MergeDim": "frazil.pipeline.ingest.pattern",
+        "ConcatDim": "frazil.pipeline.ingest.options",
+        "FilePattern": "frazil.pipeline.ingest.options",
+        "MergeDim": "frazil.pipeline.ingest.options",
         "Graph": "frazil.pipeline.provenance",
         "Step": "frazil.pipeline.provenance",
         "lineage": "frazil.pipeline.provenance",

@@ -9,9 +9,9 @@ from html import escape
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
-from frazil.jobs.job_record import job_record
-from frazil.jobs.summary import Summary, brief
-from frazil.jobs.versions import Source, Version, takes_versions
+from frazil.jobs.job import Source, Version, takes_versions
+from frazil.jobs.job_history import job_record
+from frazil.jobs.progress import Summary, brief
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository

@@ -1,23 +1,102 @@
-"""The base class of the readers of all formats: a file, a group, a schema that is read once, typed errors."""
+"""The base class of the readers of all formats: a file, a group, a schema that is read once, typed errors.
+
+An ingest opens each file several times: to find the concat dimension, to inspect the file, and to copy from
+it. The metadata of a file with thousands of variables take seconds to read. The key of a schema is the state
+of its file: its size, its time or etag, and the bytes at both ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from itertools import chain
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
-from frazil.readers.coordinates import coordinate_names
-from frazil.readers.file_errors import damaged
-from frazil.readers.files import File
-from frazil.readers.reader import ChunkReferences, FileSchema, VariableSchema
-from frazil.readers.schema_cache import SCHEMAS
+from frazil.readers.file_schema import ChunkReferences, FileSchema, VariableSchema
+from frazil.readers.files import File, damaged
 
 if TYPE_CHECKING:
-    from frazil.readers.reader import NotVirtual
+    from frazil.readers.file_schema import NotVirtual
+
+
+#: Attributes that name coordinates, by the CF conventions.
+_NAMES_COORDINATES: Final = ("coordinates", "bounds", "climatology", "grid_mapping")
+#: Attributes that name other variables (CF and UGRID): scalars among these variables are not data.
+_NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables", "mesh", "geometry")
+
+
+def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
+    """Return the names of the variables that are not data, by their attributes and dimensions.
+
+    ``attrs`` are the attributes of the group.
+    """
+    named: set[str] = set(_words_in(attrs, ("coordinates",)))
+    others: set[str] = set()
+    scalars: set[str] = set()
+    for each in variables:
+        named.update(_words_in(each.attrs, _NAMES_COORDINATES))
+        others.update(_words_in(each.attrs, _NAMES_OTHERS))
+        if each.dims == (each.name,):
+            named.add(each.name)
+        if not each.dims:
+            scalars.add(each.name)
+    return named | (scalars & others)
+
+
+def _words_in(attrs: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
+    texts = (attrs[name] for name in names if isinstance(attrs.get(name), str))
+    return chain.from_iterable(text.replace(":", " ").split() for text in texts)
+
+
+#: The limit for all cached schemas, in bytes.
+MOST: Final = 64 << 20
+#: The estimated bytes of a variable.
+VARIABLE: Final = 2 << 10
+
+
+class Schemas:
+    """The last used schemas by the state of their file, with at most ``most`` bytes."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._used = 0
+        self._schemas: OrderedDict[Hashable, tuple[FileSchema, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def get(self, state: Hashable, read: Callable[[], FileSchema]) -> FileSchema:
+        """Return the schema of this state of a file. ``read`` reads it if it is not cached."""
+        with self._lock:
+            if state in self._schemas:
+                self._schemas.move_to_end(state)
+                return self._schemas[state][0]
+        schema = read()
+        size = weight(schema)
+        with self._lock:
+            if state not in self._schemas and size <= self._most:
+                self._schemas[state] = schema, size
+                self._used += size
+            while self._used > self._most:
+                self._used -= self._schemas.popitem(last=False)[1][1]
+        return schema
+
+
+def weight(schema: FileSchema) -> int:
+    """Return the estimated bytes of a schema."""
+    labels = sum(each.nbytes for each in schema.coords.values())
+    return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
+
+
+#: The cache of this process.
+SCHEMAS: Final = Schemas()
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The bytes of one file, local or in an object store, for all readers.
+"""The bytes of one file, local or in an object store, for all readers, and the errors of damaged files.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://account/container/key``, ``https://host/path`` (see `frazil.storage.url_parts`). Objects are read in
+``az://account/container/key``, ``https://host/path`` (see `frazil.storage.urls`). Objects are read in
 ranges. A library that reads from file objects gets a file object that caches blocks (``open``). A library
 that reads from paths gets a temporary copy (``local``), which is removed at the end.
 """
@@ -13,22 +13,159 @@ import os
 import pickle
 import shutil
 import tempfile
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, override
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.readers.block_stream import BLOCK, BlockStream
-from frazil.readers.file_errors import damaged, file_access
-from frazil.readers.reader import fingerprint
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.readers.file_schema import fingerprint
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
+
+
+def damaged(url: str, expected: str, actual: object) -> FormatError:
+    """Return the error for a file that is damaged, truncated or of another format. All readers raise it."""
+    text = " ".join(str(actual).split())
+    return FormatError(f"{url}: expected {expected}, got {text}", ErrorKind.INVALID_FILE_FORMAT)
+
+
+def no_group(url: str, group: str, actual: object) -> FormatError:
+    """Return the error for a group that a file does not have. All readers raise it."""
+    return FormatError(f"{url}: no group {group}: {actual}", ErrorKind.KEY_NOT_FOUND)
+
+
+@contextmanager
+def file_access(url: str) -> Iterator[None]:
+    """Return a context in which errors of the operating system become ``StorageError`` with the URL."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(f"{url}: the file does not exist", ErrorKind.OBJECT_NOT_FOUND) from error
+    except OSError as error:
+        raise StorageError(f"{url}: cannot be read: {error}", ErrorKind.IO) from error
+
+
+#: The bytes of one block, which is the smallest request.
+BLOCK: Final = 512 << 10
+#: The number of blocks that one stream caches.
+CACHED_BLOCKS: Final = 64
+#: One request reads ranges with at most this many bytes between them.
+LARGEST_GAP: Final = 64 << 10
+
+
+class RangeSource(Protocol):
+    """The protocol of bytes that are read in ranges, such as a `frazil.readers.files.File`."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        ...
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from ``start`` to ``stop``."""
+        ...
+
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of each range."""
+        ...
+
+
+class BlockStream(io.RawIOBase):
+    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks.
+
+    Metadata are small and close together, so a few blocks have all of them. A read of more than one block is
+    a separate request. ``prefetch`` reads many ranges at once.
+    """
+
+    def __init__(self, file: RangeSource) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._ranges: list[tuple[int, int]] = []
+        self._prefetched: list[bytes] = []
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def tell(self) -> int:
+        return self._position
+
+    @override
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._file.size)[whence]
+        return self._position
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        stop = min(self._position + len(view), self._file.size)
+        count = max(stop - self._position, 0)
+        view[:count] = self._bytes(self._position, self._position + count)
+        self._position += count
+        return count
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Read ranges in parallel. Until the next call, reads inside these ranges need no request.
+
+        A call without ranges frees the memory.
+        """
+        self._ranges = list(merge_ranges(ranges))
+        self._prefetched = self._file.read_many(self._ranges)
+
+    def _bytes(self, start: int, stop: int) -> bytes | memoryview:
+        row = bisect_right(self._ranges, start, key=itemgetter(0)) - 1
+        if row >= 0 and stop <= self._ranges[row][1]:
+            first = self._ranges[row][0]
+            return memoryview(self._prefetched[row])[start - first : stop - first]
+        if stop - start > BLOCK:
+            return self._file.read(start, stop)
+        first, last = start // BLOCK, max(stop - 1, start) // BLOCK
+        whole = b"".join(map(self._block, range(first, last + 1)))
+        return memoryview(whole)[start - first * BLOCK : stop - first * BLOCK]
+
+    def _block(self, number: int) -> bytes:
+        block = self._blocks.get(number)
+        if block is None:
+            start = number * BLOCK
+            block = self._file.read(start, min(start + BLOCK, self._file.size))
+            self._blocks[number] = block
+            if len(self._blocks) > CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(number)
+        return block
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int = LARGEST_GAP) -> Iterator[tuple[int, int]]:
+    """Yield ranges in the order of the file, and merge ranges that are close to each other."""
+    first, last = 0, -1
+    for start, stop in sorted(ranges):
+        if last < 0:
+            first, last = start, stop
+        elif start <= last + gap:
+            last = max(last, stop)
+        else:
+            yield first, last
+            first, last = start, stop
+    if last >= 0:
+        yield first, last
+
 
 #: The number of bytes at the beginning and at the end of a file that its fingerprint covers.
 ENDS: Final = 64 << 10
@@ -117,7 +254,7 @@ class File:
         return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
-        """Return a digest of the state of the file: see `frazil.readers.reader.fingerprint`."""
+        """Return a digest of the state of the file: see `frazil.readers.file_schema.fingerprint`."""
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
         return fingerprint(self.size, self.etag, self.head, tail)
 

@@ -7,14 +7,21 @@ rioxarray writes and reads it. ``nodata`` becomes ``_FillValue``, scale and offs
 ``add_offset``. Tags of the image and of its bands become attributes: see `Texts.attrs`.
 
 Tiles and strips without compression, or with deflate or zstd and without a predictor, can have references.
+
+rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text has
+another encoding, it returns no texts of the image, or raises an error. Then the texts are read from the
+directory, as UTF-8 or else Latin-1.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any, Final, override
+from xml.etree import ElementTree
+from xml.sax.saxutils import unescape
 
 import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
@@ -22,15 +29,180 @@ from numpy.typing import NDArray
 from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
-from frazil.readers.attribute_values import json_value
+from frazil.readers.attribute_values import json_value, text
 from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_errors import damaged, no_group
-from frazil.readers.files import File
-from frazil.readers.geotiff_grid_mapping import grid_mapping_attrs
-from frazil.readers.geotiff_references import DATA, compression_name, image_references
-from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.tiff_layout import read_directory, read_layout
-from frazil.readers.tiff_tags import one_or_list, read_texts
+from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema
+from frazil.readers.files import File, damaged, no_group
+from frazil.readers.geotiff_references import (
+    DATA,
+    Directory,
+    compression_name,
+    image_references,
+    read_directory,
+    read_layout,
+)
+
+#: Projection of PROJ -> its name in CF, and the CF name of its central longitude.
+_PROJECTIONS: Final = {
+    "longlat": ("latitude_longitude", ""),
+    "tmerc": ("transverse_mercator", "longitude_of_central_meridian"),
+    "merc": ("mercator", "longitude_of_projection_origin"),
+    "lcc": ("lambert_conformal_conic", "longitude_of_central_meridian"),
+    "aea": ("albers_conical_equal_area", "longitude_of_central_meridian"),
+    "laea": ("lambert_azimuthal_equal_area", "longitude_of_projection_origin"),
+    "stere": ("polar_stereographic", "straight_vertical_longitude_from_pole"),
+    "sinu": ("sinusoidal", "longitude_of_projection_origin"),
+}
+_PARAMETERS: Final = {
+    "lat_0": "latitude_of_projection_origin",
+    "x_0": "false_easting",
+    "y_0": "false_northing",
+    "lat_ts": "standard_parallel",
+    "a": "semi_major_axis",
+    "b": "semi_minor_axis",
+    "rf": "inverse_flattening",
+}
+_ELLIPSOIDS: Final = {
+    "WGS84": (6378137.0, 298.257223563),
+    "GRS80": (6378137.0, 298.257222101),
+    "NAD83": (6378137.0, 298.257222101),
+}
+
+
+def grid_mapping_attrs(proj: dict[str, Any]) -> dict[str, Any]:
+    """Return the CF attributes for common projections, none for others, which only WKT describes."""
+    if proj.get("proj") == "utm":
+        south = 1e7 if proj.get("south") else 0.0
+        zone = {"lat_0": 0.0, "lon_0": proj["zone"] * 6.0 - 183, "k": 0.9996, "x_0": 5e5, "y_0": south}
+        proj = {**proj, "proj": "tmerc", **zone}
+    if proj.get("proj") not in _PROJECTIONS:
+        return {}
+    name, meridian = _PROJECTIONS[proj["proj"]]
+    attrs: dict[str, Any] = {"grid_mapping_name": name}
+    attrs |= {cf: float(proj[key]) for key, cf in _PARAMETERS.items() if key in proj}
+    if "lon_0" in proj and meridian:
+        attrs[meridian] = float(proj["lon_0"])
+    if "lat_1" in proj:
+        attrs["standard_parallel"] = [float(proj[key]) for key in ("lat_1", "lat_2") if key in proj]
+    if "k" in proj or "k_0" in proj:
+        where = "central_meridian" if proj["proj"] == "tmerc" else "projection_origin"
+        attrs[f"scale_factor_at_{where}"] = float(proj["k"] if "k" in proj else proj["k_0"])
+    ellipsoid = _ELLIPSOIDS.get(str(proj.get("datum", proj.get("ellps"))))
+    if ellipsoid is not None:
+        attrs["semi_major_axis"], attrs["inverse_flattening"] = ellipsoid
+    return attrs
+
+
+_METADATA: Final = 42112
+_QUOTES: Final = {"&quot;": '"', "&apos;": "'"}
+#: Tag -> its name in GDAL.
+_TEXTS: Final = {
+    269: "TIFFTAG_DOCUMENTNAME",
+    270: "TIFFTAG_IMAGEDESCRIPTION",
+    305: "TIFFTAG_SOFTWARE",
+    306: "TIFFTAG_DATETIME",
+    315: "TIFFTAG_ARTIST",
+    316: "TIFFTAG_HOSTCOMPUTER",
+    33432: "TIFFTAG_COPYRIGHT",
+}
+#: The names in GDAL of tags that are not texts.
+_NUMBERS: Final = (
+    "AREA_OR_POINT",
+    "TIFFTAG_XRESOLUTION",
+    "TIFFTAG_YRESOLUTION",
+    "TIFFTAG_RESOLUTIONUNIT",
+    "TIFFTAG_MINSAMPLEVALUE",
+    "TIFFTAG_MAXSAMPLEVALUE",
+)
+#: Attributes that control how xarray decodes values. Tags with these names are ignored, because GDAL uses the
+#: nodata, scale and offset of the file.
+_DECODING: Final = frozenset(
+    {
+        "_FillValue",
+        "_Unsigned",
+        "add_offset",
+        "coordinates",
+        "dtype",
+        "grid_mapping",
+        "missing_value",
+        "scale_factor",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of an image. ``bands``, ``descriptions`` and ``units`` have an entry for each band."""
+
+    image: dict[str, str]
+    bands: tuple[dict[str, str], ...]
+    descriptions: tuple[str | None, ...]
+    units: tuple[str | None, ...]
+
+    def attrs(self) -> dict[str, Any]:
+        """Return the tags as attributes of one variable with all bands.
+
+        A tag with the same value in all bands becomes text, other tags become a list with a text for each
+        band. A band without the tag has the tag of the image, or an empty text.
+        """
+        names = dict.fromkeys(name for band in self.bands for name in band)
+        tags = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
+        attrs = {**self.image, **{name: one_or_list(values) for name, values in tags.items()}}
+        return {name: value for name, value in attrs.items() if name not in _DECODING}
+
+
+def one_or_list(values: Iterable[Any]) -> Any:
+    """Return the value that all bands share, or the list of the values of the bands."""
+    texts = list(values)
+    return texts[0] if len(set(texts)) == 1 else texts
+
+
+def read_texts(image: Any, directory: Directory) -> Texts:
+    """Return the texts of an image of rasterio. ``directory`` is the directory of its page."""
+    raw = {tag: directory[tag].tobytes() for tag in (*_TEXTS, _METADATA) if tag in directory}
+    if all(map(_is_utf8, raw.values())):
+        bands = tuple(image.tags(band) for band in image.indexes)
+        return Texts(image.tags(), bands, tuple(image.descriptions), tuple(image.units))
+    tags: dict[str, str] = {}
+    for name in _NUMBERS:
+        with suppress(UnicodeDecodeError):
+            value = image.get_tag_item(name)
+            tags |= {name: value} if value else {}
+    tags |= {name: text(raw[tag]) for tag, name in _TEXTS.items() if tag in raw}
+    texts = Texts(tags, tuple({} for _ in image.indexes), (None,) * image.count, (None,) * image.count)
+    return _with_items(texts, text(raw.get(_METADATA, b"")))
+
+
+def _with_items(texts: Texts, document: str) -> Texts:
+    """Add the items of the document in the tag of GDAL. Each item belongs to the image or to a band."""
+    image, bands = dict(texts.image), [dict(band) for band in texts.bands]
+    special = {"description": list(texts.descriptions), "unittype": list(texts.units)}
+    for item, value in _items(document):
+        sample, role, name = item.get("sample", ""), item.get("role", "").lower(), item.get("name", "")
+        band = int(sample) if sample.isdecimal() and int(sample) < len(bands) else None
+        if role in special:
+            if band is not None:
+                special[role][band] = value
+        elif not role and "domain" not in item:
+            (image if band is None else bands[band])[name] = value
+    return Texts(image, tuple(bands), tuple(special["description"]), tuple(special["unittype"]))
+
+
+def _items(document: str) -> Iterator[tuple[dict[str, str], str]]:
+    if "<!" in document:  # GDAL does not write entities or a document type
+        return
+    with suppress(ElementTree.ParseError):
+        for item in ElementTree.fromstring(document).iter("Item"):
+            yield item.attrib, unescape(item.text or "", _QUOTES)  # GDAL escapes twice
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 GRID_MAPPING: Final = "spatial_ref"
 #: The coordinates of a rotated image, along the dimensions ``y`` and ``x``.

@@ -7,27 +7,246 @@ and instant values, several grids. They become variables of the same dataset wit
 grids. `grib_names` describes their names. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
 
 eccodes decodes the values as float32, with NaN for values that the bitmap marks as missing.
+
+gribberish decodes the packings below to the same float32 as eccodes (design/031). It does not support rows in
+alternating directions, several fields in a message, or spectral coefficients. Variables with these have no
+references. Both libraries decode the first message of each packing and grid of a variable. So a version of
+gribberish that decodes other values is found when a file is inspected.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
-from typing import Any, Final, override
+from dataclasses import dataclass, fields
+from typing import IO, Any, Final, override
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.extras import needs
 from frazil.readers.attribute_values import json_value
 from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_errors import damaged
-from frazil.readers.files import File
-from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, open_cubes
-from frazil.readers.grib_messages import check_messages
-from frazil.readers.grib_names import Names, names_of
-from frazil.readers.grib_references import message_references
-from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
+from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, references_to_file
+from frazil.readers.files import File, damaged
+from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, Names, names_of, open_cubes
+
+#: A message of edition 1 with this bit in its length is larger than its length. Only eccodes knows the size.
+_LARGE: Final = 0x800000
+#: The bytes of section 0, and (`_HEAD`) of the number and length of the other sections.
+_FIRST: Final = 16
+#: The last bytes of a message.
+_END: Final = b"7777"
+_HEAD: Final = 5
+#: The bytes of section 5 that all templates of grid points share, and byte 23 of complex packing.
+_REPRESENTATION: Final = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The packing of a field in a message of edition 2.
+
+    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5. ``bits`` is
+    the number of bits of a value. ``empty``: no point has a value. ``missing`` is the management of missing
+    values in complex packing (0: none). ``bitmap`` is the indicator of section 6, ``fields`` the number of
+    fields.
+    """
+
+    grid: bytes
+    template: int
+    bits: int
+    empty: bool
+    missing: int
+    bitmap: int
+    fields: int
+
+
+def check_messages(file: File) -> None:
+    """Follow the lengths of the messages to the end of the file."""
+    at, count = 0, 0
+    with file.open() as stream:
+        while True:
+            stream.seek(at)
+            head = stream.read(16) or b""
+            if head[:4] != b"GRIB":
+                break  # padding, or the end
+            size = int.from_bytes(head[8:16] if head[7:8] == b"\2" else head[4:7], "big")
+            if head[7:8] != b"\2" and size & _LARGE:
+                break
+            end = at + size
+            if end > file.size or len(head) < 16:
+                raise damaged(
+                    file.url, f"message {count} of {size} bytes", f"{file.size - at} bytes: it is truncated"
+                )
+            if size < _FIRST + len(_END):
+                raise damaged(file.url, f"message {count} of at least {_FIRST + len(_END)} bytes", size)
+            last = end - len(_END)
+            stream.seek(last)
+            if stream.read(len(_END)) != _END:
+                raise damaged(file.url, f"the end of message {count} (7777) at byte {last}", "other bytes")
+            at, count = end, count + 1
+    if not count:
+        raise damaged(file.url, "a GRIB file", repr(file.head[:4]))
+
+
+def edition(head: bytes) -> int:
+    """Return the edition of the message with these first 16 bytes; 0 if it is not a message."""
+    return head[7] if len(head) >= _FIRST and head[:4] == b"GRIB" else 0
+
+
+def length(head: bytes) -> int:
+    """Return the length in bytes of the message of edition 2 with these first 16 bytes."""
+    return int.from_bytes(head[8:16], "big")
+
+
+def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
+    """Return the packing of the message of edition 2 at byte ``at``, of ``size`` bytes, without its values.
+
+    Returns None if its sections do not follow each other to its end.
+    """
+    place, end = at + _FIRST, at + size - 4
+    grid, template, bits, empty, missing, bitmap, fields = b"", -1, -1, False, 0, -1, 0
+    while place + _HEAD <= end:
+        stream.seek(place)
+        head = stream.read(_HEAD)
+        if len(head) < _HEAD:
+            return None
+        long, section = int.from_bytes(head[:4], "big"), head[4]
+        if long < _HEAD or place + long > end:
+            return None
+        if section == 3:
+            grid = hashlib.sha256(stream.read(long - _HEAD)).digest()
+        elif section == 5:
+            body = head + stream.read(min(long, _REPRESENTATION) - _HEAD)
+            empty = not any(body[5:9])
+            template = int.from_bytes(body[9:11], "big")
+            bits = body[19] if len(body) > 19 else -1
+            missing = body[22] if template in (2, 3) and len(body) > 22 else 0
+        elif section == 6:
+            bitmap = (stream.read(1) or b"\0")[0]
+        elif section == 7:
+            fields += 1
+        place += long
+    return Packing(grid, template, bits, empty, missing, bitmap, fields) if place == end and fields else None
+
+
+CODEC: Final = "gribberish"
+#: Number -> name of the templates of section 5 that both libraries decode to the same values.
+PACKINGS: Final = {
+    0: "grid_simple",
+    2: "grid_complex",
+    3: "grid_complex_spatial_differencing",
+    40: "grid_jpeg",
+    42: "grid_ccsds",
+}
+#: Indicators of section 6: the message has a bitmap, or none is needed.
+_BITMAPS: Final = (0, 255)
+#: gribberish 1.9 never returns from a message of this template in which every point is missing.
+_JPEG: Final = 40
+#: gribberish rounds values of this template differently if they have more bits than `_CCSDS_BITS`.
+_CCSDS: Final = 42
+_CCSDS_BITS: Final = 24
+#: The codec treats variables of these names as coordinates.
+_COORDINATES: Final = ("latitude", "longitude")
+_SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
+
+
+def message_references(
+    url: str, path: str, variable: VariableSchema, array: Any
+) -> ChunkReferences | NotVirtual:
+    """Return references to the messages of ``array``, which is an array on disk of cfgrib.
+
+    ``url`` is the location for the references, ``path`` the present path of the file.
+    """
+    decode = _decoder()
+    rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
+    if any(not isinstance(at, int) for _, at in rows):
+        return NotVirtual(_SEVERAL)
+    decoded: set[Packing] = set()
+    lengths = []
+    with open(path, "rb") as stream:
+        for index, at in rows:
+            head = _bytes(stream, at, 16)
+            if edition(head) != 2:
+                return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
+            size = length(head)
+            lengths.append(size)
+            coding = packing(stream, at, size)
+            if coding is None:
+                raise damaged(url, f"sections up to the end of the message at byte {at}", "other lengths")
+            if coding in decoded:
+                continue
+            decoded.add(coding)
+            reason = _unsupported(coding) or _other_order(array, at)
+            reason = reason or _other_values(decode, _bytes(stream, at, size), array, index, variable)
+            if reason is not None:
+                return NotVirtual(reason)
+    header = len(variable.shape) - array.geo_ndim
+    grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
+    grid_index[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
+    name = "values" if variable.name in _COORDINATES else variable.name
+    return references_to_file(
+        url,
+        (1,) * header + variable.shape[header:],
+        [{"name": CODEC, "configuration": {"var": name}}],
+        variable.dtype,
+        np.array(np.nan, variable.dtype)[()],
+        grid_index,
+        np.array([at for _, at in rows], np.uint64),
+        np.array(lengths, np.uint64),
+    )
+
+
+def _decoder() -> Any:
+    with needs("a reference to GRIB"):
+        return importlib.import_module("gribberish").parse_grib_array
+
+
+def _bytes(stream: IO[bytes], at: int, size: int) -> bytes:
+    stream.seek(at)
+    return stream.read(size)
+
+
+def _unsupported(packing: Packing) -> str | None:
+    if packing.fields != 1:
+        return _SEVERAL
+    if packing.template not in PACKINGS:
+        return f"packing template 5.{packing.template}: expected one of {', '.join(PACKINGS.values())}"
+    if packing.template == _JPEG and packing.empty:
+        return "a field of grid_jpeg without any value: the codec gribberish never returns from it"
+    if packing.template == _CCSDS and packing.bits > _CCSDS_BITS:
+        return f"grid_ccsds with {packing.bits} bits: gribberish rounds more than 24 bits unlike eccodes"
+    if packing.bitmap not in _BITMAPS:
+        return f"a bitmap that is not in the message (indicator {packing.bitmap})"
+    return None
+
+
+def _other_order(array: Any, at: int) -> str | None:
+    """Return why the codec returns the values of a message in another order; None if it does not."""
+    field = array.index.get_field(at)
+    return (
+        "rows in alternating directions (alternativeRowScanning)"
+        if field.get("alternativeRowScanning", 0)
+        else None
+    )
+
+
+def _other_values(
+    decode: Any, message: bytes, array: Any, index: tuple[int, ...], variable: VariableSchema
+) -> str | None:
+    """Decode a message with both libraries. Return why the codec cannot be used; None if it can."""
+    geography = (slice(None),) * array.geo_ndim
+    expected = np.asarray(array[(*(slice(i, i + 1) for i in index), *geography)])
+    try:
+        values: NDArray[Any] = np.asarray(decode(message, 0, False, False)).astype(variable.dtype)
+    except Exception as error:  # the Rust extension may raise any error
+        return f"gribberish cannot decode it: {' '.join(str(error).split())}"
+    if values.size != expected.size or not np.array_equal(values.ravel(), expected.ravel(), equal_nan=True):
+        return "gribberish decodes other values than eccodes"
+    return None
+
 
 #: Attributes that are left out: cfgrib writes the time of its call into this one.
 _HIDDEN: Final = frozenset({"history"})

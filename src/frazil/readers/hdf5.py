@@ -13,8 +13,10 @@ skip the same filters.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, override
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
@@ -23,15 +25,32 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.block_stream import BlockStream
-from frazil.readers.files import File
+from frazil.readers.file_schema import ChunkReferences, NotVirtual, bytes_codec, references_to_file
+from frazil.readers.files import BlockStream, File
 from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
-from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE
-from frazil.readers.hdf5_plugins import add_plugins
-from frazil.readers.hdf5_schema import fields_of, read_group, require_size
-from frazil.readers.hdf5_types import CompoundField, read_values, zero
-from frazil.readers.reader import ChunkReferences, NotVirtual
-from frazil.readers.references import bytes_codec, references_to_file
+from frazil.readers.hdf5_schema import (
+    NOT_A_COORDINATE,
+    CompoundField,
+    fields_of,
+    read_group,
+    read_values,
+    require_size,
+    zero,
+)
+
+#: Packages whose wheels have a folder ``plugins``. netCDF4 is in the extra ``pipeline``, and has the filters
+#: of NetCDF-4: zstd, blosc, bzip2. hdf5plugin has these, and bitshuffle, lz4, blosc2, zfp, ...
+PLUGIN_PACKAGES: Final = ("netCDF4", "hdf5plugin")
+
+
+def add_plugins() -> None:
+    """Make the filters of the installed `PLUGIN_PACKAGES` available to HDF5."""
+    for name in PLUGIN_PACKAGES:
+        package = importlib.util.find_spec(name)
+        if package is not None:
+            for folder in package.submodule_search_locations or ():
+                h5py.h5pl.append(str(Path(folder, "plugins")).encode())
+
 
 #: The largest number of bytes that are read before the library needs them.
 _PREFETCH: Final = 1 << 30

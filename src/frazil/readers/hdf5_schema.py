@@ -1,29 +1,276 @@
-"""The schema of one group of an HDF5 file: its variables, dimensions and attributes."""
+"""The schema of one group of an HDF5 file: its variables, dimensions, types and attributes.
+
+HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
+fields. The fields of a compound type can be arrays of their own. A variable of such a type, or an attribute
+that the library cannot read, is left out with a reason. The other variables and attributes of the file are
+not affected.
+
+A dataset refers to its scales by their addresses in the file. The library searches the file for the name at
+an address. So one pass over the members of a group makes a table of addresses and names instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
+from numpy.typing import NDArray
 
+from frazil.readers.attribute_values import decoded, json_value, text
 from frazil.readers.base_reader import FileContents
-from frazil.readers.file_errors import damaged, no_group
-from frazil.readers.files import File
+from frazil.readers.file_schema import VariableSchema
+from frazil.readers.files import File, damaged, no_group
 from frazil.readers.hdf5_chunks import filters_of
-from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE, Scopes, is_scale
-from frazil.readers.hdf5_types import (
-    CompoundField,
-    attributes,
-    compound_fields,
-    dtype_of,
-    fill_value,
-    is_compound,
-    text_attribute,
+
+#: Attributes that libraries write for internal use.
+_HIDDEN: Final = frozenset(
+    {
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "DIMENSION_LABELS",
+        "REFERENCE_LIST",
+        "_NCProperties",
+        "_NCOPY",
+        "_Netcdf4Coordinates",
+        "_Netcdf4Dimid",
+        "_nc3_strict",
+    }
 )
-from frazil.readers.reader import VariableSchema
+#: The errors of h5py for types that numpy does not have. Damaged files raise other errors (``OSError``).
+_NO_TYPE: Final = (TypeError, ValueError, NotImplementedError)
+
+
+def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
+    """Return the dtype of the values, or the reason why there is none."""
+    if dataset.shape is None:
+        return "a null dataspace: it has no values"
+    try:
+        dtype: np.dtype[Any] = dataset.dtype
+    except _NO_TYPE as error:
+        return f"a type that numpy does not have ({error})"
+    return array_dtype(dtype)
+
+
+def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
+    """Return the dtype of an array for values of a type of HDF5, or the reason why there is none."""
+    string = h5py.check_string_dtype(dtype)
+    if string is not None and string.length != 1:
+        return np.dtypes.StringDType()  # includes strings of fixed length, as in the NetCDF library
+    if dtype.kind == "O":
+        return f"{_kind_of_object(dtype)}: no array can hold these"
+    if dtype.names is not None:
+        return "a compound type: the option compound with the value 'fields' makes an array of each field"
+    if dtype.kind == "V":
+        return "an opaque type or an array type: no array can hold these"
+    if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):
+        return f"long doubles ({dtype}): Zarr has no such dtype"
+    return np.dtype(dtype.str)
+
+
+def _kind_of_object(dtype: np.dtype[Any]) -> str:
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "references to other objects"
+    return "sequences of different lengths"
+
+
+@dataclass(frozen=True, slots=True)
+class CompoundField:
+    """A field of a compound type, or of a compound field of it: ``path`` are the names from outside in.
+
+    ``shape`` is the shape of its values in one element, usually ``()``.
+    """
+
+    path: tuple[str, ...]
+    dtype: np.dtype[Any] | str
+    shape: tuple[int, ...] = ()
+
+    def read(self, dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the values of the field in a region of its dataset. Texts become strings."""
+        values = np.asarray(dataset.fields(self.path[0])[region[: dataset.ndim]])
+        for name in self.path[1:]:
+            values = values[name]
+        inner: Any = (..., *region[dataset.ndim :])
+        values = np.asarray(values[inner])
+        return decoded(values) if values.dtype.kind == "O" or values.dtype.char == "S" else values
+
+
+def is_compound(dataset: h5py.Dataset) -> bool:
+    """Return whether the elements of a dataset have fields."""
+    try:
+        return dataset.shape is not None and dataset.dtype.names is not None
+    except _NO_TYPE:
+        return False
+
+
+def compound_fields(dtype: np.dtype[Any], path: tuple[str, ...] = ()) -> Iterator[CompoundField]:
+    """Yield the fields of a compound type, with the fields of its compound fields."""
+    for name in dtype.names or ():
+        inner = dtype[name]
+        base, shape = inner.subdtype or (inner, ())
+        if base.names is not None and not shape:
+            yield from compound_fields(base, (*path, name))
+        else:
+            yield CompoundField((*path, name), array_dtype(base), shape)
+
+
+def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
+    """Return the values of a region. Texts become strings."""
+    if dataset.dtype.kind != "O":
+        values = np.asarray(dataset[region])
+        return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
+    try:
+        return np.asarray(dataset.astype("T")[region])
+    except (OSError, TypeError, UnicodeDecodeError):
+        # h5py cannot convert texts that are not UTF-8, and texts of some of its older files.
+        return decoded(np.asarray(dataset[region]))
+
+
+def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
+    """Return the fill value of a dataset; None if it is not defined."""
+    if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+        return None
+    value = dataset.fillvalue
+    if dtype.kind == "T":
+        return text(value) if isinstance(value, bytes) else str(value or "")
+    return np.asarray(value).astype(dtype)[()]
+
+
+def zero(dtype: np.dtype[Any], fill: Any) -> Any:
+    """Return the value of elements that were never written: the fill value, or else zero."""
+    if fill is not None:
+        return fill
+    return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
+
+
+def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the attributes of the user, and the attributes that cannot be read, with the reasons."""
+    values: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
+    for name in node.attrs:
+        if name in _HIDDEN:
+            continue
+        try:
+            values[name] = _attribute(node.attrs[name])
+        except _NO_TYPE as error:
+            unreadable[name] = f"an attribute of a type that numpy does not have ({error})"
+    return values, unreadable
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, h5py.Empty):
+        return "" if value.dtype.kind in "SOU" else []
+    return json_value(value)
+
+
+def text_attribute(node: h5py.Dataset, name: str) -> str:
+    """Return an attribute that is text; an empty text if it does not exist."""
+    value = node.attrs.get(name, b"")
+    return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)
+
+
+#: The prefix of a variable that has the name of a dimension, but is not its coordinate.
+NOT_A_COORDINATE: Final = "_nc4_non_coord_"
+
+
+def is_scale(dataset: h5py.Dataset) -> bool:
+    """Return whether a dataset is a dimension scale."""
+    return bool(h5py.h5ds.is_scale(dataset.id))
+
+
+class Scopes:
+    """The dimensions of the datasets of one group: scales of this group and of its parent groups.
+
+    ``members`` are the datasets of the group with their keys.
+    """
+
+    def __init__(self, group: h5py.Group, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
+        self._file = group.file
+        self._above: h5py.Group | None = None if group.name == "/" else group.parent
+        self._by_address: dict[int, tuple[str, int]] = {}
+        self._by_id: dict[int, str] = {}
+        self._phony: dict[int, list[str]] = {}
+        self._phonies = 0
+        #: The lengths of dimensions of parent groups.
+        self.sizes: dict[str, int] = {}
+        self._add(members)
+
+    def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
+        """Return the names of the dimensions of a dataset."""
+        ids = dataset.attrs.get("_Netcdf4Coordinates")
+        if is_scale(dataset):
+            if ids is not None and len(ids) == dataset.ndim > 1:
+                return tuple(self._with_id(int(each)) for each in ids)
+            return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
+        if "DIMENSION_LIST" not in dataset.attrs:
+            return self._without_scale(dataset.shape)
+        attached = dataset.attrs["DIMENSION_LIST"]
+        missing = iter(
+            self._without_scale(
+                tuple(size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales))
+            )
+        )
+        return tuple(self._scale(scales[0]) if len(scales) else next(missing) for scales in attached)
+
+    def _scale(self, reference: h5py.Reference) -> str:
+        scale = h5py.h5r.dereference(reference, self._file.id)
+        address = h5py.h5o.get_info(scale).addr
+        while address not in self._by_address and self._above is not None:
+            self._add_above()
+        if address not in self._by_address:  # the scale is not in a parent group
+            self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
+        name, size = self._by_address[address]
+        self.sizes[name] = size
+        return name
+
+    def _with_id(self, number: int) -> str:
+        while number not in self._by_id and self._above is not None:
+            self._add_above()
+        return self._by_id[number]
+
+    def _add_above(self) -> None:
+        group = self._above
+        assert group is not None
+        self._above = None if group.name == "/" else group.parent
+        self._add(_linked_datasets(group))
+
+    def _add(self, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
+        for key, dataset in members:
+            if is_scale(dataset):
+                self._by_address.setdefault(h5py.h5o.get_info(dataset.id).addr, _named(key, dataset.id))
+                if "_Netcdf4Dimid" in dataset.attrs:
+                    self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
+
+    def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """Return dimensions without scales: one name for each length, two names for a square."""
+        names: list[str] = []
+        for size in shape:
+            candidates = self._phony.setdefault(size, [])
+            free = next((each for each in candidates if each not in names), None)
+            if free is None:
+                free = f"phony_dim_{self._phonies}"
+                self._phonies += 1
+                candidates.append(free)
+            names.append(free)
+        return tuple(names)
+
+
+def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
+    """Return the dimension of a scale, and its length."""
+    return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
+
+
+def _linked_datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the datasets of a group, without those behind links, which may be in other files."""
+    for key in group:
+        if isinstance(group.get(key, getlink=True), h5py.HardLink):
+            member = group[key]
+            if isinstance(member, h5py.Dataset):
+                yield key, member
+
 
 #: The attribute NAME of a scale that is not a variable begins with this text.
 _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"

@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
 from frazil.readers.base_reader import Reader
-from frazil.readers.file_errors import damaged
-from frazil.readers.files import File, find_file, local_path, object_storage
+from frazil.readers.files import File, damaged, find_file, local_path, object_storage
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 

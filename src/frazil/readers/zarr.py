@@ -10,28 +10,257 @@ objects.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any, override
+from typing import Any, Final, override
 from urllib.parse import quote
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from xarray.backends.zarr import FillValueCoder
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.dtype import VariableLengthUTF8
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
 
-from frazil.errors import StorageError
+from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.readers.attribute_values import json_value
 from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_errors import damaged
-from frazil.readers.files import File, local_path, object_storage
-from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.storage_store import StorageStore
-from frazil.readers.zarr_codecs import codecs_of
-from frazil.readers.zarr_schema import fill_value, is_text, variable_schema
-from frazil.storage.base import ObjectInfo
+from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, bytes_codec
+from frazil.readers.files import File, damaged, local_path, object_storage
+from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
+
+#: The attribute of version 2 that holds the names of dimensions.
+_DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
+
+
+def variable_schema(name: str, array: Any) -> VariableSchema:
+    """Return the schema of an array, with metadata of version 2 converted to version 3."""
+    dims = dimension_names(array)
+    dtype = np.dtypes.StringDType() if is_text(array) else np.dtype(array.dtype)
+    return VariableSchema(
+        name,
+        dims,
+        tuple(array.shape),
+        dtype,
+        _attrs(array, dtype),
+        fill_value(array, dtype),
+        tuple(array.shards or array.chunks) if dims else (),
+        _compression(array),
+    )
+
+
+def is_text(array: Any) -> bool:
+    """Return whether the values are strings of variable length."""
+    return type(array.metadata.dtype if array.metadata.zarr_format == 2 else array.metadata.data_type) is (
+        VariableLengthUTF8
+    )
+
+
+def dimension_names(array: Any) -> tuple[str, ...]:
+    """Return the dimensions of an array. A dimension without a name gets one from the name of the array."""
+    if array.metadata.zarr_format == 2:
+        names = array.attrs.get(_DIMENSIONS) or ()
+    else:
+        names = array.metadata.dimension_names or ()
+    names = tuple(names) if len(names) == array.ndim else (None,) * array.ndim
+    return tuple(name or f"{array.basename or 'dim'}_{at}" for at, name in enumerate(names))
+
+
+def _attrs(array: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return attributes as xarray reads them: the fill value of version 2 marks missing values."""
+    attrs = {name: each for name, each in array.attrs.items() if name != _DIMENSIONS}
+    if array.metadata.zarr_format == 2:
+        if array.metadata.fill_value is not None:
+            attrs["_FillValue"] = json_value(np.asarray(array.metadata.fill_value))
+    elif "_FillValue" in attrs:
+        with suppress(TypeError, ValueError):  # another library wrote it, so it stays as it is
+            attrs["_FillValue"] = json_value(FillValueCoder.decode(attrs["_FillValue"], _coder_dtype(dtype)))
+    return attrs
+
+
+def _coder_dtype(dtype: np.dtype[Any]) -> Any:
+    return {"T": "string", "S": "bytes"}.get(dtype.kind, dtype)
+
+
+def fill_value(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the value of missing chunks."""
+    value = array.metadata.fill_value
+    if value is None:
+        return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
+    return str(value) if dtype.kind == "T" else np.asarray(value).astype(dtype)[()]
+
+
+def _compression(array: Any) -> str | None:
+    if array.metadata.zarr_format == 2:
+        each = [*(array.filters or ()), *(array.compressors or ())]
+        return ", ".join(str(codec.get_config()["id"]) for codec in each) or None
+    names = [str(codec["name"]) for codec in array.metadata.to_dict()["codecs"]]
+    return ", ".join(name for name in names if name != "bytes") or None
+
+
+_BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
+
+
+def codecs_of(array: Any) -> list[dict[str, Any]] | str:
+    """Return the codecs of an array as codecs of version 3, or the reason why there are none."""
+    metadata = array.metadata
+    if metadata.zarr_format == 3:
+        grid = metadata.to_dict()["chunk_grid"]["name"]
+        return list(metadata.to_dict()["codecs"]) if grid == "regular" else f"chunks of a grid {grid!r}"
+    dtype = np.dtype(array.dtype)
+    before: list[dict[str, Any]] = []
+    after: list[dict[str, Any]] = []
+    to_bytes = {"name": "vlen-utf8"} if is_text(array) else bytes_codec(dtype)
+    if metadata.order == "F" and array.ndim > 1:
+        order = list(range(array.ndim))[::-1]
+        before.append({"name": "transpose", "configuration": {"order": order}})
+    for each in metadata.filters or ():
+        config = each.get_config()
+        if config["id"] == "vlen-utf8":
+            continue
+        codec = _codec(config, dtype)
+        if isinstance(codec, str):
+            return codec
+        is_array = issubclass(get_codec_class(codec["name"]), ArrayArrayCodec)
+        if is_array and metadata.order == "F" and array.ndim > 1:
+            return f"{config['id']} of an array in Fortran order"
+        (before if is_array else after).append(codec)
+    if metadata.compressor is not None:
+        codec = _codec(metadata.compressor.get_config(), dtype)
+        if isinstance(codec, str):
+            return codec
+        after.append(codec)
+    return [*before, to_bytes, *after]
+
+
+def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str:
+    """Return a codec of version 2 as a codec of version 3, or the reason why there is none."""
+    options = {key: each for key, each in config.items() if key != "id"}
+    match config["id"]:
+        case "blosc":
+            shuffle = options.get("shuffle", 1)
+            name = (
+                _BLOSC_SHUFFLES[shuffle]
+                if shuffle >= 0
+                else "bitshuffle"
+                if dtype.itemsize == 1
+                else "shuffle"
+            )
+            return {
+                "name": "blosc",
+                "configuration": {
+                    "typesize": max(dtype.itemsize, 1),
+                    "cname": options["cname"],
+                    "clevel": options["clevel"],
+                    "shuffle": name,
+                    "blocksize": options.get("blocksize", 0),
+                },
+            }
+        case "gzip":
+            return {"name": "gzip", "configuration": {"level": options["level"]}}
+        case "zstd":
+            settings = {"level": options["level"], "checksum": options.get("checksum", False)}
+            return {"name": "zstd", "configuration": settings}
+        case name:
+            try:
+                get_codec_class(f"numcodecs.{name}")
+            except UnknownCodecError:
+                return f"{name}: no codec in version 3 of Zarr"
+            return {"name": f"numcodecs.{name}", "configuration": options}
+
+
+class StorageStore(Store):
+    """A store with the objects below ``prefix``. Methods that write raise ``ReadOnlyError``."""
+
+    supports_writes = False
+    supports_deletes = False
+    supports_listing = True
+
+    def __init__(self, storage: Storage, prefix: str = "") -> None:
+        super().__init__(read_only=True)
+        self._storage = storage
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageStore) and (self._storage, self._prefix) == (
+            other._storage,
+            other._prefix,
+        )
+
+    @override
+    def with_read_only(self, read_only: bool = False) -> StorageStore:
+        if not read_only:
+            raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
+        return self
+
+    @override
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        start: int = 0
+        stop: int | None = None
+        name = self._prefix + key
+        try:
+            match byte_range:
+                case RangeByteRequest():
+                    start, stop = byte_range.start, byte_range.end
+                case OffsetByteRequest():
+                    start = byte_range.offset
+                case SuffixByteRequest():
+                    info = self._storage.head(name)
+                    start = max(0, info.size - byte_range.suffix) if info else 0
+            return prototype.buffer.from_bytes(bytes(await self._storage.get_async(name, start, stop)))
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                return None
+            raise
+
+    @override
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return list(await asyncio.gather(*(self.get(key, prototype, each) for key, each in key_ranges)))
+
+    @override
+    async def exists(self, key: str) -> bool:
+        return self._storage.head(self._prefix + key) is not None
+
+    @override
+    async def list(self) -> AsyncIterator[str]:
+        async for key in self.list_prefix(""):
+            yield key
+
+    @override
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        inside = (self._prefix + prefix).rpartition("/")[0]
+        for info in self._storage.list(inside):
+            key = info.key.removeprefix(self._prefix)
+            if key.startswith(prefix):
+                yield key
+
+    @override
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        below = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        names = dict.fromkeys([key[len(below) :].split("/")[0] async for key in self.list_prefix(below)])
+        for name in names:
+            yield name
+
+    @override
+    async def set(self, key: str, value: Buffer) -> None:
+        raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
+
+    @override
+    async def delete(self, key: str) -> None:
+        raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
 
 
 class ZarrReader(Reader):

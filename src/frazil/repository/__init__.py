@@ -7,7 +7,7 @@ from frazil.lazy_names import import_on_demand
 if TYPE_CHECKING:
     from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
     from frazil.repository.attribution import Attribution
-    from frazil.repository.catalog.ops_values import Update
+    from frazil.repository.catalog.presentation import Update
     from frazil.repository.catalog.version_info import (
         CommitMethod,
         Diff,
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         SnapshotInfo,
         SpecVersion,
     )
-    from frazil.repository.handle.graph import AncestryGraph
     from frazil.repository.handle.repository import Repository
+    from frazil.repository.handle.version_history import AncestryGraph
     from frazil.repository.session.conflicts import ConflictSolver
     from frazil.repository.session.session import Session
     from frazil.repository.settings.config import RepositoryConfig
@@ -29,7 +29,7 @@ import_on_demand(
     __name__,
     {
         "Attribution": "frazil.repository.attribution",
-        "Update": "frazil.repository.catalog.ops_values",
+        "Update": "frazil.repository.catalog.presentation",
         "ChunkStorageStats": "frazil.maintenance.garbage_files",
         "CommitMethod": "frazil.repository.catalog.version_info",
         "Diff": "frazil.repository.catalog.version_info",
@@ -39,7 +39,7 @@ import_on_demand(
         "RepoStatus": "frazil.repository.catalog.version_info",
         "SnapshotInfo": "frazil.repository.catalog.version_info",
         "SpecVersion": "frazil.repository.catalog.version_info",
-        "AncestryGraph": "frazil.repository.handle.graph",
+        "AncestryGraph": "frazil.repository.handle.version_history",
         "Repository": "frazil.repository.handle.repository",
         "ConflictSolver": "frazil.repository.session.conflicts",
         "Session": "frazil.repository.session.session",

@@ -25,15 +25,13 @@ if TYPE_CHECKING:
     from frazil.pipeline import max as max  # noqa: A004
     from frazil.pipeline import min as min  # noqa: A004
     from frazil.pipeline import sum as sum  # noqa: A004
-    from frazil.spark.data_source import register
-    from frazil.spark.dataframes import map_chunks, read, scan
+    from frazil.spark.data_source import map_chunks, read, read_stream, register, scan, write_stream
     from frazil.spark.runtime.deployment import ready, settings
     from frazil.spark.runtime.on_spark import OnSpark
     from frazil.spark.runtime.session import get_spark
-    from frazil.spark.stream_queries import read_stream, write_stream
-    from frazil.spark.streams.batch_pipelines import foreach_batch
+    from frazil.spark.streams.stamps import foreach_batch
     from frazil.spark.tables.grid import Selection
-    from frazil.spark.tables.scan_plan import Split
+    from frazil.spark.tables.scan import Split
     from frazil.spark.tables.write_table import write_table
 
 import_on_demand(
@@ -44,15 +42,15 @@ import_on_demand(
         "ready": "frazil.spark.runtime.deployment",
         "settings": "frazil.spark.runtime.deployment",
         "get_spark": "frazil.spark.runtime.session",
-        "foreach_batch": "frazil.spark.streams.batch_pipelines",
-        "read_stream": "frazil.spark.stream_queries",
-        "write_stream": "frazil.spark.stream_queries",
+        "foreach_batch": "frazil.spark.streams.stamps",
+        "read_stream": "frazil.spark.data_source",
+        "write_stream": "frazil.spark.data_source",
         "Selection": "frazil.spark.tables.grid",
-        "Split": "frazil.spark.tables.scan_plan",
-        "map_chunks": "frazil.spark.dataframes",
-        "read": "frazil.spark.dataframes",
+        "Split": "frazil.spark.tables.scan",
+        "map_chunks": "frazil.spark.data_source",
+        "read": "frazil.spark.data_source",
         "register": "frazil.spark.data_source",
-        "scan": "frazil.spark.dataframes",
+        "scan": "frazil.spark.data_source",
         "write_table": "frazil.spark.tables.write_table",
     },
     extra="spark",

@@ -14,9 +14,8 @@ from pyspark.daemon import manager
 
 import frazil.spark  # this and the next imports are for the workers
 import frazil.spark.data_source
-import frazil.spark.dataframes
 import frazil.spark.runtime.on_spark
-import frazil.spark.streams.batch_pipelines
+import frazil.spark.streams.stamps
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":

@@ -1,4 +1,21 @@
-"""The data source ``frazil`` of Spark: ``spark.read.format("frazil")`` and its writers.
+"""The data source ``frazil`` of Spark, and functions that read rows and streams of an open repository.
+
+Spark calls the classes of a data source in separate processes on the driver's machine, one after the
+other. Each process gets a pickle of the object of the process before:
+
+    schema()        which version is read, and its columns
+    reader()        the requested columns, compared with the existing ones
+    partitions()    the tasks, with the references of their chunks
+    read()          on the executors
+
+``schema`` looks the version up once, and the pickle carries it along. For a table of the catalog, and for
+a schema that the user passes, Spark does not call ``schema``; the version is then looked up during
+planning. ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options,
+except secrets, into the metadata of the columns, where ``reader`` and ``writer`` find them.
+
+    read         the data source, as SQL uses it
+    scan         the same rows by ``mapInArrow``: half the work
+    map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
 
 Spark calls these classes in separate processes on the driver's machine, one after the other. Each process
 gets a pickle of the object of the process before:
@@ -13,6 +30,14 @@ schema that the user passes, Spark does not call ``schema``; the version is then
 
 ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, except secrets,
 into the metadata of the columns, where ``reader`` and ``writer`` find them.
+
+    read         the data source, as SQL uses it
+    scan         the same rows by ``mapInArrow``: half the work
+    map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
+
+Tasks get the references of their chunks, and read only these chunks.
+
+For a repository that options can name, ``format("frazil")`` has the same streams: see `frazil.spark.streams`.
 """
 
 from __future__ import annotations
@@ -21,31 +46,53 @@ import hashlib
 import json
 import pickle
 import warnings
-from collections.abc import MutableMapping
-from typing import ClassVar, override
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Final, override
 
-from pyspark.sql import SparkSession
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as spark
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.functions.registration import register_functions
+from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark
-from frazil.spark.streams.change_feed import FEED, SCHEMA
 from frazil.spark.streams.sink import RowsWriter, stream_writer
-from frazil.spark.streams.source import FeedReader, RefusedReader, stream_reader
-from frazil.spark.tables import location, repository_tables
-from frazil.spark.tables.data_source_reader import GridReader, MetadataReader, schema_of_rows
-from frazil.spark.tables.data_source_writer import TableWriter
-from frazil.spark.tables.location import SECRET, Options
-from frazil.spark.tables.options import READ, SINK, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
-from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.profiles import Profiles
-from frazil.spark.tables.repository_schemas import ROW_CHANGES
-from frazil.spark.tables.row_changes_reader import RowChangesReader, RowChangesTable
+from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader, stream_reader
+from frazil.spark.tables import options as location
+from frazil.spark.tables import repository_tables
+from frazil.spark.tables.conditions import Conditions, predicates
+from frazil.spark.tables.data_source_reader import (
+    GridReader,
+    MetadataReader,
+    RowChangesReader,
+    RowChangesTable,
+    schema_of_rows,
+)
+from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.options import (
+    READ,
+    SECRET,
+    SINK,
+    STREAM,
+    TABLE_OPTIONS,
+    WRITE,
+    Options,
+    Profiles,
+    Use,
+    options_of,
+)
+from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.snapshot_tables import ROW_CHANGES
+from frazil.spark.tables.write_table import TableWriter
 
 
 @causes_only
@@ -202,3 +249,347 @@ def register_repository(spark: SparkSession, repo: Repository) -> str:
     Bound.handle = handle
     spark.dataSource.register(Bound)
     return name
+
+
+_SELECTION: Final = Selection()
+_SPLIT: Final = Split()
+
+
+def read(
+    spark: SparkSession | None,
+    source: Source,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    options: Mapping[str, str] | None = None,
+    **version: str,
+) -> DataFrame:
+    """Return the rows of arrays as a DataFrame of the data source.
+
+    The version is looked up once, during the call. The credentials of the repository are not in the plan of
+    the query.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        columns: The names of the columns, upper or lower case. The default, None, is all columns.
+        where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
+            `frazil.spark.tables.conditions`. The default, None, is all rows.
+        options: Other options of the data source (docs/sql.md), such as ``{"group": "/air"}``, except those
+            of the place.
+        **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
+            is the branch ``main``.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: A column does not exist (``node-not-found``).
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> table = frazil.spark.read(frazil.spark.get_spark(), repo, where="t > 2")
+        >>> table.columns
+        ['x', 't']
+    """
+    spark = get_spark() if spark is None else spark
+    at = Version.of(source, **version)
+    name = register_repository(spark, at.repo)
+    reader = spark.read.format(name).options(
+        **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
+    )
+    if columns is None:
+        return reader.load()
+    schema = reader.load().schema
+    by_lower_case = {name.lower(): name for name in schema.names}
+    unknown = [name for name in columns if name.lower() not in by_lower_case]
+    if unknown:
+        raise InvalidInputError(
+            f"columns must be among {', '.join(schema.names)}, got {', '.join(unknown)}",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    fields = [schema[by_lower_case[name.lower()]] for name in columns]
+    return reader.schema(type(schema)(fields)).load()
+
+
+def scan(
+    spark: SparkSession | None,
+    source: Source,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Conditions = (),
+    selection: Selection = _SELECTION,
+    split: Split = _SPLIT,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    missing: str = "fill",
+    batch_rows: int = 1 << 17,
+) -> DataFrame:
+    """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
+
+    The version is looked up once, during the call. The DataFrame has the same rows as that of `read`, for
+    half the work.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        columns: The names of the columns. The default, None, is all columns.
+        where: Conditions that every row must meet, as tuples (``[("lat", ">=", 80.0)]``) or in SQL: see
+            `frazil.spark.tables.conditions`. The default is all rows.
+        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
+            of the root group that share the dimensions of the array with the most dimensions.
+        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
+            each task.
+        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
+            ``main``.
+        tag: The name of the tag to read.
+        snapshot_id: The id of the snapshot to read.
+        missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
+            default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
+        batch_rows: The number of rows of one Arrow batch. The default is 131072.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: A column does not exist (``node-not-found``), or a condition cannot be evaluated
+            exactly (``invalid-argument``).
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-scan"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> table = frazil.spark.scan(frazil.spark.get_spark(), repo, where=[("t", ">", 2.0)])
+        >>> [(row.x, row.t) for row in table.collect()]
+        [(3, 3.0)]
+    """
+    spark = get_spark() if spark is None else spark
+    session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
+    plan, tasks = plan_rows(
+        session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
+    )
+    schema = to_spark(plan.schema)
+    shared = pickle.dumps(plan)
+
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for task in _messages(messages):
+            yield from batches(scan_, pickle.loads(task))
+
+    return _tasks(spark, tasks).mapInArrow(rows, schema)
+
+
+def map_chunks(
+    spark: SparkSession | None,
+    source: Source,
+    function: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, Any]],
+    schema: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Conditions = (),
+    selection: Selection = _SELECTION,
+    split: Split = _SPLIT,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> DataFrame:
+    """Call a function for each block of arrays, and return a DataFrame with one row for each block.
+
+    This is for sums, counts and extremes, which need no rows.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        function: The function. It gets a mapping of column names to masked numpy arrays of one shape; cells
+            that a condition excludes, and null, are masked. It returns a value for each column of ``schema``.
+        schema: The columns of the result, in the syntax of Spark: ``"total double, cells long"``.
+        columns: The names of the columns that the function gets. The default, None, is all columns.
+        where: Conditions on the cells, as in `scan`.
+        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
+            of the root group that share the dimensions of the array with the most dimensions.
+        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
+            each task.
+        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
+            ``main``.
+        tag: The name of the tag to read.
+        snapshot_id: The id of the snapshot to read.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: As in `scan`.
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-map"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> def total(block):
+        ...     return {"total": float(block["t"].sum())}
+        >>> table = frazil.spark.map_chunks(frazil.spark.get_spark(), repo, total, "total double")
+        >>> table.groupBy().sum("total").first()[0]
+        6.0
+    """
+    spark = get_spark() if spark is None else spark
+    session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
+    plan, tasks = plan_rows(session, columns, where, selection, split=split)
+    shared = pickle.dumps(plan)
+    names = [each.split()[0] for each in schema.split(",")]
+
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for task in _messages(messages):
+            results = [function(block) for block in blocks_of(scan_, pickle.loads(task))]
+            if results:
+                yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
+
+    return _tasks(spark, tasks).mapInArrow(rows, schema)
+
+
+def plan_rows(
+    session: Session,
+    columns: Sequence[str] | None,
+    where: Conditions,
+    selection: Selection,
+    **settings: Any,
+) -> tuple[Scan, list[ScanTask]]:
+    """Return the tasks of a scan, with the settings of `plan_scan`."""
+    grid = grid_of(session, selection)
+    schema = None
+    if columns is not None:
+        chosen = list(map(grid.column, columns))
+        schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
+    return plan_scan(session, grid, predicates(grid, where), schema=schema, **settings)
+
+
+def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
+    """Return one row for each task, each in a separate Spark partition."""
+    messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
+    if not messages:
+        return spark.createDataFrame([], "number int, task binary")
+    return spark.createDataFrame(messages, "number int, task binary").repartitionById(len(messages), "number")
+
+
+def _messages(tasks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    for batch in tasks:
+        yield from batch.column(1).to_pylist()
+
+
+def read_stream(
+    repo: Repository,
+    *,
+    branch: str = "main",
+    start: str = "earliest",
+    since: datetime | None = None,
+    spark: SparkSession | None = None,
+    max_commits: int | None = None,
+    max_rows: int | None = None,
+    fail_on_data_loss: bool = True,
+) -> DataFrame:
+    """Return the commits of a branch as a stream, with one row for each changed chunk and node.
+
+    `frazil.spark.streams.source` describes the columns.
+
+    Args:
+        repo: The repository.
+        branch: The name of the branch.
+        start: Where a new query begins: ``"earliest"`` (the default), ``"latest"`` (with the next commit), or
+            after a tag or a snapshot id.
+        since: A time: a new query begins with the commits after it, and ``start`` is ignored. The default,
+            None, uses ``start``.
+        spark: The session. The default, None, is the session of `get_spark`.
+        max_commits: The most commits of a batch. The default, None, sets no limit.
+        max_rows: The most changed chunks of a batch, which always has at least one commit. The default, None,
+            sets no limit.
+        fail_on_data_loss: Whether the query fails if the branch was reset. With False, the query continues
+            after the last commit that both histories have. The default is True.
+
+    Returns:
+        A streaming DataFrame.
+
+    Examples:
+        >>> import frazil.spark
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+        >>> changes = frazil.spark.read_stream(repo, start="latest", spark=frazil.spark.get_spark())
+        >>> changes.isStreaming, changes.columns[:2]
+        (True, ['snapshot_id', 'parent_id'])
+    """
+    spark = spark or get_spark()
+    values = {
+        "table": FEED,
+        "branch": branch,
+        "stream-from": None if since is not None else start,
+        "stream-from-timestamp": since and since.isoformat(),
+        "stream-max-commits": max_commits,
+        "stream-max-rows": max_rows,
+        "stream-fail-on-data-loss": str(fail_on_data_loss).lower(),
+    }
+    texts = {name: str(value) for name, value in values.items() if value is not None}
+    return spark.readStream.format(register_repository(spark, repo)).options(**texts).load()
+
+
+def write_stream(
+    rows: DataFrame,
+    target: Target,
+    *,
+    mode: str = "upsert",
+    dims: Sequence[str] | None = None,
+    append_dim: str | None = None,
+    chunks: Mapping[str, int] | None = None,
+    duplicates: str = "error",
+    app_id: str | None = None,
+    message: str | None = None,
+) -> DataStreamWriter:
+    """Write a stream of rows with coordinates to arrays, with one commit for each micro-batch.
+
+    Give the writer a trigger and a checkpoint, and start it. The rows of a batch must fit into the memory of
+    the driver's machine: see `frazil.spark.streams.sink`.
+
+    Args:
+        rows: A streaming DataFrame.
+        target: The `Target` of the rows.
+        mode: How rows are written: ``"upsert"`` (the default), ``"append"``, ``"backfill"`` or ``"insert"``,
+            see `write_table`.
+        dims: The columns that are the dimensions of new arrays, see `write_table`.
+        append_dim: The dimension along which the mode ``"append"`` adds rows. The default, None, is the first
+            one.
+        chunks: The chunk lengths of new arrays, by dimension.
+        duplicates: What happens to two rows of one cell: ``"error"`` (the default) fails, with ``"last"`` the
+            last row wins.
+        app_id: A name for the query, instead of Spark's id. A query with a new checkpoint and the same name
+            continues the older query. The default, None, is Spark's id.
+        message: The message of the commits. The default, None, is a message that names the batch.
+
+    Returns:
+        The ``DataStreamWriter`` of Spark.
+
+    Examples:
+        >>> import frazil.spark
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-sink"))
+        >>> rates = frazil.spark.get_spark().readStream.format("rate").load()
+        >>> rows = rates.selectExpr("value AS x", "value * 2 AS t")
+        >>> writer = frazil.spark.write_stream(rows, frazil.spark.Target(repo), dims=["x"])
+        >>> type(writer).__name__
+        'DataStreamWriter'
+        >>> query = writer.option("checkpointLocation", "checkpoint").start()  # doctest: +SKIP
+    """
+    values = {
+        "branch": target.branch,
+        "group": target.group,
+        "write": mode,
+        "dims": ",".join(dims) if dims else None,
+        "append-dim": append_dim,
+        "chunks": ",".join(map("{}={}".format, chunks, chunks.values())) if chunks else None,
+        "duplicates": duplicates,
+        "txnAppId": app_id,
+        "message": message,
+    }
+    texts = {name: value for name, value in values.items() if value is not None}
+    name = register_repository(rows.sparkSession, target.repo)
+    return rows.writeStream.format(name).options(**texts)

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
         Stored,
         Version,
     )
-    from frazil.storage.chunk_type import ChunkType
+    from frazil.storage.checks import probe_conditions
+    from frazil.storage.chunk_places import ChunkType
     from frazil.storage.credential_families import GcsBearerCredential, S3StaticCredentials
     from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
-    from frazil.storage.foreign.base import ForeignObjects
-    from frazil.storage.foreign.factory import open_foreign
-    from frazil.storage.http import HttpStorage, http_storage
+    from frazil.storage.foreign_objects import ForeignObjects, open_foreign
     from frazil.storage.local import LocalStorage, local_filesystem_storage
     from frazil.storage.memory import MemoryStorage, in_memory_storage
     from frazil.storage.object_store import ObjectStorage
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
         local_filesystem_store,
         s3_store,
     )
-    from frazil.storage.probe import probe_conditions
-    from frazil.storage.redirect import RedirectStorage, redirect_storage
     from frazil.storage.services import (
         azure_storage,
         gcs_storage,
@@ -59,6 +56,7 @@ if TYPE_CHECKING:
         StorageTimeoutSettings,
     )
     from frazil.storage.urls import storage_from_url
+    from frazil.storage.web_storages import HttpStorage, RedirectStorage, http_storage, redirect_storage
 
 import_on_demand(
     __name__,
@@ -73,21 +71,21 @@ import_on_demand(
         "Storage": "frazil.storage.base",
         "Stored": "frazil.storage.base",
         "Version": "frazil.storage.base",
-        "ChunkType": "frazil.storage.chunk_type",
+        "ChunkType": "frazil.storage.chunk_places",
         "azure_storage": "frazil.storage.services",
         "gcs_storage": "frazil.storage.services",
-        "http_storage": "frazil.storage.http",
+        "http_storage": "frazil.storage.web_storages",
         "in_memory_storage": "frazil.storage.memory",
         "local_filesystem_storage": "frazil.storage.local",
-        "redirect_storage": "frazil.storage.redirect",
+        "redirect_storage": "frazil.storage.web_storages",
         "GcsBearerCredential": "frazil.storage.credential_families",
         "S3StaticCredentials": "frazil.storage.credential_families",
         "azure_credentials": "frazil.storage.credentials",
         "gcs_credentials": "frazil.storage.credentials",
         "s3_credentials": "frazil.storage.credentials",
-        "ForeignObjects": "frazil.storage.foreign.base",
-        "open_foreign": "frazil.storage.foreign.factory",
-        "HttpStorage": "frazil.storage.http",
+        "ForeignObjects": "frazil.storage.foreign_objects",
+        "open_foreign": "frazil.storage.foreign_objects",
+        "HttpStorage": "frazil.storage.web_storages",
         "StorageObjectInfo": "frazil.storage.base",
         "LocalStorage": "frazil.storage.local",
         "MemoryStorage": "frazil.storage.memory",
@@ -101,8 +99,8 @@ import_on_demand(
         "http_store": "frazil.storage.object_store_config",
         "local_filesystem_store": "frazil.storage.object_store_config",
         "s3_store": "frazil.storage.object_store_config",
-        "probe_conditions": "frazil.storage.probe",
-        "RedirectStorage": "frazil.storage.redirect",
+        "probe_conditions": "frazil.storage.checks",
+        "RedirectStorage": "frazil.storage.web_storages",
         "hf_storage": "frazil.storage.services",
         "r2_storage": "frazil.storage.services",
         "s3_object_store_storage": "frazil.storage.services",

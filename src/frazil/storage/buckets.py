@@ -35,7 +35,6 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.remedies import Remedy
-from frazil.storage.client_options import client_options, retry_config, split_options
 from frazil.storage.credential_families import (
     AnyAzureCredential,
     AnyGcsCredential,
@@ -51,6 +50,7 @@ from frazil.storage.credential_families import (
 from frazil.storage.failures import MessageTerms, first_line
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import shown_url
+from frazil.storage.settings import client_options, retry_config, split_options
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore

@@ -52,22 +52,35 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.checks import check_key, check_prefix, check_range
 from frazil.storage.files import reads
-from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
-from frazil.storage.files.flusher import FLUSH, NO_FLUSH
-from frazil.storage.files.links import open_inside
-from frazil.storage.files.locks import writer_turn
-from frazil.storage.files.reads import check_short_read, read_into, read_large, version_of
-from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
-from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
-from frazil.storage.keys import check_key, check_prefix, check_range
+from frazil.storage.files.flushes import FLUSH, NO_FLUSH, writer_turn
+from frazil.storage.files.reads import (
+    MISSING_FILE,
+    check_short_read,
+    file_errors,
+    file_failure,
+    open_inside,
+    read_into,
+    read_large,
+    version_of,
+)
+from frazil.storage.files.writes import (
+    BackupLink,
+    FileReplacement,
+    UnnamedFile,
+    create_file,
+    flush_all,
+    update_file,
+    write_and_name,
+)
 from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
+from frazil.storage.memory import SynchronousStorage
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
 )
-from frazil.storage.synchronous import SynchronousStorage
 from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A storage in the memory of this process, for tests and short programs.
+"""A storage in the memory of this process, for tests and short programs, and the base of local storages.
 
 Bytes are immutable, and a write replaces one entry of a dictionary. Therefore readers need no lock. Writers
 take a lock, because a conditional write consists of a comparison and a replacement.
@@ -30,18 +30,32 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
-from frazil.storage.process_guard import forked_process
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-)
-from frazil.storage.synchronous import SynchronousStorage
-from frazil.storage.traffic import TRAFFIC
+from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
+from frazil.storage.traffic import TRAFFIC, forked_process
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
+
+
+class SynchronousStorage(Storage):
+    """A storage whose reads and writes take microseconds and never wait for a network."""
+
+    is_local = True
+
+    @override
+    def encodes_names(self) -> bool:
+        return True
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    @override
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        stored = self.put(key, data)
+        assert isinstance(stored, Stored)  # an unconditional write is never refused
+        return stored
 
 
 @dataclass(frozen=True, slots=True)

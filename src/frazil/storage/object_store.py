@@ -41,12 +41,11 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.failures import first_line, is_missing_bucket, shorten, storage_error
-from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.option_names import check_headers
-from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC
+from frazil.storage.traffic import TRAFFIC, enter_runtime
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:

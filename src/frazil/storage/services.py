@@ -16,14 +16,6 @@ from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import Storage
 from frazil.storage.buckets import NATIVE, AzureContainer, GcsBucket, S3Bucket
-from frazil.storage.constructor_keywords import (
-    AzureKeywords,
-    GcsKeywords,
-    HfKeywords,
-    R2Keywords,
-    S3Keywords,
-    S3ObjectStoreKeywords,
-)
 from frazil.storage.credential_families import (
     AnyAzureCredential,
     AnyGcsCredential,
@@ -33,6 +25,12 @@ from frazil.storage.credential_families import (
     S3Credentials,
 )
 from frazil.storage.credentials import (
+    AzureKeywords,
+    GcsKeywords,
+    HfKeywords,
+    R2Keywords,
+    S3Keywords,
+    S3ObjectStoreKeywords,
     S3Ways,
     azure_credentials,
     gcs_credentials,

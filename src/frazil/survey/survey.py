@@ -23,8 +23,7 @@ from frazil.format.ids import id_list, id_matrix
 from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import (
+from frazil.repository.catalog.assets import (
     MANIFEST_CHUNK_FILES,
     MANIFEST_CHUNK_RANGES,
     SNAPSHOT_MANIFESTS,
@@ -32,8 +31,9 @@ from frazil.repository.catalog.files import (
     HasId,
     small_parts,
 )
+from frazil.repository.catalog.context import Context
 from frazil.storage.base import Storage
-from frazil.storage.outages import is_outage
+from frazil.storage.checks import is_outage
 from frazil.survey.columns import FileUses, ManifestChunks, SnapshotManifests, among, each_once, no_ids
 from frazil.survey.digests import DIGEST_BYTES, Marks, RangeSums, distinct_digests, id_digests
 from frazil.survey.index import MOST_DIGESTS, MOST_USES, StoredIndex, read_index, store_index

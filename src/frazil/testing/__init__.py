@@ -1,4 +1,4 @@
-"""Tools for tests of Frazil and of projects that use it. Not for production.
+"""Tools for tests of projects that use Frazil. Not for production.
 
 ==========================  =================================================================================
 ``LatencyStorage``          a storage that delays requests
@@ -9,6 +9,224 @@
 ==========================  =================================================================================
 """
 
-from frazil.testing.storages import LatencyStorage
+from __future__ import annotations
 
-__all__ = ["LatencyStorage"]
+import asyncio
+import time
+from collections.abc import Buffer, Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any, Literal, override
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.settings import StorageSettings
+
+
+class _StorageOver(Storage):
+    """A storage that passes all requests on to ``inner``, after a call of ``_before``."""
+
+    inner: Storage
+
+    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+        raise NotImplementedError
+
+    @override
+    def encodes_names(self) -> bool:
+        return self.inner.encodes_names()
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        self._before("get", key)
+        return self.inner.get(key, start, stop)
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        self._before("get", key)
+        return self.inner.get_versioned(key)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        self._before("read", key)
+        return self.inner.head(key)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._before("read", prefix)
+        return self.inner.list(prefix)
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        self._before("write", key)
+        return self.inner.put(key, data, condition)
+
+    @override
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self._before("write", to)
+        self.inner.backup(key, version, data, to)
+
+    @override
+    def delete(self, keys: Iterable[str]) -> None:
+        self._before("write", "")
+        self.inner.delete(keys)
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return self.inner.default_settings()
+
+
+class Fault(Enum):
+    """The fate of one ``put``."""
+
+    #: The write does not reach the storage. The caller gets an error.
+    LOST = "lost"
+    #: The write takes effect. The caller gets an error.
+    ANSWER_LOST = "answer-lost"
+    #: The write takes effect. The client retries and finds its own write, so the caller gets ``Refused``.
+    MET_ITSELF = "met-itself"
+    #: The write does not take effect. The caller gets ``Refused``.
+    REFUSED = "refused"
+
+
+class FaultyStorage(_StorageOver):
+    """A storage over another storage, with faults.
+
+    Args:
+        inner: Storage that gets all requests.
+        choose: Function of key and condition that returns the fault of a ``put``, or None for no fault.
+
+    Examples:
+        >>> from frazil.storage.memory import MemoryStorage
+        >>> storage = FaultyStorage(MemoryStorage(), lambda key, condition: Fault.ANSWER_LOST)
+        >>> storage.put("repo", b"x")
+        Traceback (most recent call last):
+            ...
+        frazil.errors.StorageError: injected: the answer to put `repo` was lost
+        >>> bytes(storage.get("repo"))
+        b'x'
+    """
+
+    def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:
+        self.inner = inner
+        self.choose = choose
+        self.is_local = inner.is_local
+        self.is_whole_bucket = inner.is_whole_bucket
+        self.puts: list[str] = []
+        self.gets: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
+
+    @override
+    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+        if request == "get":
+            self.gets.append(key)
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        self.puts.append(key)
+        fault = self.choose(key, condition)
+        if fault is Fault.REFUSED:
+            return Refused()
+        if fault is Fault.LOST:
+            raise StorageError(f"injected: put `{key}` was lost", ErrorKind.OBJECT_STORE)
+        answer = self.inner.put(key, data, condition)
+        if fault is Fault.ANSWER_LOST:
+            raise StorageError(f"injected: the answer to put `{key}` was lost", ErrorKind.OBJECT_STORE)
+        return Refused() if fault is Fault.MET_ITSELF else answer
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    @override
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        answer = self.put(key, data)
+        return answer if isinstance(answer, Stored) else Stored(Version())
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self
+
+
+class LatencyStorage(_StorageOver):
+    """A storage over another storage that waits before each request.
+
+    It is a remote storage (``is_local`` is False) whatever the inner storage is. Therefore reads use the code
+    that waits for a network. The delays can be changed at any time.
+
+    Args:
+        inner: Storage that gets all requests.
+        write_latency_ms: Delay before each write, in milliseconds. Default: 0.
+        read_latency_ms: Delay before each read, in milliseconds. Default: 0.
+
+    Examples:
+        >>> import frazil
+        >>> storage = LatencyStorage(frazil.in_memory_storage(), write_latency_ms=1)
+        >>> storage.read_latency_ms = 2
+        >>> frazil.Repository.create(storage).list_branches()
+        {'main'}
+    """
+
+    def __init__(self, inner: Storage, *, write_latency_ms: int = 0, read_latency_ms: int = 0) -> None:
+        self.inner = inner
+        self._ms = {"write": write_latency_ms, "read": read_latency_ms}
+        self.is_read_only = inner.is_read_only
+        self.is_whole_bucket = inner.is_whole_bucket
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    @property
+    def write_latency_ms(self) -> int:
+        """Delay before each write, in milliseconds."""
+        return self._ms["write"]
+
+    @write_latency_ms.setter
+    def write_latency_ms(self, ms: int) -> None:
+        self._ms["write"] = ms
+
+    @property
+    def read_latency_ms(self) -> int:
+        """Delay before each read, in milliseconds."""
+        return self._ms["read"]
+
+    @read_latency_ms.setter
+    def read_latency_ms(self, ms: int) -> None:
+        self._ms["read"] = ms
+
+    @override
+    def _before(self, request: Literal["get", "read", "write"], key: str) -> None:
+        time.sleep(self._ms["write" if request == "write" else "read"] / 1000)
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        await asyncio.sleep(self.read_latency_ms / 1000)
+        return await self.inner.get_async(key, start, stop)
+
+    @override
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        await asyncio.sleep(self.write_latency_ms / 1000)
+        return await self.inner.put_async(key, data)
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> LatencyStorage:
+        return self._over(self.inner.with_settings(settings))
+
+    @override
+    def with_user_agent(self, user_agent: str) -> LatencyStorage:
+        return self._over(self.inner.with_user_agent(user_agent))
+
+    def _over(self, inner: Storage) -> LatencyStorage:
+        other = LatencyStorage(inner)
+        other._ms = self._ms  # both share the delays, because they are the same storage
+        return other
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+__all__ = [
+    "LatencyStorage",
+]

@@ -22,8 +22,7 @@ with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
 
     from frazil.dask import store_dask
-    from frazil.xarray.agreement import CHECKS, Check, Writing, require_agreement
-    from frazil.xarray.stored_arrays import StoredGroup
+    from frazil.xarray.agreement import CHECKS, Check, StoredGroup, Writing, require_agreement
     from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store
 
 __all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]

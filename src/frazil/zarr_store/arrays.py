@@ -18,11 +18,10 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
 from frazil.errors import IcechunkError
-from frazil.repository.session.chunk_errors import undecodable
+from frazil.repository.session.chunk_refs import undecodable
 from frazil.repository.session.session import Session
-from frazil.zarr_store.decoding import open_array
 from frazil.zarr_store.keys import parse_key
-from frazil.zarr_store.store import IcechunkStore
+from frazil.zarr_store.store import IcechunkStore, open_array
 
 #: Errors that do not concern the bytes of a chunk.
 _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)

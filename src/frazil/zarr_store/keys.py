@@ -1,4 +1,4 @@
-"""Keys of the zarr store, and what each key names in a repository.
+"""Keys and byte requests of the zarr store, and what they name in a repository.
 
     zarr.json   group/array/zarr.json     the document of a node
     c/0/1       group/array/c/0/1         a chunk of an array with two dimensions
@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.paths import absolute
@@ -114,4 +115,34 @@ def _invalid(key: str) -> InvalidInputError:
     return InvalidInputError(
         f"a zarr key must be <node>/zarr.json, or <array>/c and the coordinates of a chunk, got {key!r}",
         ErrorKind.INVALID_KEY,
+    )
+
+
+def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
+    """Return the first byte and the end of a request for a value of ``size`` bytes.
+
+    The range is empty if the request begins after the end of the value.
+    """
+    match request:
+        case None:
+            return 0, size
+        case RangeByteRequest(start, stop):
+            least = min(start, stop)
+        case OffsetByteRequest(start):
+            stop, least = size, start
+        case SuffixByteRequest(suffix):
+            start, stop, least = max(size - suffix, 0), size, suffix
+        case _:
+            raise _invalid_request(request)
+    if least < 0:
+        raise _invalid_request(request)
+    stop = min(stop, size)
+    return min(start, stop), stop
+
+
+def _invalid_request(request: object) -> InvalidInputError:
+    return InvalidInputError(
+        "byte_range must be a RangeByteRequest, OffsetByteRequest or SuffixByteRequest without negative "
+        f"numbers. Unexpected byte_range, got {request!r}",
+        ErrorKind.INVALID_BYTE_RANGE,
     )

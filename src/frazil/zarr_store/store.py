@@ -7,20 +7,31 @@ All decisions are synchronous. ``get`` awaits only bytes from a remote storage. 
 bytes on its thread. zarr's ``FusedCodecPipeline`` uses the synchronous methods if all storages are local.
 
 Every store of the session sees changes immediately. Other sessions see them after a commit.
+
+zarr decodes chunks while it reads from a store. So the decoder gives the bytes to a store in memory, and
+reads the chunk as a block of the array. Codecs of shards check all inner chunks in this way. A chunk of one
+value is encoded in the same way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Buffer as BytesLike
+from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any, Final, override
 
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+import numpy as np
+import zarr
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, cpu, default_buffer_prototype
+from zarr.errors import UnknownCodecError
+from zarr.storage import MemoryStore, StorePath
 
 from frazil.arguments import checks_arguments, unchecked
+from frazil.cf import coding_of
 from frazil.display import Lines
 from frazil.errors import (
     ErrorKind,
@@ -31,21 +42,94 @@ from frazil.errors import (
     ReadOnlyStoreError,
     SessionStateError,
 )
+from frazil.extras import missing_codec
 from frazil.repository.asynchronous import on_thread
 from frazil.repository.paths import absolute
-from frazil.repository.session.chunk_errors import chunk_error
-from frazil.repository.session.frames import claimed_bytes, require_plausible
-from frazil.repository.session.interior import state_of
-from frazil.repository.session.session import Session
+from frazil.repository.session.chunk_refs import chunk_error, claimed_bytes, require_plausible
+from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.workspace import Workspace, size_of
-from frazil.zarr_store.decoding import ChunkDecoder, chunk_decoder
-from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key
-from frazil.zarr_store.ranges import span
-from frazil.zarr_store.subtree import chunks_from, delete_below, directory_of, names_below, read_below
-from frazil.zarr_store.virtual_references import VirtualReferences
+from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key, span
+from frazil.zarr_store.references import (
+    VirtualReferences,
+    chunks_from,
+    delete_below,
+    directory_of,
+    names_below,
+    read_below,
+)
 
 if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef
+
+
+#: zarr quotes the name of an unknown codec.
+_QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
+
+
+@dataclass(slots=True)
+class ChunkDecoder:
+    """A decoder of the chunks of an array."""
+
+    array: zarr.Array[Any]
+    chunks: dict[str, Any] = field(default_factory=dict)
+
+    def error(self, coords: Coords, data: BytesLike) -> str:
+        """Return why the chunk at ``coords`` cannot be decoded; an empty text if it can."""
+        key = chunk_keys(f"/{self.array.store_path.path}", np.array([coords], np.uint32))[0]
+        self.chunks[key] = cpu.Buffer.from_bytes(bytes(data))
+        try:
+            self.array.get_block_selection(coords) if coords else self.array.get_basic_selection(())
+        except Exception as error:  # codecs raise errors of any class
+            return f"{type(error).__name__}: {error}".rstrip(" .:")
+        finally:
+            del self.chunks[key]
+        return ""
+
+    def missing_element(self) -> Any:
+        """Return the element that readers decode as a missing value, or None if the array has none."""
+        return coding_of(self.array.attrs.asdict(), self.array.dtype).missing_element()
+
+    def encoded(self, coords: Coords, element: Any) -> bytes:
+        r"""Return a chunk with one element everywhere. No bytes if it is the fill value: zarr stores nothing.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="t", shape=(4,), chunks=(2,), dtype="i2", compressors=None
+        ...     )
+        >>> decoder = chunk_decoder(repo.readonly_session("main").store, "/t")
+        >>> decoder.encoded((0,), 7), decoder.encoded((0,), 0)
+        (b'\x07\x00\x07\x00', b'')
+        """
+        try:
+            if coords:
+                self.array.set_block_selection(coords, element)
+            else:
+                self.array.set_basic_selection((), element)
+            return b"".join(each.to_bytes() for each in self.chunks.values())
+        finally:
+            self.chunks.clear()
+
+
+def open_array(store: Store, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """Open an array. Raises ``MissingExtraError`` for a codec whose package is not installed."""
+    try:
+        return zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
+    except UnknownCodecError as error:
+        for name in _QUOTED.findall(str(error)):
+            if (missing := missing_codec(name)) is not None:
+                raise missing from error
+        raise
+
+
+def chunk_decoder(store: Store, path: str) -> ChunkDecoder:
+    """Return a decoder of the chunks of the array at ``path``."""
+    array = open_array(store, path)
+    chunks: dict[str, Any] = {}
+    place = StorePath(MemoryStore(chunks), array.store_path.path)
+    return ChunkDecoder(zarr.Array(zarr.AsyncArray(array.metadata, place)), chunks)
+
 
 #: In the class, the name ``list`` means the method of the store.
 type _List[T] = list[T]

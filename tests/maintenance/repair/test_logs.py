@@ -14,7 +14,7 @@ from tests.repository.version_1 import copy_of
 import frazil
 from frazil.format.ids import id_from_text
 from frazil.maintenance.repair.copies import rebuilt_log
-from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import context_of
 from frazil.storage.memory import MemoryStorage
 
 

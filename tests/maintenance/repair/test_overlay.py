@@ -7,7 +7,7 @@ from typing import Any, override
 import pytest
 
 from frazil.errors import StorageError
-from frazil.maintenance.repair.overlay import Overlay
+from frazil.maintenance.repair.storages import Overlay
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.storage_suite import StorageSuite

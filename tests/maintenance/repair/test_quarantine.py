@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from frazil.errors import ConflictError, ErrorKind
-from frazil.maintenance.repair.quarantine import Quarantine, QuarantiningStorage, copies_in_quarantine
+from frazil.maintenance.repair.storages import Quarantine, QuarantiningStorage, copies_in_quarantine
 from frazil.storage.base import ALWAYS, Condition
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 
 def storage_with(data: bytes) -> MemoryStorage:

@@ -18,7 +18,7 @@ import frazil
 from frazil import CommitPattern, ErrorKind, Retention
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, new_repo_info
-from frazil.maintenance.retention.decision import decide
+from frazil.maintenance.retention import decide
 from frazil.storage.memory import MemoryStorage
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,8 +12,7 @@ import zarr
 import frazil
 from frazil.errors import FormatError, StorageError
 from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
-from frazil.format.ids import id_from_text
-from frazil.format.keys import chunk_key
+from frazil.format.ids import chunk_key, id_from_text
 from frazil.format.manifest import Manifest, decode_manifest, encode_manifest
 from frazil.maintenance.verification import chunks as checks
 from frazil.maintenance.verification.chunks import stored_trailer

@@ -12,8 +12,8 @@ import zarr
 
 import frazil
 from frazil.format.ids import id_to_text
-from frazil.maintenance.verification.state import versions_of
-from frazil.repository.handle.interior import context_of
+from frazil.maintenance.verification.repo_state import versions_of
+from frazil.repository.handle.repository import context_of
 from frazil.storage.memory import MemoryStorage
 
 

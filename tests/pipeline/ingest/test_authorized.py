@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import frazil
 from frazil.credentials import Credentials, S3Credentials
-from frazil.pipeline.ingest.containers import with_containers
+from frazil.pipeline.ingest.operation import with_containers
 
 PREFIX = "s3://archive/"
 

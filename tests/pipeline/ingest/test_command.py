@@ -17,8 +17,8 @@ from tests.pipeline.ingest.netcdf_files import (
 
 import frazil
 from frazil.cli.main import main
+from frazil.pipeline.ingest.operation import inspect_all
 from frazil.pipeline.ingest.plan import plan_ingest
-from frazil.pipeline.ingest.source_inspection import inspect_all
 from frazil.spark import Version
 
 
@@ -109,7 +109,7 @@ def test_files_of_a_new_repository_are_inspected_once(
         inspections.append(len(files.urls))
         return inspect_all(files, *arguments, **options)
 
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.source_inspection.inspect_all", counted)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
     assert main(request) == 0
     assert inspections == [2]

@@ -11,7 +11,7 @@ from tests.pipeline.ingest.netcdf_files import daily_files, replace_seam
 import frazil
 import frazil.pipeline
 from frazil.cli.main import main
-from frazil.pipeline.ingest.size import is_small
+from frazil.pipeline.ingest.options import is_small
 from frazil.spark import Version
 
 
@@ -42,7 +42,7 @@ def test_the_engine(
         raise frazil.InvalidInputError("enough")
 
     monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.size.FEW_FILES", few)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.options.FEW_FILES", few)
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
     assert engines == [expected]
 
@@ -54,7 +54,7 @@ def test_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (group / "0").write_bytes(bytes(10))
     assert is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
     assert not is_small([str(tmp_path / "a.nc"), "https://host/b.nc"])
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.size.FEW_BYTES", 19)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.options.FEW_BYTES", 19)
     assert not is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
 
 

@@ -29,7 +29,7 @@ from tests.support.judge import same_by_reference
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import choose_steps
-from frazil.pipeline.ingest.source_inspection import inspect_all
+from frazil.pipeline.ingest.operation import inspect_all
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -90,11 +90,11 @@ def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
 
 # As if a few hundred bytes were much.
 TINY = {
-    "frazil.pipeline.ingest.items.LARGE": 100,
-    "frazil.pipeline.ingest.items.TASK": 150,
-    "frazil.pipeline.ingest.items.FILES": 2,
+    "frazil.pipeline.ingest.array_plan.LARGE": 100,
+    "frazil.pipeline.ingest.array_plan.TASK": 150,
+    "frazil.pipeline.ingest.array_plan.FILES": 2,
     "frazil.pipeline.ingest.tasks.HELD": 60,
-    "frazil.pipeline.ingest.task_context.OPEN": 1,
+    "frazil.pipeline.ingest.tasks.OPEN": 1,
 }
 LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
 
@@ -414,7 +414,7 @@ def test_an_ingest_goes_on_where_it_stopped(
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.source_inspection.inspect_all", then_gone)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.operation.inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from tests.pipeline.ingest.netcdf_files import replace_seam
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.ingest.pattern import expand
+from frazil.pipeline.ingest.options import expand
 from frazil.spark import ConcatDim, FilePattern
 from frazil.storage.base import ALWAYS
 
@@ -39,7 +39,7 @@ def test_globs_of_buckets(glob: str, expected: tuple[str, ...], monkeypatch: pyt
         storage.put(key, b"x", ALWAYS)
     replace_seam(
         monkeypatch,
-        "frazil.pipeline.ingest.pattern.object_storage",
+        "frazil.pipeline.ingest.options.object_storage",
         lambda url, options: (storage, url[len("s3://b/") :]),
     )
     assert expand(f"s3://b/{glob}").urls == tuple(f"s3://b/{key}" for key in expected)

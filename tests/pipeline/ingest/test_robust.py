@@ -23,9 +23,9 @@ from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.format.metadata_items import MetadataColumn
+from frazil.format.flexbuffer import MetadataColumn
+from frazil.pipeline.ingest.operation import inspect_all
 from frazil.pipeline.ingest.plan import plan_ingest
-from frazil.pipeline.ingest.source_inspection import inspect_all
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest
@@ -61,7 +61,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
         files = paths[1:2]
         then_changed(file_values, "frazil.pipeline.ingest.tasks.file_values")
     else:
-        then_changed(inspect_all, "frazil.pipeline.ingest.source_inspection.inspect_all")
+        then_changed(inspect_all, "frazil.pipeline.ingest.operation.inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: the file was changed or replaced"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
@@ -254,7 +254,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.task_context.OPEN", 2)
+    replace_seam(monkeypatch, "frazil.pipeline.ingest.tasks.OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

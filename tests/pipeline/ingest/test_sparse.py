@@ -11,7 +11,7 @@ import zarr
 from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 
 import frazil
-from frazil.pipeline.ingest import sparse
+from frazil.pipeline.ingest import tasks as sparse
 from frazil.spark import Inline, ingest
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")

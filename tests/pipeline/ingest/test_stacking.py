@@ -21,10 +21,8 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.dataset import Dataset
-from frazil.pipeline.ingest.file_access import FileAccess
-from frazil.pipeline.ingest.file_report import InspectionSpec
-from frazil.pipeline.ingest.inspection import inspect_all
-from frazil.pipeline.ingest.pattern import SourceFiles, expand
+from frazil.pipeline.ingest.inspection import InspectionSpec, inspect_all
+from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}

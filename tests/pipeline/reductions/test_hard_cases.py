@@ -16,8 +16,7 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.reductions.fields import open_field
 from frazil.pipeline.reductions.kernels import kernel
-from frazil.pipeline.reductions.plan import plan_reduction
-from frazil.pipeline.reductions.reduction import Measure, Reduction
+from frazil.pipeline.reductions.plan import Measure, Reduction, plan_reduction
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 
 INLINE = Inline()

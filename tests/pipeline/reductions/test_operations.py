@@ -15,8 +15,8 @@ from tests.pipeline.reductions.test_equal_to_xarray import WAYS, equal, quietly,
 
 import frazil
 from frazil.errors import InvalidInputError, NodeNotFoundError
-from frazil.jobs.job_identity import JOB
-from frazil.pipeline.reductions.quantiles import rank_error
+from frazil.jobs.job_history import JOB
+from frazil.pipeline.reductions.plan import rank_error
 from frazil.pipeline.reductions.zones import rasterized
 from frazil.spark import (
     Inline,

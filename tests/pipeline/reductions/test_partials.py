@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.pipeline.reductions.kernels import STATISTICS, kernel
-from frazil.pipeline.reductions.partials import (
+from frazil.pipeline.reductions.kernels import (
+    STATISTICS,
     Cells,
     absorb_partial,
     cells,
     combine_partials,
     combine_tree,
     empty_partial,
+    kernel,
 )
-from frazil.pipeline.reductions.quantiles import Sketch, exact_quantiles
+from frazil.pipeline.reductions.plan import Sketch, exact_quantiles
 
 DTYPES = st.sampled_from(["f4", "f8", "i4", "u1"])
 

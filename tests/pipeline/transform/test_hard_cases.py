@@ -14,7 +14,7 @@ import zarr
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.transform.function_fingerprint import fingerprint
+from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.spark import (
     Block,
     Inline,

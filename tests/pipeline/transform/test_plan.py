@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
-from frazil.pipeline.transform.rechunk_plan import Stage, covered, rechunk_plan
+from frazil.pipeline.transform.rechunking import Stage, covered, rechunk_plan
 
 axis = st.tuples(st.integers(0, 60), st.integers(1, 25), st.integers(1, 25))
 

@@ -17,7 +17,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
-from frazil.pipeline.transform.array_info import array_info
+from frazil.pipeline.transform.arrays import array_info
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 

@@ -8,10 +8,9 @@ import zarr
 
 import frazil
 from frazil.format.columns import Ragged
-from frazil.format.late_fields import complete
+from frazil.format.envelope import complete
 from frazil.format.snapshot import Snapshot, encode_snapshot, initial_snapshot, open_snapshot
-from frazil.repository.catalog.assets import DecodedCache
-from frazil.repository.catalog.cache_weights import held_bytes
+from frazil.repository.catalog.assets import DecodedCache, held_bytes
 
 
 def test_concurrent_requests_for_one_asset_load_it_once():

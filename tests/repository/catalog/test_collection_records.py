@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.repository.catalog.collection_records import COLLECTIONS, announce, delete_killed_records
+from frazil.repository.catalog.collection_guard import COLLECTIONS, announce, delete_killed_records
 from frazil.storage.memory import MemoryStorage
 
 _LATER_US = 30 * 24 * 3600 * 1_000_000

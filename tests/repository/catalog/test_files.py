@@ -14,12 +14,10 @@ import zarr
 
 import frazil
 from frazil.errors import FormatError
-from frazil.format.ids import id_from_text
-from frazil.format.keys import OVERWRITTEN, backup_key
+from frazil.format.ids import OVERWRITTEN, backup_key, id_from_text
 from frazil.format.transaction_log import Move, empty_log, encode_transaction_log
-from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.files import TRANSACTION_LOG
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.assets import TRANSACTION_LOG, Assets, CacheLimits
+from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.storage.memory import MemoryStorage
 
 SOON = datetime.now(UTC) + timedelta(days=1)

@@ -22,9 +22,8 @@ from frazil.format.repo_info import (
     new_repo_info,
     open_repo_info,
 )
-from frazil.repository.catalog.history import ancestry
-from frazil.repository.catalog.snapshot_block import history_infos
-from frazil.repository.catalog.snapshot_presentation import snapshot_infos
+from frazil.repository.catalog.ancestry import ancestry
+from frazil.repository.catalog.presentation import history_infos, snapshot_infos
 from frazil.repository.catalog.version_info import SnapshotInfo
 
 FIELDS = tuple(field.name for field in dataclasses.fields(SnapshotInfo))

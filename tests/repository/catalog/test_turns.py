@@ -17,7 +17,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.repository.catalog.turns import TURNS, commit_queue
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 START_US = 1_800_000_000_000_000
 

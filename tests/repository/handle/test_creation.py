@@ -10,7 +10,7 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.importing.import_target import require_writable
+from frazil.importing.importer import require_writable
 from frazil.storage import Storage
 from frazil.storage.object_store import ObjectStorage
 

@@ -12,7 +12,7 @@ import zarr
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError, StorageError
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(params=["memory", "local"])

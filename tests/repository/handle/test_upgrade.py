@@ -12,9 +12,9 @@ from tests.repository.version_1 import Died, Mortal, commit, contents_of, copy_o
 
 import frazil
 from frazil.errors import ErrorKind
-from frazil.format.keys import CONFIG, REPO
+from frazil.format.ids import CONFIG, REPO
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 upgrade = frazil.upgrade_icechunk_repository
 

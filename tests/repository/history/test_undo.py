@@ -14,8 +14,7 @@ from tests.support.tiers import deep
 import frazil
 from frazil.ops import UpdateType
 from frazil.repository.catalog.repo_changes import set_metadata
-from frazil.repository.history.repo_state import fields_of
-from frazil.repository.history.undo_record import UNDO
+from frazil.repository.history.repo_state import UNDO, fields_of
 
 
 @pytest.fixture

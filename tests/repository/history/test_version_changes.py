@@ -8,8 +8,8 @@ import zarr
 import frazil
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog import presentation
-from frazil.repository.handle.interior import context_of
-from frazil.repository.history.version_changes import version_changes
+from frazil.repository.handle.repository import context_of
+from frazil.repository.history.bisect import version_changes
 
 
 def a_history() -> frazil.Repository:

@@ -7,7 +7,7 @@ import zarr
 from frazil.errors import ConflictError, StorageError
 from frazil.repository.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 
 def repository():

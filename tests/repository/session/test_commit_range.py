@@ -11,8 +11,8 @@ import zarr
 import frazil
 from frazil.errors import RebaseFailedError
 from frazil.format.ids import id_from_text
-from frazil.repository.handle.interior import context_of
-from frazil.repository.session.commit_range import commits_between
+from frazil.repository.handle.repository import context_of
+from frazil.repository.session.differences import commits_between
 from frazil.storage.memory import MemoryStorage
 
 

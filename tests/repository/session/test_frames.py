@@ -15,7 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.errors import FormatError
-from frazil.repository.session.frames import claimed_bytes, largest_chunk
+from frazil.repository.session.chunk_refs import claimed_bytes, largest_chunk
 
 LARGE = 1 << 26
 BOMB = zstandard.compress(bytes(LARGE))

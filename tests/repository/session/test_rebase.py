@@ -22,10 +22,9 @@ from frazil.conflicts import (
     VersionSelection,
 )
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
-from frazil.format.ids import id_to_text
-from frazil.format.keys import transaction_key
+from frazil.format.ids import id_to_text, transaction_key
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 CHUNK = ConflictType.ChunkDoubleUpdate
 THEIRS = BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs)

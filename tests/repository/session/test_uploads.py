@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from frazil.errors import StorageError
-from frazil.repository.session import uploads
-from frazil.repository.session.uploads import uploading
+from frazil.repository.session import commit_files as uploads
+from frazil.repository.session.commit_files import uploading
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import Fault, FaultyStorage
+from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])

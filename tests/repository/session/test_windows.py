@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.changes import windows
+from frazil.changes import manifests as windows
 from frazil.conflicts import ConflictDetector
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.testing import LatencyStorage

@@ -24,6 +24,8 @@ from frazil.repository.settings.config import (
     PackingConfig,
     RepositoryConfig,
     RepoUpdateRetryConfig,
+    VirtualChunkContainer,
+    VirtualChunkSpec,
     opened_with,
 )
 from frazil.repository.settings.manifest_config import (
@@ -35,7 +37,6 @@ from frazil.repository.settings.manifest_config import (
     split_sizes_for,
 )
 from frazil.repository.settings.resolved import ResolvedConfig, Retries
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
     gcs_store,

@@ -19,7 +19,7 @@ from frazil.storage import (
     s3_store,
     storage_from_url,
 )
-from frazil.storage.addresses import address_of
+from frazil.storage.foreign_objects import address_of
 
 SECRET = "do-not-tell"
 
@@ -140,7 +140,7 @@ def test_what_is_no_secret_is_saved_and_shown() -> None:
 
 def _in_options(path: str) -> Any:
     pytest.importorskip("pyspark")
-    return import_module("frazil.spark.tables.location").storage_at({"path": path})
+    return import_module("frazil.spark.tables.options").storage_at({"path": path})
 
 
 @pytest.mark.parametrize("storage_of", [storage_from_url, _in_options])

@@ -13,8 +13,7 @@ import zarr
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
-from frazil.spark.streams.limits import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
-from frazil.spark.streams.source import FeedReader
+from frazil.spark.streams.source import FeedReader, ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 
 @pytest.fixture

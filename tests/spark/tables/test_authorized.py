@@ -8,7 +8,7 @@ import pytest
 
 import frazil
 from frazil.credentials import Credentials, HttpAccess, LocalFileSystemAccess, S3Credentials
-from frazil.spark.tables.location import PLACE_OPTIONS, repository_at
+from frazil.spark.tables.options import PLACE_OPTIONS, repository_at
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ import frazil
 from frazil.errors import IcechunkError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
-from frazil.spark.tables.batches import table
-from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.write_options import WriteOptions
+from frazil.spark.tables.scan import table
+from frazil.spark.tables.target_arrays import WriteOptions
+from frazil.spark.tables.write_table import TableWriter
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -19,10 +19,10 @@ from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
 from frazil.spark.streams.sink import write_batch
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.data_source_writer import TableWriter
-from frazil.spark.tables.write_options import WriteOptions
+from frazil.spark.tables.target_arrays import WriteOptions
+from frazil.spark.tables.write_table import TableWriter
 from frazil.storage.memory import MemoryStorage
-from frazil.testing.storages import FaultyStorage
+from frazil.testing import FaultyStorage
 
 
 def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:

@@ -19,15 +19,11 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.dataframes import plan_rows
-from frazil.spark.tables import batches
-from frazil.spark.tables.batches import table
-from frazil.spark.tables.conditions import parse
-from frazil.spark.tables.decoding import Values
-from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.group_grid import grid_of
-from frazil.spark.tables.predicates import Predicate
-from frazil.spark.tables.scan_plan import Split, plan_scan
+from frazil.spark.data_source import plan_rows
+from frazil.spark.tables import scan as batches
+from frazil.spark.tables.conditions import Predicate, parse
+from frazil.spark.tables.grid import Selection, Values, grid_of
+from frazil.spark.tables.scan import Split, plan_scan, table
 
 NAN = float("nan")
 

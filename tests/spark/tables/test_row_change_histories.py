@@ -22,7 +22,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import frazil
-from frazil.spark.tables.row_changes_reader import RowChangesReader, RowChangesTable
+from frazil.spark.tables.data_source_reader import RowChangesReader, RowChangesTable
 
 STEPS = 50
 

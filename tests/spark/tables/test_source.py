@@ -30,8 +30,7 @@ from tests.support import servers
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.spark.data_source import FrazilDataSource
-from frazil.spark.tables.location import session_at, storage_at
-from frazil.spark.tables.options import READ, options_of
+from frazil.spark.tables.options import READ, options_of, session_at, storage_at
 from pyspark_frazil import DefaultSource
 
 

@@ -13,9 +13,9 @@ from tests.spark.tables.test_reading import memory, planned
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import Conditions
 from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.scan import table
 
 NAN, INF = float("nan"), float("inf")
 LARGE = 2**63 - 1
@@ -101,7 +101,7 @@ def test_values_of_another_kind_are_refused(repo: frazil.Repository, where: str)
 
 def test_a_query_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any task is planned; the message says what makes it smaller, and that does."""
-    monkeypatch.setattr("frazil.spark.tables.scan_plan.MOST_BLOCKS", 100)
+    monkeypatch.setattr("frazil.spark.tables.scan.MOST_BLOCKS", 100)
     repo = memory()
     with repo.transaction("main", message="a huge array without chunks") as store:
         zarr.create_array(

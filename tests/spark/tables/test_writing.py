@@ -18,11 +18,11 @@ from tests.spark.tables.test_reading import memory, planned, rows
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_history import JOB
 from frazil.spark import JobResult, Target, write_table
-from frazil.spark.tables.batches import table
-from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.scan import table
+from frazil.spark.tables.write_table import TableWriter
 
 SHAPE = (5, 7)
 TIMESTAMP = pa.timestamp("us", "UTC")

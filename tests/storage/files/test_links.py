@@ -13,8 +13,8 @@ from tests.repository.hostile import DATA, hostile, read
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
-from frazil.storage.files import links
-from frazil.storage.foreign.factory import open_foreign
+from frazil.storage.files import reads as links
+from frazil.storage.foreign_objects import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.storage.web.answer import Answer
+from frazil.storage.web_client import Answer
 
 
 @pytest.mark.parametrize("number", ["", "-1", "x", "²", "1" * 5000, "1_0", " 1"])

@@ -23,8 +23,7 @@ from tests.support.patience import patience
 import frazil
 from frazil.errors import StorageError, UnreachableError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web.client import WebClient
-from frazil.storage.web.options import CONNECTIONS, web_options
+from frazil.storage.web_client import CONNECTIONS, WebClient, web_options
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]

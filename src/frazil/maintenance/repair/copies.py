@@ -21,48 +21,50 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from frazil.changes.compare import compare_versions
+from frazil.changes.diff import compare_versions
 from frazil.display import counted
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.chunk_check import check_file
-from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, find_remains, is_marked
+from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, check_file, find_remains, is_marked
 from frazil.format.columns import U8
 from frazil.format.ids import (
-    NODE_ID_BYTES,
-    OBJECT_ID_BYTES,
-    id_from_text,
-    id_list,
-    id_matrix,
-    id_to_text,
-    is_id_text,
-)
-from frazil.format.keys import (
     CHUNKS,
     CONFIG,
     MANIFESTS,
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
     OVERWRITTEN,
     REFS,
     SNAPSHOTS,
     TRANSACTIONS,
     chunk_key,
+    id_from_text,
+    id_list,
+    id_matrix,
+    id_to_text,
+    is_id_text,
     transaction_key,
 )
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import decode_repo_info
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
-from frazil.maintenance.repair.overlay import Overlay
-from frazil.maintenance.repair.quarantine import QUARANTINE, Quarantine, copies_in_quarantine, read_present
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
+from frazil.maintenance.repair.storages import (
+    QUARANTINE,
+    Overlay,
+    Quarantine,
+    copies_in_quarantine,
+    read_present,
+)
 from frazil.maintenance.verification.findings import Finding
-from frazil.maintenance.verification.state import state_of
+from frazil.maintenance.verification.repo_state import state_of
+from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG, FileKind, require_id
-from frazil.repository.catalog.refs_v1 import decode_ref
+from frazil.repository.catalog.files_v1 import decode_ref
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
-from frazil.storage.outages import skip_damage
+from frazil.storage.checks import skip_damage
 from frazil.survey.columns import FileUses, SnapshotManifests, among, list_objects
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, map_bounded

@@ -19,25 +19,24 @@ from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.display import counted
+from frazil.format.chunk_table import within
 from frazil.format.columns import U8, U32
-from frazil.format.coordinates import within
-from frazil.format.ids import id_from_text, id_keys, id_list, id_matrix, id_to_text, is_id_text
-from frazil.format.keys import CHUNKS
+from frazil.format.ids import CHUNKS, id_from_text, id_keys, id_list, id_matrix, id_to_text, is_id_text
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.maintenance.repair.copies import RepairContext, users_of_files
 from frazil.maintenance.repair.repair_plan import LostChoice, LostChunks, RepairStep
 from frazil.maintenance.verification.findings import Finding
+from frazil.repository.catalog.ancestry import FRAZIL
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.lineage import FRAZIL
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit
-from frazil.repository.session.pending_commit import COMMIT, PendingCommit
+from frazil.repository.session.commit_files import COMMIT, PendingCommit
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
-from frazil.storage.outages import skip_damage
+from frazil.storage.checks import skip_damage
 from frazil.survey.columns import among
 
 _WORDS: Final = {"fill": "the missing value of each array", "previous": "the data of an older version"}

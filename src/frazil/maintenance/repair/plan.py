@@ -18,8 +18,6 @@ from frazil.errors import IcechunkError
 from frazil.maintenance.collection import Collection, unused_files
 from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step
 from frazil.maintenance.repair.lost_chunks import lost_chunks, lost_commits
-from frazil.maintenance.repair.overlay import Overlay
-from frazil.maintenance.repair.quarantine import QuarantiningStorage
 from frazil.maintenance.repair.repair_plan import DetachedSnapshot, LostChoice, RepairPlan, RepairStep
 from frazil.maintenance.repair.repo_file import (
     config_steps,
@@ -28,6 +26,7 @@ from frazil.maintenance.repair.repo_file import (
     require_copies,
     restore_step,
 )
+from frazil.maintenance.repair.storages import Overlay, QuarantiningStorage
 from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel
 from frazil.maintenance.verification.plan import verify
 from frazil.repository.catalog.context import Context

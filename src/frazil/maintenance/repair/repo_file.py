@@ -22,35 +22,39 @@ from frazil.errors import (
     InvalidInputError,
     RepositoryNotFoundError,
 )
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_from_text, id_list, id_to_text
-from frazil.format.keys import (
+from frazil.format.ids import (
     CONFIG,
+    INITIAL_SNAPSHOT_ID,
+    OBJECT_ID_BYTES,
     OVERWRITTEN,
     REFS,
     REPO,
     SNAPSHOTS,
     backup_key,
     backup_name,
+    id_from_text,
+    id_list,
+    id_to_text,
     snapshot_key,
     transaction_key,
 )
 from frazil.format.repo_info import RepoInfo
 from frazil.host import random_bytes
 from frazil.maintenance.repair.copies import CopyFiles, Origin, RepairContext, check_content
-from frazil.maintenance.repair.quarantine import read_present
 from frazil.maintenance.repair.repair_plan import DetachedSnapshot, RepairStep
+from frazil.maintenance.repair.storages import read_present
 from frazil.maintenance.restoration import restore_repository, unlisted_snapshots
+from frazil.repository.catalog.assets import SNAPSHOT_ENTRY
 from frazil.repository.catalog.backups import BackupState, latest_backup
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import SNAPSHOT_ENTRY
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.session.snapshot_recovery import fitting_parents, relist_snapshot
+from frazil.repository.session.differences import fitting_parents, relist_snapshot
 from frazil.storage.base import Storage
-from frazil.storage.outages import is_outage, skip_damage
+from frazil.storage.checks import is_outage, skip_damage
 
 #: The number of ancestors of each tip that a snapshot must not fit. A commit that was refused started from
 #: one of them.

@@ -15,24 +15,23 @@ from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, IcechunkError, MissingExtraError, StorageError
-from frazil.format.chunk_check import damaged_rows
 from frazil.format.chunk_trailer import (
     SINGLE_TRAILER_BYTES,
     ChunkTrailer,
+    damaged_rows,
     decode_trailer,
     find_remains,
     is_marked,
     trailer_size,
 )
 from frazil.format.columns import I64, U8, U32, U64
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
-from frazil.format.keys import CHUNKS, chunk_key, manifest_key
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_keys, id_list, id_to_text, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
 from frazil.maintenance.verification.findings import Finding
+from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.session.chunk_refs import claimed_bytes, require_plausible
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Storage

@@ -18,12 +18,12 @@ from frazil.errors import StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import ids_from_text, ids_to_text
 from frazil.maintenance.verification.findings import Finding
-from frazil.repository.catalog.collection_records import COLLECTIONS
+from frazil.repository.catalog.collection_guard import COLLECTIONS
 from frazil.repository.catalog.leases import LEASES, LONGEST, ROUNDING
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import STAGING, place_of_lease
 from frazil.storage.base import ObjectInfo, Storage
-from frazil.storage.outages import skip_damage
+from frazil.storage.checks import skip_damage
 from frazil.survey.columns import ObjectListing, among, list_objects
 
 _BATCH: Final = 1024

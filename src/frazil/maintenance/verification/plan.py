@@ -4,35 +4,59 @@ Other processes may commit, expire and collect garbage in the meantime. A missin
 version needs it now. Therefore each finding contains the version or manifest that led to it. At the end, the
 state of the repository is read again, and findings of removed versions are dropped. A version that was needed
 before and after the verification was needed all the time, so no process was allowed to delete its files.
+
+Only results without findings are recorded. The key of a result has everything that it depends on. A manifest
+and a snapshot never change under their ids. Chunk files do not change either, but a damaged or restored file
+has another size or time in the listing. Foreign objects may change, so pieces with virtual references are
+never recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Final
+from itertools import islice, pairwise
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import id_from_text, id_keys, id_list, id_matrix, is_id_text
-from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    ids_among,
+    is_id_text,
+)
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.verification.checks import LEVELS
 from frazil.maintenance.verification.chunks import (
     ReadRequest,
+    ReadResult,
     check_bytes,
     check_lost,
     lost_files,
     split_rows,
 )
-from frazil.maintenance.verification.evidence import Evidence
-from frazil.maintenance.verification.findings import Finding, Severity, VerificationReport, VerifyLevel
+from frazil.maintenance.verification.files import ManifestLevel, ManifestUse, RequiredFiles, check_manifests
+from frazil.maintenance.verification.findings import (
+    Affected,
+    Finding,
+    Severity,
+    VerificationReport,
+    VerifyLevel,
+)
 from frazil.maintenance.verification.leftovers import (
     FolderFiles,
     folder_files,
@@ -40,21 +64,225 @@ from frazil.maintenance.verification.leftovers import (
     name_findings,
     unreferenced,
 )
-from frazil.maintenance.verification.manifests import (
-    ManifestLevel,
-    ManifestUse,
-    RequiredFiles,
-    check_manifests,
+from frazil.maintenance.verification.repo_state import (
+    State,
+    check_backups,
+    check_chain,
+    ops_findings,
+    state_of,
+    versions_of,
 )
-from frazil.maintenance.verification.ops_log import check_backups, check_chain, ops_findings
-from frazil.maintenance.verification.resumption import Runner, bytes_codec, log_codec, manifest_codec
 from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
-from frazil.maintenance.verification.state import State, state_of, versions_of
-from frazil.maintenance.verification.verification_state import VerificationState
+from frazil.maintenance.verification.verification_state import VerificationState, piece_key
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
-from frazil.survey.columns import ManifestUses, among, distinct, each_once, list_objects
-from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with, snapshot_batches
+from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
+from frazil.survey.steps import (
+    NO_PROGRESS,
+    Piece,
+    Progress,
+    Run,
+    manifest_batches,
+    run_with,
+    snapshot_batches,
+)
+
+#: Findings that a garbage collection can cause in versions without a branch or tag.
+_COLLECTED: Final = frozenset({"missing", "short"})
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The findings until now, by the version or manifest that led to them."""
+
+    by_version: list[tuple[bytes, Finding]] = field(default_factory=list)
+    by_manifest: list[tuple[bytes, Finding]] = field(default_factory=list)
+    manifests_of: dict[bytes, U8] = field(default_factory=dict)
+    bytes_read: int = 0
+    native_chunks: int = 0
+    compared_chunks: int = 0
+    _row_of: dict[bytes, int] = field(default_factory=dict)
+
+    def findings(self, before: State, after: State) -> list[Finding]:
+        """Return the findings of needed files, each once, with the versions that they affect."""
+        unreadable = after.info is None and not after.versions
+        alive = self._bits(before.needed if unreadable else after.needed)
+        # For versions without a ref, only damage is reported.
+        detached = self._bits({version.id for version in before.versions if not version.is_needed})
+        gone = {each.key for each in before.findings} - {each.key for each in after.findings}
+        users = self._users()
+        every = [(each, 0) for each in before.findings if each.key not in gone]
+        for id_, each in self.by_version:
+            if (ids := self._bits({id_})) & (alive | detached):
+                every.append((each, ids))
+        for id_, each in self.by_manifest:
+            if (ids := users[id_]) & alive or (ids & detached and each.check not in _COLLECTED):
+                every.append((each, ids))
+        once: dict[tuple[str, str, bytes, bytes], tuple[Finding, int]] = {}
+        for each, ids in every:
+            key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
+            once[key] = each, ids | (once[key][1] if key in once else 0)
+        return [replace(each, affected=self._affected(ids & alive, after)) for each, ids in once.values()]
+
+    def _affected(self, ids: int, state: State) -> Affected:
+        """Return the branches and tags on some versions, and their number. ``ids`` has a bit for each."""
+        branches, tags = (
+            tuple(sorted(name for name, tip in refs.items() if self._bits({tip}) & ids))
+            for refs in (state.branches, state.tags)
+        )
+        return Affected((), branches, tags, ids.bit_count())
+
+    def _bits(self, ids: Set[bytes]) -> int:
+        """Return a number with one bit for each version of a set."""
+        if len(ids) == 1:
+            return 1 << row if (row := self._rows.get(next(iter(ids)))) is not None else 0
+        return _number(np.fromiter((id_ in ids for id_ in self._rows), bool, len(self._rows)))
+
+    @property
+    def _rows(self) -> dict[bytes, int]:
+        """The number of each version."""
+        if len(self._row_of) != len(self.manifests_of):
+            self._row_of = {id_: row for row, id_ in enumerate(self.manifests_of)}
+        return self._row_of
+
+    def _users(self) -> dict[bytes, int]:
+        """Return the versions that use each manifest with findings, as a number with one bit for each."""
+        suspects = list({id_ for id_, _ in self.by_manifest})
+        if not suspects:
+            return {}
+        keys = id_keys(id_matrix(suspects))
+        lists = list(self.manifests_of.values())
+        every = np.concatenate(lists)
+        owners = np.repeat(np.arange(len(lists)), list(map(len, lists)))
+        hits = ids_among(every, id_matrix(suspects))
+        order = np.argsort(keys)
+        which = order[keys[order].searchsorted(id_keys(every[hits]))]
+        users = owners[hits]
+        answer: dict[bytes, int] = {}
+        for row, id_ in enumerate(suspects):
+            bits = np.zeros(len(lists), bool)
+            bits[users[which == row]] = True
+            answer[id_] = _number(bits)
+        return answer
+
+
+def _number(bits: NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeCodec[E, R]:
+    """How the results of elements are recorded in the state.
+
+    key     the key of an element, or None for an element that is always done again
+    dump    a result as bytes, or None for a result with findings, which is not recorded
+    load    the result of an element from these bytes
+    """
+
+    key: Callable[[E], bytes | None]
+    dump: Callable[[R], bytes | None]
+    load: Callable[[E, bytes], R]
+
+
+@dataclass(slots=True)
+class Runner:
+    """A run of pieces. ``resumed`` counts the elements that the state has as done."""
+
+    run: Run
+    state: VerificationState | None
+    progress: Progress
+    resumed: int = 0
+
+    def results(
+        self,
+        piece: Piece,
+        elements: Sequence[Any],
+        batches: Callable[[Sequence[Any]], Sequence[Sequence[Any]]],
+        *,
+        shared: Any = None,
+        codec: ResumeCodec[Any, Any] | None = None,
+    ) -> Iterator[Any]:
+        """Yield the results of a piece for all elements, in any order."""
+        state = None if codec is None else self.state
+        if state is not None and codec is not None:
+            waiting = []
+            for element in elements:
+                data = None if (key := codec.key(element)) is None else state.find_result(key)
+                try:
+                    result = None if data is None else codec.load(element, data)
+                except (ValueError, zlib.error):  # the file of the state is damaged: do the piece again
+                    result = None
+                if result is None:
+                    waiting.append(element)
+                else:
+                    self.resumed += 1
+                    yield result
+            elements = waiting
+        groups = batches(elements)
+        self.progress.expect(len(groups))
+        answers = self.run(piece, [(shared, group) for group in groups])
+        for group in groups:
+            answer = list(islice(answers, len(group)))
+            for element, result in zip(group, answer, strict=True):
+                if state is not None and codec is not None:
+                    key, data = codec.key(element), codec.dump(result)
+                    if key is not None and data is not None:
+                        state.store_result(key, data)
+            self.progress.advance()
+            yield from answer
+
+
+def log_codec(context: Context) -> ResumeCodec[LoggedChanges, tuple[bytes, list[Finding]]]:
+    """Return how comparisons of logs with manifests are recorded."""
+    label = context.storage.label()
+    return ResumeCodec(
+        lambda changes: piece_key("log-chunks", label, repr(changes)),
+        lambda result: None if result[1] else b"done",
+        lambda changes, data: (changes.id, []),
+    )
+
+
+def manifest_codec(
+    context: Context, level: ManifestLevel
+) -> ResumeCodec[ManifestUse, tuple[bytes, list[Finding], RequiredFiles]]:
+    """Return how checks of manifests are recorded."""
+    label = context.storage.label()
+
+    def key(use: ManifestUse) -> bytes:
+        boxes = b"".join(node + box.tobytes() for node, box in use.boxes)
+        return piece_key("manifest", label, repr(level), use.id, repr(use.listed), boxes)
+
+    return ResumeCodec(
+        key,
+        lambda result: None if result[1] or result[2].foreign else result[2].to_bytes(),
+        lambda use, data: (use.id, [], RequiredFiles.from_bytes(data)),
+    )
+
+
+def bytes_codec(
+    context: Context, level: VerifyLevel, required: Mapping[bytes, RequiredFiles], chunks: ObjectListing
+) -> ResumeCodec[ReadRequest, tuple[bytes, ReadResult]]:
+    """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
+    label = context.storage.label()
+    listed_keys = id_keys(chunks.ids)
+
+    def key(request: ReadRequest) -> bytes | None:
+        own = required[request.manifest]
+        if own.foreign:
+            return None
+        rows = np.flatnonzero(np.isin(listed_keys, id_keys(own.files.ids)))
+        files = chunks.sizes[rows].tobytes() + chunks.modified[rows].tobytes()
+        span = (request.start, request.stop, int(request.is_hashed))
+        return piece_key("bytes", label, level, request.manifest, *span, files)
+
+    def dump(answer: tuple[bytes, ReadResult]) -> bytes | None:
+        result = answer[1]
+        return None if result.findings else f"{result.size} {result.native} {result.compared}".encode()
+
+    return ResumeCodec(
+        key, dump, lambda request, data: (request.manifest, ReadResult((), *map(int, data.split())))
+    )
+
 
 #: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30

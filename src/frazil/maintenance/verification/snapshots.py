@@ -15,8 +15,14 @@ import numpy as np
 
 from frazil.errors import IcechunkError
 from frazil.format.columns import U32
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys, id_list
-from frazil.format.keys import snapshot_key, transaction_key
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    NODE_ID_BYTES,
+    id_keys,
+    id_list,
+    snapshot_key,
+    transaction_key,
+)
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -24,12 +30,11 @@ from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import Move, TransactionLog
 from frazil.maintenance.verification.files import check_kind, noted, read_finding
 from frazil.maintenance.verification.findings import Finding
-from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.ancestry import is_of_compaction
+from frazil.repository.catalog.assets import SNAPSHOT, TRANSACTION_LOG, Assets, CacheLimits
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
-from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
-from frazil.storage.outages import is_outage, skip_damage
+from frazil.storage.checks import is_outage, skip_damage
 from frazil.survey.columns import ManifestUses
 
 #: The parent is mostly the snapshot that was checked before.

@@ -23,7 +23,7 @@ from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
-    from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
+    from frazil.pipeline.ingest.options import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.ingest.problems import KINDS, Problem
     from frazil.pipeline.ingest.report import Report
 
@@ -33,9 +33,9 @@ import_on_demand(
         "IngestResult": "frazil.pipeline.ingest.operation",
         "ingest": "frazil.pipeline.ingest.operation",
         "inspect_files": "frazil.pipeline.ingest.operation",
-        "ConcatDim": "frazil.pipeline.ingest.pattern",
-        "FilePattern": "frazil.pipeline.ingest.pattern",
-        "MergeDim": "frazil.pipeline.ingest.pattern",
+        "ConcatDim": "frazil.pipeline.ingest.options",
+        "FilePattern": "frazil.pipeline.ingest.options",
+        "MergeDim": "frazil.pipeline.ingest.options",
         "KINDS": "frazil.pipeline.ingest.problems",
         "Problem": "frazil.pipeline.ingest.problems",
         "Report": "frazil.pipeline.ingest.report",

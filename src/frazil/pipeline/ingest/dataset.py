@@ -35,15 +35,17 @@ from frazil.pipeline.ingest.families import (
     members_of,
     problems_of,
 )
-from frazil.pipeline.ingest.file_layout import values_digest
-from frazil.pipeline.ingest.gaps import NO_REFUSED_STEPS, RefusedSteps, missing_labels
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.pattern import SourceFiles
+from frazil.pipeline.ingest.layouts import values_digest
+from frazil.pipeline.ingest.options import SourceFiles
 from frazil.pipeline.ingest.problems import TABLE, FileProblem, Problem
-from frazil.pipeline.ingest.step_order import (
+from frazil.pipeline.ingest.steps import (
+    NO_REFUSED_STEPS,
     NO_STEPS,
+    RefusedSteps,
     Steps,
     labelled_steps,
+    missing_labels,
     order_problems,
     overlap_problems,
     rows_of,
@@ -51,7 +53,7 @@ from frazil.pipeline.ingest.step_order import (
     unlabelled_steps,
     unsorted_steps,
 )
-from frazil.readers.reader import VariableSchema
+from frazil.readers.file_schema import VariableSchema
 from frazil.remedies import argument
 
 #: Scalars in which files usually follow each other, with their rank: by name, then by CF's standard name.

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from frazil.cf_times import TimeUnits, is_time
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.file_layout import MISSING, PACKING, native, with_own
 from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.layouts import MISSING, PACKING, native, with_own
 from frazil.pipeline.ingest.problems import FileProblem
-from frazil.pipeline.ingest.step_order import rows_of
-from frazil.readers.reader import VariableSchema
+from frazil.pipeline.ingest.steps import rows_of
+from frazil.readers.file_schema import VariableSchema
 
 #: The names of units by their length in microseconds.
 _NAMES: Final = {

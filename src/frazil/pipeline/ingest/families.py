@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.file_layout import (
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.layouts import (
     PACKING,
     FileLayout,
     OwnAttributes,
-    stacked,
-    with_own,
-)
-from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.layout_differences import (
     attribute_differences,
     differences,
     meaning,
+    stacked,
     value_differences,
+    with_own,
 )
 from frazil.pipeline.ingest.problems import FileProblem, Problem
-from frazil.readers.reader import NotVirtual, VariableSchema
+from frazil.readers.file_schema import NotVirtual, VariableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,161 @@
-"""The report on inspected files: a table with one row for each file, and the problems."""
+"""The report on inspected files: a table, the problems and notes, and the lines that results print.
+
+A variable of a type that no array can hold is left out. A variable in chunks of a few bytes makes too many
+references for fast reads. Both are notes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-from frazil.display import Shown, some_of
-from frazil.jobs.progress import size
-from frazil.jobs.summary import Summary
+from frazil.display import Shown, counted, some_of
+from frazil.jobs.progress import Listing, Summary, brief, listed, size
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.dataset import Dataset
+from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.outline import details, files_line, outline, steps_line, variable_line
+from frazil.pipeline.ingest.layouts import ANY, VirtualChunks
 from frazil.pipeline.ingest.problems import Problem
+from frazil.readers.file_schema import VariableSchema
+
+#: A reference to fewer bytes costs more than these bytes themselves...
+SMALL: Final = 4 << 10
+#: ... if a variable has more references than this.
+MANY: Final = 1_000
+#: The number of variables that a note names.
+_NAMED: Final = 10
+
+
+def notes(dataset: Dataset) -> list[Problem]:
+    """Return notes on variables that are left out, and on references to a few bytes.
+
+    Files with the same layout get one note, with the URL of the first file.
+    """
+    inspection = dataset.inspection
+    codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
+    problems = []
+    for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
+        if code >= 0 and inspection.layouts[code].skipped:
+            text = reasons(inspection.layouts[code].skipped)
+            more = f" ({count:,} such files)" if count > 1 else ""
+            problems.append(Problem("types", f"left out{more}: {text}", inspection.urls[row], fatal=False))
+    for family in dataset.families:
+        problems += _small_references(dataset, family)
+    return problems
+
+
+def reasons(skipped: Mapping[str, str]) -> str:
+    """Return names with their reasons as text, such as ``"s (a compound or opaque type)"``."""
+    named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
+    more = len(skipped) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _small_references(dataset: Dataset, family: Family) -> Iterator[Problem]:
+    inspection = dataset.inspection
+    lengths = inspection.length[family.files]
+    steps = int(lengths.sum()) if dataset.axis is None else len(dataset.axis)
+    small: dict[int, list[tuple[str, int]]] = {}
+    single: list[str] = []
+    for name, each in (family.layout.virtual or {}).items():
+        if not isinstance(each, VirtualChunks):
+            continue
+        along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+        if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
+            single.append(name)
+        chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
+        shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
+        grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
+        bytes_ = math.prod(chunks) * each.dtype.itemsize
+        if bytes_ < SMALL and math.prod(grid) > MANY:
+            small.setdefault(bytes_, []).append((name, math.prod(grid)))
+    if single:
+        ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
+        text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
+        yield Problem("chunks", text, inspection.urls[int(family.files[0])], fatal=False)
+    for bytes_, members in sorted(small.items()):
+        names = ", ".join(name for name, _ in members[:_NAMED])
+        total = counted(sum(count for _, count in members), "reference")
+        text = f"{total} to chunks of {size(bytes_)}: {names}; copies of these variables are faster to read"
+        yield Problem("references", text, inspection.urls[int(family.files[0])], fatal=False)
+
+
+#: The number of variables and of problems that the HTML lists.
+_LISTED = 100
+
+
+def outline(dataset: Dataset, problems: Sequence[Problem], unchanged: int) -> list[tuple[str, str]]:
+    """Return names and values of the lines: files, steps, variables, and kinds of problems and notes."""
+    before = f"{unchanged:,} of them already in the repository" if unchanged else ""
+    rows = [("files", listed([files_line(dataset.inspection), before]))]
+    if dataset.dim is not None:
+        rows.append((dataset.dim, steps_line(dataset)))
+    data = [name for name, each in _variables(dataset) if not each.coordinate]
+    rows.append(("variables", brief(some_of(data))))
+    rows.append(("problems", _kinds(each for each in problems if each.fatal)))
+    notes = [each for each in problems if not each.fatal]
+    return [*rows, *([("notes", _kinds(notes))] if notes else [])]
+
+
+def details(dataset: Dataset, problems: Sequence[Problem]) -> Iterable[tuple[str, Shown]]:
+    """Return all variables, problems and notes, as records for HTML."""
+    described = ((name, brief(variable_line(each))) for name, each in _variables(dataset))
+    yield "all variables", _listing("variables", described)
+    if problems:
+        listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in problems)
+        yield "all problems", _listing("problems", listing)
+
+
+def files_line(inspection: Inspection) -> str:
+    """Return the number of files, their size and their formats as text."""
+    formats = sorted(
+        {inspection.layouts[code].format for code in set(inspection.layout.tolist()) if code >= 0}
+    )
+    kinds = f" ({', '.join(formats)})" if formats else ""
+    return f"{counted(len(inspection.urls), 'file')}, {size(int(inspection.size.sum()))}{kinds}"
+
+
+def steps_line(dataset: Dataset) -> str:
+    """Return the number of steps of the dimension, and its first and last label, as text."""
+    axis = dataset.axis
+    if axis is None or not len(axis):
+        return f"{counted(dataset.steps.length, 'step')}, without labels"
+    ends = [dataset.steps.label_text(axis[i]) for i in (0, -1)]
+    return f"{counted(len(axis), 'step')}, {ends[0]} to {ends[1]}"
+
+
+def variable_line(variable: VariableSchema) -> str:
+    """Return the dimensions, dtype, chunks and compression of a variable as text."""
+    dims = ", ".join(
+        dim if length == ANY else f"{dim}: {length}"
+        for dim, length in zip(variable.dims, variable.shape, strict=True)
+    )
+    stored = [f"chunks {variable.chunks}" if variable.chunks else "", variable.codec or ""]
+    return "  ".join(filter(None, [f"({dims}) {variable.dtype}", ", ".join(filter(None, stored))]))
+
+
+def _variables(dataset: Dataset) -> list[tuple[str, VariableSchema]]:
+    return [each for family in dataset.families for each in family.layout.variables.items()]
+
+
+def _kinds(problems: Iterable[Problem]) -> str:
+    kinds = Counter(each.kind for each in problems)
+    return brief(", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()) or "none")
+
+
+def _listing(title: str, rows: Iterable[tuple[str, str]]) -> Listing:
+    first = list(islice(rows, _LISTED + 1))
+    more = [("and", "more")] if len(first) > _LISTED else []
+    return Listing(title, [*first[:_LISTED], *more])
+
 
 _EXAMPLES: Final = 10
 

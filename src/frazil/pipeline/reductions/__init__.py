@@ -14,25 +14,28 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
-    from frazil.jobs.memory import Limits
+    from frazil.jobs.blocks import Limits
     from frazil.pipeline.reductions.anomalies import anomaly
     from frazil.pipeline.reductions.functions import (
+        climatology,
         count,
+        groupby,
         max,  # noqa: A004  # as numpy and xarray have it
         mean,
         min,  # noqa: A004
         quantile,
         reduce,
+        resample,
         std,
         sum,  # noqa: A004
+        zonal_stats,
     )
-    from frazil.pipeline.reductions.group_functions import climatology, groupby, resample, zonal_stats
     from frazil.pipeline.reductions.options import ReductionOptions
 
 import_on_demand(
     __name__,
     {
-        "Limits": "frazil.jobs.memory",
+        "Limits": "frazil.jobs.blocks",
         "anomaly": "frazil.pipeline.reductions.anomalies",
         "count": "frazil.pipeline.reductions.functions",
         "max": "frazil.pipeline.reductions.functions",
@@ -42,10 +45,10 @@ import_on_demand(
         "reduce": "frazil.pipeline.reductions.functions",
         "std": "frazil.pipeline.reductions.functions",
         "sum": "frazil.pipeline.reductions.functions",
-        "climatology": "frazil.pipeline.reductions.group_functions",
-        "groupby": "frazil.pipeline.reductions.group_functions",
-        "resample": "frazil.pipeline.reductions.group_functions",
-        "zonal_stats": "frazil.pipeline.reductions.group_functions",
+        "climatology": "frazil.pipeline.reductions.functions",
+        "groupby": "frazil.pipeline.reductions.functions",
+        "resample": "frazil.pipeline.reductions.functions",
+        "zonal_stats": "frazil.pipeline.reductions.functions",
         "ReductionOptions": "frazil.pipeline.reductions.options",
     },
     extra="pipeline",

@@ -13,27 +13,23 @@ from numpy.typing import NDArray
 
 from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import blocks, split
-from frazil.jobs.job import Job, Tasks
-from frazil.jobs.job_result import JobResult
+from frazil.jobs.blocks import Limits, blocks, split
+from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
 from frazil.jobs.job_run import run_with_options
-from frazil.jobs.memory import Limits
-from frazil.jobs.run_options import RunOptions, with_options
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Source, Target, Version
-from frazil.pipeline.reductions.coordinates import CoordinateWriter
 from frazil.pipeline.reductions.fields import (
     ENCODING,
     ArrayLookup,
+    CoordinateWriter,
     Field,
     coordinate,
     coordinates_of,
     has_node,
+    labels_of,
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.groups import labels_of
-from frazil.pipeline.reductions.request import names_of, require_free_targets, target_or_group
+from frazil.pipeline.reductions.options import names_of, require_free_targets, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 

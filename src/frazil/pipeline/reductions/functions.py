@@ -1,19 +1,37 @@
-"""The operations `reduce` and its short names, which reduce whole dimensions.
+"""The operations that reduce whole dimensions or the cells of groups.
 
 Each operation reads a version and makes one commit. A result has the retained dimensions, their coordinates,
 and the attributes of the array; its ``cell_methods`` name the statistic. The values are those that xarray
 computes from the same arrays, up to the order of additions.
+
+The grouping gives the group of each cell (`frazil.pipeline.reductions.fields`). Otherwise these operations
+work as `frazil.pipeline.reductions.functions.reduce`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Final, Unpack
+
+import numpy as np
+import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
-from frazil.jobs.job_result import JobResult
-from frazil.jobs.versions import Source
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.job import JobResult, Source
+from frazil.pipeline.reductions.fields import (
+    By,
+    Field,
+    Grouping,
+    coordinate,
+    grouping,
+    label_names,
+    recorded_labels,
+    require_same_labels,
+    resampling,
+)
 from frazil.pipeline.reductions.options import (
+    GroupingRule,
     How,
     QuantileOptions,
     ReductionOptions,
@@ -21,6 +39,7 @@ from frazil.pipeline.reductions.options import (
     takes_quantile_options,
 )
 from frazil.pipeline.reductions.reduction_job import run_reduction
+from frazil.repository.session.session import Session
 
 #: Names of one or several arrays, or of dimensions.
 type Names = str | Sequence[str]
@@ -47,7 +66,7 @@ def reduce(
             ``"any"``, ``"all"``, ``"first"``, ``"last"``, ``"quantile"`` or ``"median"``. The results of a
             sequence of statistics are named ``<array>_<how>``.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.job.RunOptions` (``engine``, ``job_id``,
             ...).
 
     Returns:
@@ -233,3 +252,263 @@ def quantile(
         [1.0, 2.0]
     """
     return reduce(source, paths, dims, "quantile", q=q, **options)
+
+
+#: The periods of a climatology: parts of a time in xarray.
+PERIODS: Final = ("month", "season", "dayofyear", "hour")
+
+
+@takes_options
+@with_argument_docs(reduce)
+def groupby(
+    source: Source,
+    paths: Names,
+    by: By,
+    how: How = "mean",
+    dims: Names | None = None,
+    **options: Unpack[ReductionOptions],
+) -> JobResult:
+    """Reduce the cells of each group along the dimensions of the labels, in one commit.
+
+    Groups are sorted by label. Cells without a label are ignored. The group dimension takes the position of
+    the first dimension of the labels.
+
+    Args:
+        by: The labels of the cells: a part of a time (``"time.month"``, ``"time.season"``, in the calendar of
+            the coordinate), the name of a coordinate, a DataArray of labels with a name, or a grouper of
+            xarray (``{"lat": BinGrouper(...)}``).
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/groupby``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: The labels do not fit the array or have no name (``invalid-argument``), or as in
+            `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="stations") as store:
+        ...     t = zarr.create_array(store, name="t", data=np.array([1.0, 2, 4]), dimension_names=("x",))
+        >>> labels = xr.DataArray([7, 7, 9], dims="x", name="zone")
+        >>> result = frazil.pipeline.groupby(repo, "t", labels, engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="groupby/t", mode="r")[:].tolist()
+        [1.5, 4.0]
+    """
+    rule = _labels_rule(by, "by")
+    parameters = {"by": recorded_labels(by)}
+    return run_reduction("groupby", source, paths, how, options, dims=dims, rule=rule, parameters=parameters)
+
+
+def _labels_rule(by: By, argument: str) -> GroupingRule:
+    def grouping_of(session: Session, field: Field) -> Grouping:
+        if isinstance(by, xr.DataArray):
+            require_same_labels(session, field, by, argument)
+        return grouping(session, field.parent, by)
+
+    return GroupingRule(grouping_of, label_names(by))
+
+
+@takes_options
+@with_argument_docs(reduce)
+def climatology(
+    source: Source,
+    paths: Names,
+    period: str = "month",
+    how: How = "mean",
+    *,
+    years: tuple[int, int] | None = None,
+    time: str = "time",
+    **options: Unpack[ReductionOptions],
+) -> JobResult:
+    """Compute the climatology of arrays: a statistic of each period of the year or day, over all years.
+
+    `anomaly` takes the result.
+
+    Args:
+        period: The period: ``"month"`` (the default), ``"season"``, ``"dayofyear"`` or ``"hour"``. It becomes
+            a dimension of the result, instead of the time.
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        years: The first and the last year, both included. The default, None, takes all years.
+        time: The name of the time dimension.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/climatology``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: The period is unknown (``unknown-choice``), or as in `reduce`.
+
+    Examples:
+        >>> import frazil, pandas as pd, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> times = pd.to_datetime(["2001-01-01", "2001-02-01", "2002-01-01", "2002-02-01"])
+        >>> series = xr.Dataset({"t": ("time", [1.0, 4.0, 3.0, 8.0])}, {"time": times})
+        >>> session = repo.writable_session("main")
+        >>> _ = series.to_zarr(session.store, zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("two years")
+        >>> result = frazil.pipeline.climatology(repo, "t", "month", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="climatology/t", mode="r")[:].tolist()
+        [2.0, 6.0]
+    """
+    if period not in PERIODS:
+        raise InvalidInputError(
+            f"period must be one of {', '.join(PERIODS)}, got {period!r}", ErrorKind.UNKNOWN_CHOICE
+        )
+
+    def grouping_of(session: Session, field: Field) -> Grouping:
+        only = None
+        if years is not None:
+            year = coordinate(session, field.parent, time).dt.year.values
+            only = (year >= years[0]) & (year <= years[1])
+        return grouping(session, field.parent, f"{time}.{period}", only=only)
+
+    parameters = {"period": period, "years": None if years is None else list(years), "time": time}
+    rule = GroupingRule(grouping_of, (time,))
+    return run_reduction("climatology", source, paths, how, options, rule=rule, parameters=parameters)
+
+
+@takes_options
+@with_argument_docs(reduce)
+def resample(
+    source: Source,
+    paths: Names,
+    freq: str,
+    how: How = "mean",
+    *,
+    time: str = "time",
+    closed: str | None = None,
+    label: str | None = None,
+    **options: Unpack[ReductionOptions],
+) -> JobResult:
+    """Reduce arrays to a lower frequency of time, in one commit, as xarray's ``resample``.
+
+    A period without any time is NaN for every statistic; counts and sums of integers are then floats. A
+    period whose values are all NaN has the count 0 and the sum 0 (``min_count=1`` makes the sum NaN).
+
+    Args:
+        freq: The frequency, as in pandas and xarray: ``"1D"``, ``"MS"``, ``"YS"``, ...
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        time: The name of the time dimension. Its calendar applies.
+        closed: The side of a period that belongs to it, ``"left"`` or ``"right"``. The default, None, is the
+            default of pandas for the frequency.
+        label: The side of a period that gives its label, ``"left"`` or ``"right"``. The default, None, is the
+            default of pandas for the frequency.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/resample``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, pandas as pd, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> times = pd.to_datetime(["2001-01-01", "2001-02-01", "2002-01-01", "2002-02-01"])
+        >>> series = xr.Dataset({"t": ("time", [1.0, 4.0, 3.0, 8.0])}, {"time": times})
+        >>> session = repo.writable_session("main")
+        >>> _ = series.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("two years")
+        >>> result = frazil.pipeline.resample(repo, "data/t", "YS", "max", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="resample/data/t", mode="r")[:].tolist()
+        [4.0, 8.0]
+    """
+
+    def grouping_of(session: Session, field: Field) -> Grouping:
+        return resampling(session, field.parent, time, freq, closed=closed, label=label)
+
+    parameters = {"freq": freq, "time": time, "closed": closed, "label": label}
+    rule = GroupingRule(grouping_of, (time,))
+    return run_reduction("resample", source, paths, how, options, rule=rule, parameters=parameters)
+
+
+@takes_options
+@with_argument_docs(reduce)
+def zonal_stats(
+    source: Source,
+    paths: Names,
+    zones: xr.DataArray | str | Sequence[float],
+    how: How = ("mean", "std", "min", "max", "count"),
+    *,
+    latitude: str = "lat",
+    dims: Names | None = None,
+    **options: Unpack[ReductionOptions],
+) -> JobResult:
+    """Compute statistics of each zone along the dimensions of the labels, in one commit.
+
+    `frazil.pipeline.reductions.zones.rasterized` makes labels from polygons.
+
+    Args:
+        zones: The zones: a DataArray of labels with a name (cells with the label NaN are in no zone), the
+            name of a coordinate with labels, or the borders of bands of latitude, such as ``[-90, -30, 30,
+            90]``. A band includes its lower border; the last band includes its upper border too.
+        how: The statistic, or several: see `reduce`. The default is ``("mean", "std", "min", "max",
+            "count")``.
+        latitude: The name of the coordinate of latitudes, which bands need.
+        dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/zonal_stats``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: The borders do not rise or the labels do not fit the array (``invalid-argument``),
+            or as in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a meridian") as store:
+        ...     for name in ("lat", "t"):
+        ...         array = zarr.create_array(
+        ...             store, name=name, data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
+        ...         )
+        >>> result = frazil.pipeline.zonal_stats(repo, "t", [-90, 0, 90], "max", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="zonal_stats/t", mode="r")[:].tolist()
+        [-30.0, 90.0]
+    """
+    parameters: dict[str, Any]
+    if isinstance(zones, str | xr.DataArray):
+        rule = _labels_rule(zones, "zones")
+        parameters = {"zones": recorded_labels(zones)}
+    else:
+        borders = _band_borders(zones)
+
+        def bands_of(session: Session, field: Field) -> Grouping:
+            return latitude_bands(coordinate(session, field.parent, latitude), borders)
+
+        rule = GroupingRule(bands_of, (latitude,))
+        parameters = {"zones": borders, "latitude": latitude}
+    return run_reduction(
+        "zonal_stats", source, paths, how, options, dims=dims, rule=rule, parameters=parameters
+    )
+
+
+def _band_borders(zones: Sequence[float]) -> list[float]:
+    if np.ndim(np.asarray(zones, object)) != 1:
+        raise InvalidInputError(
+            "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
+            f"array with {np.ndim(zones)} dimensions",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    borders = [float(each) for each in zones]
+    if len(borders) < 2 or not (np.diff(borders) > 0).all():
+        raise InvalidInputError(
+            f"zones must be at least two borders in ascending order, got {borders}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return borders
+
+
+def latitude_bands(latitude: xr.DataArray, borders: Sequence[float]) -> Grouping:
+    """Return the grouping of latitudes into the bands between ``borders``; labels are the middles."""
+    values, edges = np.asarray(latitude.values, np.float64), np.asarray(borders, np.float64)
+    codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
+    codes[values == edges[-1]] = len(edges) - 2
+    codes[(codes >= len(edges) - 1) | np.isnan(values)] = -1
+    middles = (edges[:-1] + edges[1:]) / 2
+    attributes = {name: value for name, value in latitude.attrs.items() if name != "bounds"}
+    return Grouping(tuple(map(str, latitude.dims)), codes, "zone", middles, attributes)

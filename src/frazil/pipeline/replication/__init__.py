@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
-    from frazil.pipeline.replication.copy_report import Copied
-    from frazil.pipeline.replication.netcdf_export import export_netcdf
-    from frazil.pipeline.replication.operation import clone_repository, copy_repository
+    from frazil.pipeline.replication.export import export_netcdf, export_zarr, export_zip
+    from frazil.pipeline.replication.operation import Copied, clone_repository, copy_repository
     from frazil.pipeline.replication.part import RepositoryPart
-    from frazil.pipeline.replication.zarr_export import export_zarr, export_zip
 
 import_on_demand(
     __name__,
     {
-        "Copied": "frazil.pipeline.replication.copy_report",
-        "export_netcdf": "frazil.pipeline.replication.netcdf_export",
+        "Copied": "frazil.pipeline.replication.operation",
+        "export_netcdf": "frazil.pipeline.replication.export",
         "clone_repository": "frazil.pipeline.replication.operation",
         "copy_repository": "frazil.pipeline.replication.operation",
         "RepositoryPart": "frazil.pipeline.replication.part",
-        "export_zarr": "frazil.pipeline.replication.zarr_export",
-        "export_zip": "frazil.pipeline.replication.zarr_export",
+        "export_zarr": "frazil.pipeline.replication.export",
+        "export_zip": "frazil.pipeline.replication.export",
     },
     extra="pipeline",
 )

@@ -15,13 +15,22 @@ from typing import Final
 import numpy as np
 
 from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.format.chunk_check import check_file
+from frazil.format.chunk_trailer import check_file
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_keys, id_list, ids_from_text, ids_to_text
-from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    OVERWRITTEN,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    id_keys,
+    id_list,
+    ids_from_text,
+    ids_to_text,
+)
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine
-from frazil.jobs.pickles import dumps
+from frazil.jobs.task_failures import dumps
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
 from frazil.survey.columns import ObjectListing, among, list_objects

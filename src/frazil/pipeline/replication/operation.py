@@ -13,27 +13,27 @@ lacks or has with another size. Objects of the same size are compared, unless an
 since they were stored: then a mark in the target (`checked_mark`) tells that they were compared. A chunk file
 with checksums is compared with these, and the source is not read. A chunk file of the source that differs
 from its own checksums is not copied, and the copy is not published.
+
+The modification time of the mark is the information, and its content names the part that was copied. The
+clock of the storage sets this time, as for all other objects. So an object that is older than the mark was
+there when the copy was complete, and did not change since. Other implementations ignore the folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
-from frazil.display import counted
+from frazil.display import Shown, counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
-from frazil.format.keys import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS, id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, encode_repo_info
-from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.engines import engine_of
-from frazil.jobs.progress import Progress
-from frazil.jobs.versions import takes_versions
+from frazil.jobs.engine import Engine, EngineName, engine_of
+from frazil.jobs.job import takes_versions
+from frazil.jobs.progress import Progress, Summary, with_size
 from frazil.maintenance.verification.plan import stored_findings
-from frazil.pipeline.replication.checked_mark import checked_before, put_checked_mark
-from frazil.pipeline.replication.copy_report import Copied
-from frazil.pipeline.replication.flat_snapshots import FlatSnapshot, flat_snapshots
 from frazil.pipeline.replication.object_copies import (
     Objects,
     all_objects,
@@ -42,21 +42,131 @@ from frazil.pipeline.replication.object_copies import (
     objects_with_keys,
 )
 from frazil.pipeline.replication.part import (
+    SOURCE,
+    FlatSnapshot,
     RepositoryPart,
+    first_entry,
+    flat_id,
+    flat_snapshots,
     info_of_newest,
     info_with_history,
+    refs_of,
     transaction_ids,
 )
-from frazil.pipeline.replication.target_state import repo_info_condition, require_empty, with_origin
 from frazil.remedies import call
+from frazil.repository.catalog.ancestry import origin_of
 from frazil.repository.catalog.leases import Lease
-from frazil.repository.catalog.repo_info_file import read_repo_info
-from frazil.repository.clock import now_us
-from frazil.repository.handle.interior import context_of
-from frazil.repository.handle.repository import Repository
+from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.spec_versions import not_empty, require_prefix
+from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.handle.repository import Repository, context_of
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
 from frazil.survey.columns import among, distinct, each_once
 from frazil.survey.survey import Survey
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Copied(Summary):
+    """The result of a copy, a clone or an export.
+
+    Attributes:
+        objects: The number of objects that were copied.
+        bytes: Their size.
+        existing: The number of objects that the target had already.
+    """
+
+    objects: int
+    bytes: int
+    existing: int
+
+    shown_as: ClassVar[str] = "pipeline.Copied"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "copied", with_size(self.objects, "object", self.bytes)
+        yield "existing", counted(self.existing, "object")
+
+
+CHECKED: Final = "copies/checked"
+#: Storages report modification times in seconds, in microseconds.
+_ROUNDING: Final = 2_000_000
+
+
+def put_checked_mark(storage: Storage, part: RepositoryPart) -> None:
+    """Put the mark."""
+    storage.put(CHECKED, _content(part))
+
+
+def checked_before(storage: Storage, part: RepositoryPart) -> int:
+    """Return the time before which all objects of a copy were compared with the source."""
+    info = storage.head(CHECKED)
+    if info is None or bytes(storage.get(CHECKED)) != _content(part):
+        return 0
+    return max(0, from_datetime(info.modified) - _ROUNDING)
+
+
+def _content(part: RepositoryPart) -> bytes:
+    return repr(part).encode(errors="replace")
+
+
+#: The key in the metadata of a repository that is a clone.
+ORIGIN: Final = "frazil.origin"
+
+
+def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -> IfAbsent | IfVersion:
+    """Return the condition for writing the repo info to the target."""
+    if target.head(REPO) is None:
+        require_prefix(target)
+        return IfAbsent()
+    earlier, version, _ = read_repo_info(target)
+    if first_entry(earlier).flushed_at != first_entry(info).flushed_at:
+        raise _foreign(target, "another repository, which was created at another time")
+    own = [
+        f"commits on its branch {name!r}, which the source does not have"
+        for name, tip in earlier.branches.items()
+        if not _is_copied(info, earlier, tip, part)
+    ]
+    tags = info.tags.keys() | info.deleted_tags
+    own += [f"its tag {name!r}, which the source does not have" for name in earlier.tags if name not in tags]
+    if own:
+        raise _foreign(target, own[0])
+    if ORIGIN in earlier.metadata and ORIGIN not in info.metadata:
+        raise _foreign(target, "a clone, which has its own history")
+    return IfVersion(version)
+
+
+def _is_copied(info: RepoInfo, earlier: RepoInfo, tip: bytes, part: RepositoryPart) -> bool:
+    """Return whether the tip of a branch of the target is a snapshot of the source, or was made of one."""
+    if info.snapshots.find_snapshot(tip) >= 0:
+        return True
+    text = origin_of(earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))).get(SOURCE)
+    return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
+
+
+def _foreign(target: Storage, has: str) -> ConflictError:
+    return ConflictError(
+        message=f"target must be empty or hold an earlier copy of the repository, got {target.label()} "
+        f"with {has}. Copy to another storage",
+        kind=ErrorKind.REPO_INFO_UPDATED,
+    )
+
+
+def require_empty(target: Storage) -> None:
+    """Raise an error if a storage contains a repository, or is a bucket without a prefix."""
+    require_prefix(target)
+    if target.head(REPO) is not None:
+        raise not_empty(target, REPO, is_repository=True)
+
+
+def with_origin(info: RepoInfo, source: RepoInfo, label: str, part: RepositoryPart) -> RepoInfo:
+    """Return the repo info of a clone with the origin in its metadata."""
+    branches, tags = refs_of(source, part)
+    refs = {
+        "branches": {name: id_to_text(id_) for name, id_ in branches.items()},
+        "tags": {name: id_to_text(id_) for name, id_ in tags.items()},
+    }
+    origin = {"storage": label, "at": to_datetime(now_us()).isoformat(), "refs": refs}
+    return replace(info, metadata={**info.metadata, ORIGIN: origin})
+
 
 #: The duration of a lease, and the time after which it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000

@@ -1,4 +1,4 @@
-"""The part of a repository that is copied, and the repo info of this part.
+"""The part of a repository that is copied: its refs, snapshots and arrays, and the repo info of this part.
 
 A part with the whole history of some branches and tags has the same snapshots, with the same ids. A part with
 the newest state only has one snapshot for each ref, after the first snapshot of the repository. Such a
@@ -8,24 +8,36 @@ used for two contents. The id is a hash, so a later copy finds the same id again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import compress
-from typing import Final
+from hashlib import sha256
+from itertools import chain, compress
+from typing import Any, Final
 
 import numpy as np
 
 from frazil.arguments import check_fields, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
+from frazil.format.ids import (
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_matrix,
+    id_to_text,
+    snapshot_key,
+    transaction_key,
+)
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
-from frazil.format.snapshot import NodeTable
+from frazil.format.snapshot import NodeTable, Snapshot, encode_snapshot
 from frazil.format.snapshot_table import SnapshotTable
+from frazil.format.transaction_log import TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse
 from frazil.remedies import argument, call
+from frazil.repository.catalog.ancestry import FRAZIL
+from frazil.repository.catalog.context import Context
 
 MAIN: Final = "main"
 _ALL: Final = ("*",)
@@ -176,3 +188,63 @@ def nodes_of_arrays(nodes: NodeTable, patterns: Sequence[str]) -> NodeTable:
         above.update("/".join(parts[:end]) for end in range(2, len(parts)))
     groups = np.fromiter((path in above for path in paths), bool, len(paths)) & ~nodes.is_array
     return nodes.select_nodes(arrays | groups)
+
+
+#: The value in the metadata of a flat snapshot: the id of its snapshot in the source.
+SOURCE: Final = "source_snapshot"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatSnapshot:
+    """A snapshot of a copy without history, with its entry and the id of its snapshot in the source."""
+
+    source: bytes
+    snapshot: Snapshot
+    entry: SnapshotEntry
+
+    def files(self, level: int) -> Iterator[tuple[str, bytes]]:
+        """Yield the keys and bytes of the snapshot and its transaction log."""
+        yield snapshot_key(self.entry.id), encode_snapshot(self.snapshot, level=level)
+        yield transaction_key(self.entry.id), encode_transaction_log(_log(self.snapshot), level=level)
+
+
+def flat_snapshots(context: Context, info: RepoInfo, part: RepositoryPart) -> list[FlatSnapshot]:
+    """Return the newest states of the refs of a part."""
+    root = first_entry(info).id
+    refs = chain.from_iterable(each.values() for each in refs_of(info, part))
+    return [_flat(context, info, part, id_) for id_ in dict.fromkeys(refs) if id_ != root]
+
+
+def flat_id(source: bytes, part: RepositoryPart) -> bytes:
+    """Return the id of the flat snapshot of a version."""
+    text = repr(("frazil flat snapshot", source.hex(), part.arrays))
+    return sha256(text.encode()).digest()[:OBJECT_ID_BYTES]
+
+
+def _flat(context: Context, info: RepoInfo, part: RepositoryPart, id_: bytes) -> FlatSnapshot:
+    before = context.assets.snapshot(id_)
+    entry = info.table.entry(info.table.find_snapshot(id_))
+    nodes = nodes_of_arrays(before.nodes.exact(), part.arrays)
+    rows = np.isin(id_keys(before.manifests.ids), id_keys(nodes.manifest_ids()))
+    metadata: dict[str, Any] = {**entry.metadata, FRAZIL: {SOURCE: id_to_text(id_)}}
+    root = first_entry(info).id
+    new_id = flat_id(id_, part)
+    snapshot = replace(
+        before,
+        id=new_id,
+        metadata=metadata,
+        nodes=nodes,
+        manifests=before.manifests.select_manifests(rows),
+        parent_id=root,
+    )
+    return FlatSnapshot(id_, snapshot, SnapshotEntry(new_id, root, entry.flushed_at, entry.message, metadata))
+
+
+def _log(snapshot: Snapshot) -> TransactionLog:
+    """Return the log of a first commit: all nodes are new. Chunks of new arrays need no entry."""
+    nodes = snapshot.nodes
+    groups, arrays = (
+        id_matrix(sorted(nodes.identities(np.flatnonzero(rows))[0]), NODE_ID_BYTES)
+        for rows in (~nodes.is_array, nodes.is_array)
+    )
+    return replace(empty_log(snapshot.id), new_groups=groups, new_arrays=arrays)

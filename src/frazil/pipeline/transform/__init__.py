@@ -20,11 +20,10 @@ from frazil.lazy_names import import_on_demand
 if TYPE_CHECKING:
     from frazil.pipeline.transform.block_functions import map_blocks
     from frazil.pipeline.transform.coarsening import coarsen
-    from frazil.pipeline.transform.positions import cell
     from frazil.pipeline.transform.pyramids import pyramid
     from frazil.pipeline.transform.rechunking import materialize, rechunk, recompress
     from frazil.pipeline.transform.regridding import regrid
-    from frazil.pipeline.transform.selection import crop, select
+    from frazil.pipeline.transform.selection import cell, crop, select
 
 import_on_demand(
     __name__,
@@ -32,7 +31,7 @@ import_on_demand(
         "map_blocks": "frazil.pipeline.transform.block_functions",
         "coarsen": "frazil.pipeline.transform.coarsening",
         "materialize": "frazil.pipeline.transform.rechunking",
-        "cell": "frazil.pipeline.transform.positions",
+        "cell": "frazil.pipeline.transform.selection",
         "pyramid": "frazil.pipeline.transform.pyramids",
         "rechunk": "frazil.pipeline.transform.rechunking",
         "recompress": "frazil.pipeline.transform.rechunking",

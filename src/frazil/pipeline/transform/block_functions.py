@@ -2,28 +2,50 @@
 
 With a halo, a block includes values around it, and the result for the halo is cut off. So the result does
 not depend on the size of the blocks, if the function looks no further than the halo.
+
+Beyond the borders the ``boundary`` gives the values (names as in scipy.ndimage and dask, here for
+``a b c d``):
+
+    "reflect"    b a | a b c d | d c        the border is between two values
+    "nearest"    a a | a b c d | d d
+    "periodic"   c d | a b c d | a b
+    a number     k k | a b c d | k k
+
+It covers the code of a function and the values that the function refers to: defaults, closures, the state of
+an object, globals that are neither functions nor modules. It does not cover functions that the function calls
+by a global name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Unpack
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Final, Literal, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.engines import engine_of
-from frazil.jobs.job_result import JobResult
-from frazil.jobs.memory import Budget
-from frazil.jobs.run_options import with_options
-from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import GridRunOptions, chunk_lengths, require_dimensions
-from frazil.pipeline.transform.array_info import (
+from frazil.jobs.blocks import Budget, slabs
+from frazil.jobs.engine import engine_of
+from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.jobs.parallel_write import Block
+from frazil.jobs.task_failures import dumps
+from frazil.pipeline.transform.arrays import (
     ArrayInfo,
+    GridRunOptions,
+    Json,
     Shape,
+    Values,
     array_info,
+    chunk_lengths,
+    open_array,
+    require_dimensions,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
@@ -34,15 +56,295 @@ from frazil.pipeline.transform.block_job import (
     block_for,
     run_block_job,
 )
-from frazil.pipeline.transform.function_blocks import FunctionBlocks, InputGrid
-from frazil.pipeline.transform.function_fingerprint import fingerprint
-from frazil.pipeline.transform.halo import (
-    Boundary,
-    Halo,
-    margins_of,
-    require_boundary,
-)
 from frazil.repository.session.session import Session
+
+type Boundary = Literal["reflect", "nearest", "periodic"] | float
+type Halo = int | Mapping[str | int, int | tuple[int, int]]
+#: Elements before and after a block, for each axis.
+type Margins = tuple[tuple[int, int], ...]
+
+_BOUNDARIES: Final = ("reflect", "nearest", "periodic")
+
+
+def require_boundary(boundary: Boundary) -> None:
+    """Raise ``InvalidInputError`` for a boundary that is neither a rule nor a number."""
+    if isinstance(boundary, str) and boundary not in _BOUNDARIES:
+        raise InvalidInputError(
+            f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
+
+
+def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
+    """Return the margins of an argument ``halo``; None for no halo.
+
+    Raises ``InvalidInputError`` for a depth below 0.
+    """
+    if halo is None or halo == 0:
+        return None
+    if isinstance(halo, Mapping):
+        given = {array.axis(name): depth for name, depth in halo.items()}
+        depths = [given.get(axis, 0) for axis in range(array.ndim)]
+    else:
+        depths = [halo] * array.ndim
+    pairs = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
+    if any(depth < 0 for pair in pairs for depth in pair):
+        raise InvalidInputError(
+            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
+        )
+    return pairs
+
+
+def read_with_halo(
+    array: Any, spans: Sequence[tuple[int, int]], margins: Sequence[tuple[int, int]], boundary: Boundary
+) -> Values:
+    """Return the values of a region (``spans``: start and stop of each axis) with margins around it.
+
+    >>> read_with_halo(np.arange(4), [(0, 2)], [(1, 1)], "nearest").tolist()
+    [0, 0, 1, 2]
+    """
+    outer = [(a - low, b + high) for (a, b), (low, high) in zip(spans, margins, strict=True)]
+    if boundary == "periodic":
+        return _read_periodic(array, outer)
+    if isinstance(boundary, str) and all(array.shape):
+        return _read_mirrored(array, outer, boundary)
+    inside = [(max(a, 0), min(b, n)) for (a, b), n in zip(outer, array.shape, strict=True)]
+    values = np.asarray(array[tuple(slice(a, b) for a, b in inside)])
+    missing = [(c - a, b - d) for (a, b), (c, d) in zip(outer, inside, strict=True)]
+    if not any(map(any, missing)):
+        return values
+    return np.pad(values, missing, constant_values=0 if isinstance(boundary, str) else boundary)
+
+
+def _read_periodic(array: Any, outer: Sequence[tuple[int, int]]) -> Values:
+    is_inside = all(a >= 0 and b <= n for (a, b), n in zip(outer, array.shape, strict=True))
+    if is_inside:
+        return np.asarray(array[tuple(slice(a, b) for a, b in outer)])
+    index = [np.arange(a, b) % max(n, 1) for (a, b), n in zip(outer, array.shape, strict=True)]
+    return np.asarray(array.oindex[tuple(index)])
+
+
+def _read_mirrored(array: Any, outer: Sequence[tuple[int, int]], boundary: str) -> Values:
+    """Return a block whose values beyond the borders are mirrored.
+
+    A mirrored value may be further inside than the block: more is read, and the values are picked from it.
+    """
+    positions = [_mirrored(a, b, n, boundary) for (a, b), n in zip(outer, array.shape, strict=True)]
+    region = tuple(slice(int(each.min()), int(each.max()) + 1) for each in positions)
+    values = np.asarray(array[region])
+    for axis, (each, part) in enumerate(zip(positions, region, strict=True)):
+        if len(each) != values.shape[axis] or (np.diff(each) != 1).any():
+            values = np.take(values, each - part.start, axis=axis)
+    return values
+
+
+def _mirrored(start: int, stop: int, length: int, boundary: str) -> NDArray[np.int64]:
+    """Return the positions in an array of this length that give the values of ``start`` to ``stop``.
+
+    >>> _mirrored(-2, 5, 4, "reflect").tolist(), _mirrored(-2, 5, 4, "nearest").tolist()
+    ([1, 0, 0, 1, 2, 3, 3], [0, 0, 0, 1, 2, 3, 3])
+    """
+    positions = np.arange(start, stop)
+    if boundary == "nearest":
+        return np.clip(positions, 0, length - 1)
+    positions %= 2 * length
+    return np.minimum(positions, 2 * length - 1 - positions)
+
+
+def without_margins(block: Values, margins: Sequence[tuple[int, int]], lead: int) -> Values:
+    """Return a block without the margins of its last axes; its first ``lead`` axes have none."""
+    lengths = block.shape[lead:]
+    trim = [slice(low, n - high) for (low, high), n in zip(margins, lengths, strict=True)]
+    return block[(*(slice(None),) * lead, *trim)]
+
+
+_NUMBERS: Final = frozenset("biufc")
+
+
+@dataclass(frozen=True, slots=True)
+class InputGrid:
+    """The grid of the inputs, which is that of the ``first``, and how the grid of the results differs."""
+
+    first: ArrayInfo
+    margins: Margins | None
+    dropped: frozenset[int]
+    new: dict[str, int]
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes of the first input that the results have."""
+        return [axis for axis in range(self.first.ndim) if axis not in self.dropped]
+
+    def arranged[T](self, new: Sequence[T], values: Sequence[T]) -> tuple[T, ...]:
+        """Return a value for each axis of a result: of its ``new`` axes, then of the first input's axes."""
+        return (*new, *(values[axis] for axis in self.axes))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionBlocks:
+    """Call the function for a block: see `frazil.pipeline.transform.block_job.Compute`.
+
+    ``axes`` are, for each input, the axes of the first input that it has. ``path`` is that of the first
+    result. ``dtypes`` are those of the results, None where the caller gives one.
+    """
+
+    function: Callable[..., Any]
+    grid: InputGrid
+    paths: tuple[str, ...]
+    axes: tuple[tuple[int, ...], ...]
+    boundary: Boundary
+    path: str
+    takes_block: bool
+    dtypes: tuple[np.dtype[Any] | None, ...]
+
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        """Return the results of the function for a block."""
+        inputs = self._inputs(session, start, stop)
+        keywords = {"block": Block(self.path, start, stop)} if self.takes_block else {}
+        returned, count = self.function(*inputs, **keywords), len(self.dtypes)
+        blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
+        if len(blocks) != count:
+            raise InvalidInputError(
+                f"The function must return {count} arrays, got {len(blocks)}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        out = [self._trimmed(np.asarray(each)) for each in blocks]
+        for block, dtype in zip(out, self.dtypes, strict=True):
+            if dtype is not None:
+                _require_fit(self.path, block, dtype)
+        return out
+
+    def _inputs(self, session: Session, start: Shape, stop: Shape) -> list[Values]:
+        shape = self.grid.first.shape
+        spans = list(zip(start, stop, strict=True))[len(self.grid.new) :]
+        for axis in sorted(self.grid.dropped):
+            spans.insert(axis, (0, shape[axis]))
+        all_margins = self.grid.margins or ((0, 0),) * len(shape)
+        inputs = []
+        for path, axes in zip(self.paths, self.axes, strict=True):
+            margins = [all_margins[axis] for axis in axes]
+            array = open_array(session, path)
+            values = read_with_halo(array, [spans[axis] for axis in axes], margins, self.boundary)
+            index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
+            inputs.append(values[index])
+        return inputs
+
+    def _trimmed(self, block: Values) -> Values:
+        if self.grid.margins is None:
+            return block
+        margins = self.grid.arranged([], self.grid.margins)
+        if block.ndim != len(self.grid.new) + len(margins):
+            return block  # the job refuses it
+        return without_margins(block, margins, len(self.grid.new))
+
+
+def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
+    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``.
+
+    Floats may be rounded to shorter floats.
+    """
+    actual = block.dtype
+    if dtype.kind not in _NUMBERS or np.can_cast(actual, dtype) or not block.ndim:
+        return  # the job refuses a block without dimensions
+    if actual.kind in _NUMBERS:
+        if dtype.kind in "fc" and np.can_cast(actual, dtype, "same_kind"):
+            return
+        with np.errstate(invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+            parts = (block[part] for part in slabs(block.shape, block.itemsize))
+            if all((part.astype(dtype) == part).all() for part in parts):
+                return
+    raise InvalidInputError(
+        f"The values of `{path}` must fit into {dtype}, got a block of {actual} with values that do not. "
+        "Pass dtype= to map_blocks, or convert the values in the function",
+        ErrorKind.INVALID_ARRAY_METADATA,
+    )
+
+
+#: Types whose pickle is complete, and the same in each process.
+_IMMUTABLE: Final = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic)
+_MUTABLE: Final = (list, dict)
+
+
+def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
+    """Return the name of a function and a hash of its code and values, as JSON.
+
+    ``outer``: the functions that refer to this one, which end a recursion.
+
+    >>> def shift(by):
+    ...     return lambda values: values + by
+    >>> fingerprint(shift(1)) == fingerprint(shift(1)), fingerprint(shift(1)) == fingerprint(shift(2))
+    (True, False)
+    """
+    inner = getattr(function, "func", None)
+    if inner is not None and hasattr(function, "keywords"):  # functools.partial
+        given = [*function.args, *sorted(function.keywords.items())]
+        return {**fingerprint(inner, outer), "given": _hash_values(given, outer)}
+    owner = getattr(function, "__self__", None)
+    if inspect.ismethod(function):
+        return {**fingerprint(function.__func__, outer), "given": _hash_values([owner], outer)}
+    kind = type(function)
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', kind.__qualname__)}"
+    code = getattr(function, "__code__", None)
+    if any(function is each for each in outer):
+        return {"name": name}
+    outer = (*outer, function)
+    hashed = hashlib.sha256()
+    if isinstance(code, CodeType):
+        _hash_code(code, hashed.update)
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+        hashed.update(_hash_values([*cells, *defaults, *_globals(function, code)], outer).encode())
+    elif isinstance(getattr(kind.__call__, "__code__", None), CodeType):  # an object that can be called
+        hashed.update(_hash_values([kind.__call__, function.__getstate__()], outer).encode())
+    return {"name": name, "code": hashed.hexdigest()[:16]}
+
+
+def _globals(function: Any, code: CodeType) -> list[Any]:
+    """Return the values that a function uses of its module, or of the cells of a notebook."""
+    kinds = _IMMUTABLE + _MUTABLE * (
+        function.__module__ == "__main__"
+    )  # mutable globals of a module may be caches
+    names = sorted(set(_names(code)) & function.__globals__.keys())
+    values = [(name, function.__globals__[name]) for name in names]
+    return [each for each in values if isinstance(each[1], kinds)]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _hash_values(values: Sequence[Any], outer: tuple[Any, ...] = ()) -> str:
+    """Return a hash of values: of functions by their fingerprint, of others by their pickle."""
+    parts = [
+        repr(fingerprint(value, outer)).encode() if _is_function(value) else _pickled(value)
+        for value in values
+    ]
+    return hashlib.sha256(b"|".join(parts)).hexdigest()[:16]
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _pickled(value: Any) -> bytes:
+    if isinstance(value, set | frozenset):  # the order differs between processes
+        return repr(sorted(map(repr, value))).encode()
+    return dumps(value)
+
+
+def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:
+    update(code.co_code)
+    update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _hash_code(constant, update)
+        else:
+            update(_pickled(constant) if isinstance(constant, frozenset) else repr(constant).encode())
+
 
 #: The least number of tasks of a function, whose cost is unknown.
 _TASKS: Final = 32

@@ -24,30 +24,26 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import I64, block_shape, cells, groups, sizes, split
-from frazil.jobs.job import Job, Phase, Tasks
-from frazil.jobs.job_result import JobResult
+from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
+from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version
 from frazil.jobs.job_run import run_with_options
-from frazil.jobs.memory import Budget
-from frazil.jobs.run_options import RunOptions
 from frazil.jobs.task_results import Outcome
-from frazil.jobs.versions import Target, Version
-from frazil.pipeline.transform.array_info import ArrayInfo, Json, Shape, Values, open_array
-from frazil.pipeline.transform.chunk_transfer import (
-    ChunkTransfer,
-    fetch_chunks,
-    fetch_items,
-    share_chunks,
-    whole_transfer,
-)
-from frazil.pipeline.transform.coordinate_guard import Labels, is_label, refuse_relabelling
+from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, open_array
 from frazil.pipeline.transform.targets import (
+    ChunkTransfer,
+    Labels,
     add_group_attributes,
     create_array,
+    fetch_chunks,
+    fetch_items,
+    is_label,
     refuse_overwriting,
+    refuse_relabelling,
     require_distinct_paths,
     require_newest,
     same_repository,
+    share_chunks,
+    whole_transfer,
 )
 from frazil.repository.session.session import ForkSession, Session
 

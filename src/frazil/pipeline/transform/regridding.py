@@ -24,24 +24,28 @@ import xarray as xr
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.jobs.job_result import JobResult
-from frazil.jobs.memory import Budget, MaxMem
-from frazil.jobs.run_options import with_options
-from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.array_arguments import (
-    ChunkRunOptions,
-    Lengths,
-    chunk_lengths,
-    clipped_chunks,
-    record_of,
-)
-from frazil.pipeline.transform.array_info import (
+from frazil.jobs.blocks import Budget, MaxMem
+from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
+from frazil.pipeline.transform.arrays import (
     ArrayInfo,
+    ChunkRunOptions,
     Json,
+    Lengths,
     Shape,
     Values,
     arrays_below,
+    bounds_path,
+    chunk_lengths,
+    clipped_chunks,
+    coordinate_of,
+    coordinate_paths,
+    coordinate_values,
+    is_coordinate,
     open_array,
+    record_of,
+    unpacked,
+    unpacked_attributes,
+    unpacked_dtype,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
@@ -52,16 +56,6 @@ from frazil.pipeline.transform.block_job import (
     TransferredArray,
     block_for,
     run_block_job,
-)
-from frazil.pipeline.transform.cf_metadata import (
-    bounds_path,
-    coordinate_of,
-    coordinate_paths,
-    coordinate_values,
-    is_coordinate,
-    unpacked,
-    unpacked_attributes,
-    unpacked_dtype,
 )
 from frazil.repository.session.session import Session
 

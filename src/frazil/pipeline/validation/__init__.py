@@ -10,7 +10,6 @@ from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
     from frazil.pipeline.validation.operation import RuleCheck, validate
-    from frazil.pipeline.validation.report import Report, Row
     from frazil.pipeline.validation.rules import (
         Attributes,
         Dims,
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
         NoDuplicates,
         Range,
         Regular,
+        Report,
+        Row,
         Rule,
         Shape,
         StatisticsAgainst,
@@ -35,8 +36,8 @@ import_on_demand(
     {
         "RuleCheck": "frazil.pipeline.validation.operation",
         "validate": "frazil.pipeline.validation.operation",
-        "Report": "frazil.pipeline.validation.report",
-        "Row": "frazil.pipeline.validation.report",
+        "Report": "frazil.pipeline.validation.rules",
+        "Row": "frazil.pipeline.validation.rules",
         "Attributes": "frazil.pipeline.validation.rules",
         "Dims": "frazil.pipeline.validation.rules",
         "DType": "frazil.pipeline.validation.rules",

@@ -8,29 +8,233 @@ a number of bytes: ``_NODE_BYTES`` for a node, ``_REFERENCE_BYTES`` for a refere
 the number of bytes in its arrays and texts. The small Python objects of a file need memory too, so the weight
 of a file is at least that of ``_LEAST_NODES`` or ``_LEAST_REFERENCES``. For example, a handle that makes
 small commits for weeks caches 500 snapshots and 7,500 manifests, in some tens of MiB.
+
+Each of these files contains its id, and a read compares it with the name. A restore, a copy or a cache may
+put a file under the name of another file. All checksums then match, and a reader would return the chunks of
+another version, or no chunks. All readers of these files use this module.
+
+The first snapshot has the same id in every repository. So a read cannot detect the first snapshot of another
+repository.
 """
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
+from itertools import batched
+from operator import attrgetter
 from threading import Lock, RLock
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from frazil.errors import ErrorKind, StorageError
-from frazil.format.keys import transaction_keys
-from frazil.format.manifest import Manifest
-from frazil.format.metadata_items import MetadataColumn
-from frazil.format.snapshot import Snapshot
-from frazil.format.transaction_log import TransactionLog
-from frazil.repository.catalog.cache_weights import held_bytes
-from frazil.repository.catalog.files import LATE_SNAPSHOT, LAZY_MANIFEST, TRANSACTION_LOG, small_parts
-from frazil.repository.catalog.repo_info_file import RepoInfoCache
+import numpy as np
+
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.envelope import Violation
+from frazil.format.flexbuffer import MetadataColumn
+from frazil.format.ids import id_to_text, manifest_key, snapshot_key, transaction_key, transaction_keys
+from frazil.format.joined_files import (
+    MOST_JOINED,
+    ManifestsOfSnapshot,
+    decode_chunk_files_together,
+    decode_chunk_ranges_together,
+    decode_logs_together,
+    decode_manifests_of_snapshot,
+    decode_manifests_of_snapshots,
+)
+from frazil.format.manifest import (
+    ChunkFiles,
+    ChunkRanges,
+    Manifest,
+    decode_chunk_files,
+    decode_chunk_ranges,
+    decode_manifest,
+)
+from frazil.format.manifest_search import open_manifest
+from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot, open_snapshot
+from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
+
+
+def held_bytes(value: object) -> int:
+    """Return the number of bytes of the arrays and texts in a value of dataclasses and mappings.
+
+    Many columns are views of one decompressed file. The file counts once, as a whole. The overhead of Python
+    objects is not counted, and neither are fields that are not decoded yet.
+    """
+    buffers: dict[int, int] = {}
+    pending: list[Any] = [value]
+    total = 0
+    while pending:
+        each = pending.pop()
+        if isinstance(each, np.ndarray):
+            owner, size = _owner(each)
+            buffers[id(owner)] = size
+        elif isinstance(each, str | bytes):
+            total += len(each)
+        elif fields_of := _fields_of(each.__class__):
+            pending += fields_of(each)
+        elif isinstance(each, Mapping):
+            first: Any = next(iter(each.values()), None)
+            if _fields_of(first.__class__) or isinstance(first, np.ndarray):
+                pending += each.values()
+            else:
+                total += len(str(each))
+    return total + sum(buffers.values())
+
+
+@cache
+def _fields_of(cls: type) -> Callable[[Any], Iterable[Any]] | None:
+    """Return the function that returns the decoded fields of a dataclass. None for other classes."""
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else []
+    if not names:
+        return None
+    if hasattr(cls, "__getattr__"):  # some fields are decoded when they are read
+        return partial(_decoded, names=names)
+    # With two names or more, ``attrgetter`` returns a tuple.
+    return attrgetter(*names, names[0])
+
+
+def _decoded(value: object, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the fields of a value that are decoded."""
+    for name in names:
+        with suppress(AttributeError):
+            yield object.__getattribute__(value, name)
+
+
+def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
+    """Return the object that owns the memory of an array, and its size in bytes."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.base is None:
+            return owner, owner.nbytes
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if isinstance(owner, bytes):
+        return owner, len(owner)
+    return owner, owner.nbytes if isinstance(owner, np.ndarray) else memoryview(owner).nbytes
+
+
+#: The largest size of the files that are decoded together.
+_BYTES_OF_A_PART: Final = 1 << 19
+
+
+class HasId(Protocol):
+    """The content of a file that contains its id."""
+
+    @property
+    def id(self) -> bytes:
+        """The id, 12 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind[T: HasId]:
+    """The name, the keys and the decoder of a kind of files."""
+
+    name: str
+    key: Callable[[bytes], str]
+    decode: Callable[..., T]
+    #: Reads some small files together, and returns None if they must be read one by one.
+    decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
+
+    def read(self, storage: Storage, id_: bytes) -> T:
+        """Return the decoded file with this id.
+
+        Raises ``StorageError`` (``object-not-found``) if there is no such file, and ``FormatError`` if it is
+        damaged or contains another id.
+        """
+        return self.decoded(storage.get(self.key(id_)), id_)
+
+    def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
+        """Return the decoded file and its bytes. Raises the errors of ``read``."""
+        data = storage.get(self.key(id_))
+        return self.decoded(data, id_), data
+
+    def decoded(self, data: Buffer, id_: bytes, *broken: list[Violation]) -> T:
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does.
+
+        A list ``broken`` gets the broken rules that readers do not need.
+        """
+        key = self.key(id_)
+        value = self.decode(data, key, *broken)
+        require_id(key, self.name, id_, value.id)
+        return value
+
+    def decoded_together(self, files: Sequence[tuple[bytes, Buffer]]) -> Iterator[list[T]]:
+        """Yield the values of some files with their ids, in order.
+
+        All values are one list, if the files can be read together. Otherwise each value is a list of its own,
+        so that the caller needs memory for one of them at a time. Raises ``FormatError`` as ``read`` does.
+        """
+        together = self.decode_together
+        values = None if together is None or len(files) < 2 else together([data for _, data in files])
+        if values is not None and [value.id for value in values] == [id_ for id_, _ in files]:
+            yield values
+        elif together is not None and len(files) > MOST_JOINED:  # one unusual file costs only its neighbours
+            for part in batched(files, len(files) // 4 + 1):
+                yield from self.decoded_together(part)
+        else:
+            yield from ([self.decoded(data, id_)] for id_, data in files)
+
+
+def small_parts(
+    files: Iterable[tuple[bytes, Buffer]], most: int = MOST_JOINED
+) -> Iterator[list[tuple[bytes, Buffer]]]:
+    """Yield a few files at a time, for ``FileKind.decoded_together``. A file that is not small is alone."""
+    part, size = list[tuple[bytes, Buffer]](), 0
+    for id_, data in files:
+        length = memoryview(data).nbytes
+        if part and (size + length > _BYTES_OF_A_PART or len(part) == most):
+            yield part
+            part, size = [], 0
+        part.append((id_, data))
+        size += length
+    if part:
+        yield part
+
+
+def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
+    """Raise ``FormatError`` if the file at ``key``, of kind ``name``, does not contain the expected id."""
+    if stored != expected:
+        raise FormatError(
+            f"{key}: the file must contain the {name} {id_to_text(expected)}, got the id "
+            f"{id_to_text(stored)}. The file has the name of another file. Restore it from a copy",
+            check=f"{name.removeprefix('transaction ')}-id",
+        )
+
+
+SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
+#: A decoder of snapshots that decodes all but the nodes when it is needed.
+LATE_SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, open_snapshot)
+#: A decoder of snapshots that skips nodes and manifests.
+SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
+#: A decoder of snapshots that only decodes their manifests.
+SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
+    "snapshot", snapshot_key, decode_manifests_of_snapshot, decode_manifests_of_snapshots
+)
+MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
+#: A decoder of manifests that decodes the references of a large manifest when they are needed.
+LAZY_MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, open_manifest)
+#: A decoder of manifests that only decodes the ids of the chunk files.
+MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind(
+    "manifest", manifest_key, decode_chunk_files, decode_chunk_files_together
+)
+#: A decoder of manifests that only decodes the ranges of the chunks.
+MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind(
+    "manifest", manifest_key, decode_chunk_ranges, decode_chunk_ranges_together
+)
+TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
+    "transaction log", transaction_key, decode_transaction_log, decode_logs_together
+)
+
 
 _NODE_BYTES: Final = 1024
 _LEAST_NODES: Final = 1_000

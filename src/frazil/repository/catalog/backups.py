@@ -16,13 +16,13 @@ from itertools import islice
 from typing import Final
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError, StorageError
-from frazil.format.keys import OVERWRITTEN, REPO, backup_key
+from frazil.format.ids import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.remedies import call
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
-from frazil.storage.outages import require_whole, skip_damage
+from frazil.storage.checks import require_whole, skip_damage
 
 _NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
 #: The search for the latest state reads this number of backups at a time, because clocks of writers differ.

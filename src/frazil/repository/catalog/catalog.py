@@ -18,7 +18,6 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import restore_advice
 from frazil.repository.catalog.collection_guard import unless_collected
 from frazil.repository.catalog.protection import with_protection
-from frazil.repository.catalog.repo_info_file import open_current_repo_info
 from frazil.repository.catalog.repo_update import (
     ConditionalChange,
     NewFiles,
@@ -26,6 +25,7 @@ from frazil.repository.catalog.repo_update import (
     UpdateSettings,
     UpdateStart,
     begin_update,
+    open_current_repo_info,
     update_repo_info,
 )
 from frazil.storage.base import Storage

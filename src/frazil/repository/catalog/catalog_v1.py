@@ -14,35 +14,61 @@ So a commit that has read its branch before that is refused, and checks for coll
 handle looks for this file first. Every write looks for it again afterwards. The upgrade reads the refs again
 after it has written ``repo`` (``upgrade``). So a write that the upgrade does not see is late enough to see
 ``repo``.
+
+The kind of the change's ops log entry selects the file, by the table ``_WRITES``. Changes of other kinds need
+spec version 2.
+
+As in ``sent_updates``, neither a refusal nor an error proves that a write had no effect. Frazil recognises
+its own ref files (``refs_v1``). It also recognises its commit if other writers have committed after it: its
+id is then among the ancestors of the branch.
+
+A garbage collection may delete the parent of a snapshot that stays. It then writes another parent into the
+file of this snapshot. Each file is written separately. If a collection is killed, the next collection changes
+the other files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
+
 from frazil import host
-from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
-from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, decode_repo_info
+from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
+from frazil.format.ids import CONFIG, REPO, backup_key, backup_name, snapshot_key
+from frazil.format.repo_info import (
+    Availability,
+    OpsLog,
+    RepoInfo,
+    SnapshotEntry,
+    SnapshotTable,
+    Status,
+    UpdateKind,
+    decode_repo_info,
+)
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.lazy_names import ModuleOnDemand
-from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.catalog import Catalog, CommitStart
-from frazil.repository.catalog.creation import create_first, not_empty
-from frazil.repository.catalog.file_writes_v1 import (
-    DeleteFile,
-    FileWrite,
-    PutFile,
-    StateV1,
-    condition_of,
-    file_write,
-    new_mark,
+from frazil.repository.catalog.assets import SNAPSHOT, Assets
+from frazil.repository.catalog.catalog import Catalog, CommitStart, needs_version_2
+from frazil.repository.catalog.files_v1 import (
+    DeletedTags,
+    RefKind,
+    Refs,
+    SnapshotsV1,
+    decode_ref,
+    encode_ref,
+    reached_snapshots,
+    read_all_refs,
+    read_all_snapshots,
+    read_ref,
+    ref_key,
+    tombstone_key,
 )
-from frazil.repository.catalog.full_catalog_v1 import full_repo_info_v1, write_new_parents
-from frazil.repository.catalog.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key
+from frazil.repository.catalog.repo_requirements import base_not_found
 from frazil.repository.catalog.repo_update import (
     ConditionalChange,
     NewFiles,
@@ -51,15 +77,13 @@ from frazil.repository.catalog.repo_update import (
     UpdateSettings,
     attempts_exhausted,
 )
-from frazil.repository.catalog.sent_writes_v1 import AppliedWrite, SentWrites
-from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
+from frazil.repository.catalog.spec_versions import create_first, not_empty
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
-from frazil.repository.outcome import not_applied, outcome_unknown
-from frazil.repository.retries import RetryPolicy, retried
+from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
-from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, map_bounded
 
@@ -67,6 +91,300 @@ if TYPE_CHECKING:
     from frazil.repository.settings import config_yaml
 else:
     config_yaml = ModuleOnDemand("frazil.repository.settings.config_yaml")
+
+
+_MARK_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PutFile:
+    """Write a file. If it replaces a file, ``before``, the old content, is backed up in ``overwritten/``."""
+
+    key: str
+    data: bytes
+    condition: Condition
+    before: tuple[bytes, Version] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """Delete a file."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoFile:
+    """Write nothing, because the files of the change are already stored."""
+
+
+FileWrite = PutFile | DeleteFile | NoFile
+
+
+@dataclass(frozen=True, slots=True)
+class StateV1:
+    """The state that a write depends on.
+
+    It has the repo info before the change, and the version of the configuration that this handle has read.
+    """
+
+    storage: Storage
+    info: RepoInfo
+    config_version: Version | None
+
+
+def file_write(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    """Return the write for a change. Raises ``FormatError`` if the change needs spec version 2."""
+    make = _WRITES.get(changed.entry.kind)
+    if make is None:
+        raise needs_version_2()
+    return make(state, changed)
+
+
+def condition_of(write: FileWrite) -> Condition | None:
+    """Return the condition of a write, or None for a deletion and for no write."""
+    return write.condition if isinstance(write, PutFile) else None
+
+
+def new_mark() -> bytes:
+    """Return random bytes for the white space of a ref file, which mark the file as ours."""
+    return host.random_bytes(_MARK_BYTES)
+
+
+def _move_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    name = changed.entry.name or ""
+    refs = state.info.branches
+    assert isinstance(refs, Refs)
+    key = ref_key(state.storage, RefKind.BRANCH, name)
+    data = encode_ref(changed.info.branches[name], new_mark())
+    return PutFile(key, data, IfVersion(refs.ref(name).version))
+
+
+def _create_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    name = changed.entry.name or ""
+    key = ref_key(state.storage, RefKind.BRANCH, name)
+    return PutFile(key, encode_ref(changed.info.branches[name], new_mark()), IfAbsent())
+
+
+def _delete_branch(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    return DeleteFile(ref_key(state.storage, RefKind.BRANCH, changed.entry.name or ""))
+
+
+def _create_tag(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    name = changed.entry.name or ""
+    key = ref_key(state.storage, RefKind.TAG, name)
+    return PutFile(key, encode_ref(changed.info.tags[name], new_mark()), IfAbsent())
+
+
+def _delete_tag(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    return PutFile(tombstone_key(state.storage, changed.entry.name or ""), b"", IfAbsent())
+
+
+def _save_config(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    data = config_yaml.dump_config(changed.info.config or {})
+    try:
+        stored, version = state.storage.get_versioned(CONFIG)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        stored, version = b"", None
+    if version != state.config_version:
+        raise ConflictError(
+            message="another writer updated the configuration since this repository was opened. Open the "
+            "repository again, and repeat the change",
+            kind=ErrorKind.CONFIG_UPDATED,
+        )
+    if version is None:
+        return PutFile(CONFIG, data, IfAbsent())
+    return PutFile(CONFIG, data, IfVersion(version), (bytes(stored), version))
+
+
+def _detach_snapshot(state: StateV1, changed: RepoUpdate) -> FileWrite:
+    """Check that the parent's file exists. If it was collected, the new snapshot lacks manifests."""
+    snapshots = state.info.snapshots
+    new = snapshots.entry(snapshots.find_snapshot(changed.entry.new_snapshot or b""))
+    if new.parent is not None and state.storage.head(snapshot_key(new.parent)) is None:
+        raise base_not_found(new.parent)
+    return NoFile()
+
+
+_WRITES: Final[dict[UpdateKind, Callable[[StateV1, RepoUpdate], FileWrite]]] = {
+    UpdateKind.NEW_COMMIT: _move_branch,
+    UpdateKind.BRANCH_RESET: _move_branch,
+    UpdateKind.BRANCH_CREATED: _create_branch,
+    UpdateKind.BRANCH_DELETED: _delete_branch,
+    UpdateKind.TAG_CREATED: _create_tag,
+    UpdateKind.TAG_DELETED: _delete_tag,
+    UpdateKind.CONFIG_CHANGED: _save_config,
+    UpdateKind.NEW_DETACHED_SNAPSHOT: _detach_snapshot,
+}
+
+
+class WriteOutcome(Enum):
+    """The outcome of a write that did not report success."""
+
+    APPLIED = "the file is as written"
+    REFUSED = "the write never took effect"
+    PENDING = "the write has not taken effect, and still can"
+    OVERWRITTEN = "the file is another writer's, from before or after the write"
+
+
+@dataclass(frozen=True, slots=True)
+class SentWrite:
+    """A write that did not report success.
+
+    ``is_answered`` says that the storage answered that the condition was not met.
+    """
+
+    write: FileWrite
+    changed: RepoUpdate
+    is_answered: bool
+
+    @property
+    def key(self) -> str:
+        """The key of the file, empty if no file is written."""
+        return "" if isinstance(self.write, NoFile) else self.write.key
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedWrite:
+    """A write that took effect, with the version of its file if it is known."""
+
+    sent: SentWrite
+    version: Version | None = None
+
+
+@dataclass(slots=True)
+class SentWrites:
+    """The writes of one update that did not report success."""
+
+    storage: Storage
+    snapshots: SnapshotsV1
+    policy: RetryPolicy
+    _writes: list[SentWrite] = field(default_factory=list)
+
+    @property
+    def first_condition(self) -> Condition | None:
+        """The condition of the first write. None if there was no write, or if it had no condition."""
+        return condition_of(self._writes[0].write) if self._writes else None
+
+    def __bool__(self) -> bool:
+        return bool(self._writes)
+
+    def add_write(self, write: FileWrite, changed: RepoUpdate, *, is_answered: bool) -> None:
+        """Record a write that did not report success."""
+        self._writes.append(SentWrite(write, changed, is_answered))
+
+    def applied(self, *, is_last: bool = False) -> AppliedWrite | None:
+        """Return the write that took effect, or None if there is none.
+
+        Raises ``OutcomeUnknownError`` if a write may have taken effect, or may still take effect. The latter
+        is only possible with ``is_last``: otherwise another attempt follows, whose success prevents it.
+        """
+        for sent in self._writes:
+            try:
+                outcome, version = retried(partial(self._outcome, sent), self.policy)
+            except StorageError as error:
+                why = f"an answer of the storage was lost, and the repository cannot be read ({error})"
+                raise outcome_unknown(sent.changed.entry, why) from error
+            if outcome is WriteOutcome.APPLIED:
+                return AppliedWrite(sent, version)
+            if outcome is WriteOutcome.OVERWRITTEN and not sent.is_answered:
+                why = f"an answer of the storage was lost, and another writer has changed `{sent.key}` since"
+                raise outcome_unknown(sent.changed.entry, why)
+            is_pending = outcome is WriteOutcome.PENDING and not sent.is_answered
+            if is_pending and is_last and not self.storage.is_local:
+                why = "the storage did not answer, and may still execute the request"
+                raise outcome_unknown(sent.changed.entry, why)
+        return None
+
+    def _outcome(self, sent: SentWrite) -> tuple[WriteOutcome, Version | None]:
+        match sent.write:
+            case PutFile():
+                return self._outcome_of_put(sent.write, sent.changed)
+            case DeleteFile(key):
+                is_deleted = self.storage.head(key) is None
+                return WriteOutcome.APPLIED if is_deleted else WriteOutcome.PENDING, None
+        return WriteOutcome.APPLIED, None
+
+    def _outcome_of_put(self, put: PutFile, changed: RepoUpdate) -> tuple[WriteOutcome, Version | None]:
+        try:
+            stored, version = self.storage.get_versioned(put.key)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            is_new = put.condition == IfAbsent()
+            return WriteOutcome.PENDING if is_new else WriteOutcome.OVERWRITTEN, None
+        if bytes(stored) == put.data:
+            return WriteOutcome.APPLIED, version
+        if put.condition == IfVersion(version):
+            return WriteOutcome.PENDING, None
+        match changed.entry.kind:
+            case UpdateKind.NEW_COMMIT:
+                return self._outcome_of_commit(decode_ref(bytes(stored), put.key), changed), None
+            case UpdateKind.TAG_CREATED:
+                return WriteOutcome.REFUSED, None  # a tag is only written once
+        return WriteOutcome.OVERWRITTEN, None
+
+    def _outcome_of_commit(self, tip: bytes, changed: RepoUpdate) -> WriteOutcome:
+        """Return whether the new snapshot is in the history of a branch that other writers have moved.
+
+        The search ends at the parent of the new snapshot. If the history does not contain the parent, the
+        outcome is unknown: the branch was reset, or the versions since the parent were expired.
+        """
+        id_ = changed.entry.new_snapshot or b""
+        try:
+            new = self.snapshots.entry(self.snapshots.find_snapshot(id_))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return WriteOutcome.OVERWRITTEN  # a garbage collection deleted it, so no branch contained it
+        row = self.snapshots.find_snapshot(tip)
+        for rows in self.snapshots.parts(row) if row >= 0 else ():
+            for entry in self.snapshots.entries(rows):
+                if entry.id == id_:
+                    return WriteOutcome.APPLIED
+                if entry.id == new.parent:
+                    return WriteOutcome.REFUSED
+        return WriteOutcome.OVERWRITTEN
+
+
+def full_repo_info_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
+    """Return ``info`` with all refs, and with all snapshots that have a file.
+
+    A snapshot whose parent has no file becomes a root.
+    """
+    refs = read_all_refs(storage)
+    results = read_all_snapshots(storage)
+    entries = {id_: entry for id_, entry in results.items() if isinstance(entry, SnapshotEntry)}
+    entries |= reached_snapshots(storage, results, refs.tips)
+    table = SnapshotTable.of(
+        [entry if entry.parent in entries else replace(entry, parent=None) for entry in entries.values()]
+    )
+    return replace(
+        info,
+        branches=refs.branches,
+        tags=refs.tags,
+        deleted_tags=frozenset(refs.deleted_tags),
+        snapshots=table,
+    )
+
+
+def write_new_parents(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> None:
+    """Write the snapshot files whose parents a garbage collection has changed."""
+    storage = assets.storage
+    for id_, parent in _relinked(before.table, after.table):
+        snapshot = replace(SNAPSHOT.read(storage, id_), parent_id=parent)
+        storage.put(SNAPSHOT.key(id_), encode_snapshot(snapshot, level=level))
+        assets.forget_snapshot(id_)
+
+
+def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
+    """Return the snapshots that get another parent, each with this parent."""
+    rows = before.find_snapshots(after.ids())
+    old, new = before.parents()[rows], after.parents()
+    changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))
+    return [(after.id_of(row), after.id_of(int(new[row]))) for row in changed.tolist()]
 
 
 #: The ref of ``main``: the file that makes a repository of spec version 1.

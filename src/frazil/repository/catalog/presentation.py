@@ -1,17 +1,214 @@
-"""Conversions of internal values to public values: ids become text, microseconds become times."""
+"""Conversions of internal values to public values: ids become text, microseconds become times.
+
+A loop over a long history reads the same one or two fields of every version. So the descriptions of a part of
+a history share a block. The first read of a field decodes this field for all of them, with a few calls of
+numpy, and sets the slots of the descriptions. All later reads are reads of slots.
+
+    for version in repo.ancestry(branch="main"):
+        print(version.message)      # the first one decodes 1,024 messages, and no times, ids or metadata
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import chain, repeat
+from operator import attrgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
 
 from frazil.changes.diff import ChangedPaths
-from frazil.format.ids import id_to_text
+from frazil.display import PACKAGE, Family, Record, literal
+from frazil.format.columns import I64
+from frazil.format.envelope import set_decoders
+from frazil.format.ids import id_matrix, id_to_text, ids_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
-from frazil.format.repo_info import Availability, OpsEntry, Status, UpdateKind
-from frazil.repository.catalog.ops_values import AnyUpdateType, Update, UpdateType
-from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus
-from frazil.repository.clock import to_datetime
+from frazil.format.repo_info import (
+    Availability,
+    OpsEntry,
+    RepoInfo,
+    SnapshotEntry,
+    SnapshotTable,
+    Status,
+    UpdateKind,
+)
+from frazil.repository.catalog.ancestry import ancestry
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
+from frazil.repository.clock import to_datetime, to_datetimes
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class _Kind:
+    """The base of the kinds, which print as a call on one line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]  # a dataclass
+        text = ", ".join(f"{name}={_one_line(value)}" for name, value in values)
+        return f"{PACKAGE}.ops.{type(self).__qualname__}({text})"
+
+
+def _one_line(value: object) -> str:
+    if isinstance(value, Record):
+        rows = ", ".join(f"{name}={text}" for name, text in value._rows())
+        return f"{type(value).__name__}({rows})"
+    return literal(value)
+
+
+class UpdateType(metaclass=Family):
+    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters.
+
+    Specification: *Update*.
+    """
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoInitialized(_Kind):
+        """The repository was created."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoMigrated(_Kind):
+        """The repository was upgraded to another spec version."""
+
+        from_version: int
+        to_version: int
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoStatusChanged(_Kind):
+        """The status of the repository changed, such as to online or read-only."""
+
+        status: RepoStatus
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class ConfigChanged(_Kind):
+        """The saved configuration was replaced."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class MetadataChanged(_Kind):
+        """The metadata of the repository changed."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class FeatureFlagChanged(_Kind):
+        """A feature flag was set. With ``new_value`` None, it was set back to its default."""
+
+        id: int
+        new_value: bool | None
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class TagCreated(_Kind):
+        """A tag was created."""
+
+        name: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class TagDeleted(_Kind):
+        """A tag was deleted. It pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchCreated(_Kind):
+        """A branch was created."""
+
+        name: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchDeleted(_Kind):
+        """A branch was deleted. It pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchReset(_Kind):
+        """A branch was moved to another snapshot. It pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class NewCommit(_Kind):
+        """A commit was added to a branch."""
+
+        branch: str
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class CommitAmended(_Kind):
+        """The last commit of a branch was replaced."""
+
+        branch: str
+        previous_snap_id: str
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class NewDetachedSnapshot(_Kind):
+        """A snapshot was written without a branch."""
+
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class GCRan(_Kind):
+        """A garbage collection ran."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class ExpirationRan(_Kind):
+        """An expiration ran."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class LogStart(_Kind):
+        """The log starts here. A garbage collection has removed the updates up to this time.
+
+        Only Frazil has this kind. It is the last entry of a log, and no update of the repository.
+        """
+
+
+AnyUpdateType = (
+    UpdateType.RepoInitialized
+    | UpdateType.RepoMigrated
+    | UpdateType.RepoStatusChanged
+    | UpdateType.ConfigChanged
+    | UpdateType.MetadataChanged
+    | UpdateType.FeatureFlagChanged
+    | UpdateType.TagCreated
+    | UpdateType.TagDeleted
+    | UpdateType.BranchCreated
+    | UpdateType.BranchDeleted
+    | UpdateType.BranchReset
+    | UpdateType.NewCommit
+    | UpdateType.CommitAmended
+    | UpdateType.NewDetachedSnapshot
+    | UpdateType.GCRan
+    | UpdateType.ExpirationRan
+    | UpdateType.LogStart
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Update(Record):
+    """One entry of the operations log.
+
+    Attributes:
+        kind: The kind of the update, with its details.
+        updated_at: The time of the update.
+        backup_path: The file in ``overwritten/`` with the state of the repository after this update. None for
+            the newest update. Garbage collection deletes old files that the operations log does not need.
+    """
+
+    kind: AnyUpdateType
+    updated_at: datetime
+    backup_path: str | None
+
+    shown_as: ClassVar[str] = "ops.Update"
+
 
 _AVAILABILITY: Final = {
     Availability.ONLINE: RepoAvailability.online,
@@ -109,3 +306,140 @@ _KINDS: Final[dict[UpdateKind, Callable[[OpsEntry], AnyUpdateType]]] = {
         repo_status(entry.status or Status())
     ),
 }
+
+
+def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
+    """Return the public description of a snapshot."""
+    return snapshot_infos([entry])[0]
+
+
+def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
+    """Return the public descriptions of many snapshots, with ``map`` for speed."""
+    own = list(map(attrgetter("id"), entries))
+    parents = list(map(attrgetter("parent"), entries))
+    # Most of them are the parents of others.
+    ids = list(dict.fromkeys(chain(own, filter(None, parents))))
+    names: dict[bytes | None, str] = dict(zip(ids, ids_to_text(id_matrix(ids)), strict=True))
+    return list(
+        map(
+            SnapshotInfo,
+            map(names.__getitem__, own),
+            map(names.get, parents),
+            to_datetimes(list(map(attrgetter("flushed_at"), entries))),
+            map(attrgetter("message"), entries),
+            map(dict, map(attrgetter("metadata"), entries)),
+        )
+    )
+
+
+#: The largest number of versions of a block. A program that has one of them has all of them in memory.
+_BLOCK: Final = 1024
+_SLOTS: Final = {
+    name: vars(SnapshotInfo)[name].__set__
+    for name in ("id", "parent_id", "written_at", "message", "metadata")
+}
+
+
+def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
+    """Return the public descriptions of a snapshot and all its ancestors, newest first.
+
+    Their fields are decoded when they are read. Reads of damaged fields raise ``FormatError``.
+    """
+    table = info.snapshots
+    if not isinstance(table, SnapshotTable):  # spec version 1, where each version is a file
+        return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
+    parts = table.parts(require_snapshot(info, tip))
+    blocks = (rows[at : at + _BLOCK] for rows in parts for at in range(0, len(rows), _BLOCK))
+    return chain.from_iterable(_SnapshotBlock(table, rows).infos() for rows in blocks)
+
+
+class _SnapshotBlock:
+    """The versions in some rows of a table."""
+
+    __slots__ = ("_infos", "_lock", "_missing", "_rows", "_table")
+
+    def __init__(self, table: SnapshotTable, rows: I64) -> None:
+        self._table = table
+        self._rows = rows
+        self._infos: list[SnapshotInfo] = list(map(object.__new__, repeat(SnapshotInfo, len(rows))))
+        self._missing = set(_SLOTS)
+        self._lock = Lock()
+
+    def infos(self) -> list[SnapshotInfo]:
+        """Return the descriptions. The block forgets them when all of their fields are decoded."""
+        decoders = {name: partial(self._decode, name) for name in _SLOTS}
+        _exhaust(map(set_decoders, self._infos, repeat(decoders)))
+        return self._infos
+
+    def _decode(self, name: str) -> dict[str, Any]:
+        """Set the field ``name`` of all descriptions."""
+        with self._lock:  # another thread may have set it, and metadata must not be replaced
+            if name in self._missing:
+                if name in ("message", "metadata") and self._table.is_shared(self._rows):
+                    self._separate()
+                else:
+                    self._set(_READERS[name](self._table, self._rows))
+        return {}
+
+    def _set(self, columns: dict[str, list[Any]]) -> None:
+        for name, values in columns.items():
+            _exhaust(map(_SLOTS[name], self._infos, values))
+        self._missing.difference_update(columns)
+        if not self._missing:
+            self._infos = []
+
+    def _separate(self) -> None:
+        """Let each description decode itself.
+
+        Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
+        """
+        for info, row in zip(self._infos, self._rows.tolist(), strict=True):
+            set_decoders(info, dict.fromkeys(self._missing, partial(_fields_of_row, self._table, row)))
+        self._missing.clear()
+        self._infos = []
+
+
+def _fields_of_row(table: SnapshotTable, row: int) -> dict[str, Any]:
+    info = snapshot_info(table.entry(row))
+    return {name: getattr(info, name) for name in _SLOTS}
+
+
+def _ids(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
+    parents = table.parents()[rows]
+    has_parent = parents >= 0
+    # The parents of a line are the versions that follow, except for the last one.
+    own, others = np.append(rows, parents[-1:]), np.append(rows[1:], parents[-1:])
+    if not np.array_equal(parents, others):
+        own = np.concatenate([rows, parents])
+    texts: list[Any] = ids_to_text(table.ids()[own])
+    after: list[Any] = texts[1:] if len(own) == len(rows) + 1 else texts[len(rows) :]
+    for place in np.flatnonzero(~has_parent).tolist():
+        after[place] = None
+    return {"id": texts[: len(rows)], "parent_id": after}
+
+
+def _times(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
+    return {"written_at": to_datetimes(table.flushed_at()[rows])}
+
+
+def _messages(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
+    return {"message": table.messages(rows)}
+
+
+def _metadata(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
+    return {"metadata": table.metadata(rows)}
+
+
+#: The function that decodes a field of some rows, perhaps with other fields.
+_READERS: Final[dict[str, Callable[[SnapshotTable, I64], dict[str, list[Any]]]]] = {
+    "id": _ids,
+    "parent_id": _ids,
+    "written_at": _times,
+    "message": _messages,
+    "metadata": _metadata,
+}
+
+
+def _exhaust(calls: Iterator[object]) -> None:
+    """Make all calls of a ``map``."""
+    deque(calls, maxlen=0)

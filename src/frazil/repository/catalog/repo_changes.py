@@ -20,7 +20,7 @@ from frazil.format.repo_info import (
     Status,
     UpdateKind,
 )
-from frazil.repository.catalog.refs_v1 import with_ref
+from frazil.repository.catalog.files_v1 import with_ref
 from frazil.repository.catalog.repo_requirements import (
     branch_tip,
     existing_tip,
@@ -33,7 +33,7 @@ from frazil.repository.catalog.repo_requirements import (
     tag_target,
 )
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
-from frazil.repository.settings.feature_flags import CREATE_TAG, DELETE_TAG, Flag
+from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag
 
 MAIN = "main"
 

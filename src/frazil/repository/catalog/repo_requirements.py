@@ -1,25 +1,97 @@
 """The requirements of changes and commits on a repo info.
 
 Each function returns a value that the change needs, or raises the error why the change is not possible.
+
+    20 characters      its id
+    4 to 19            the first characters of its id, if no other id begins with them
+    a name             the name of a branch or tag, if the method accepts it
+
+A text that can mean several snapshots is an error, which names them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from frazil.display import some_of, suggest
 from frazil.errors import (
     ConflictError,
     ErrorKind,
+    IcechunkError,
     InvalidInputError,
+    NodeNotFoundError,
     ReadOnlyError,
+    RefNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
 )
-from frazil.format.ids import id_to_text
+from frazil.format.ids import (
+    ID_TEXT_LENGTH,
+    SHORTEST_ID_START,
+    id_from_text,
+    id_list,
+    id_to_text,
+    is_id_text,
+    prefix_bounds,
+)
+from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import Availability, RepoInfo
-from frazil.remedies import call
-from frazil.repository.catalog.missing_names import no_branch, no_tag
-from frazil.repository.settings.feature_flags import Flag, is_enabled
+from frazil.remedies import argument, call
+from frazil.repository.settings.resolved import Flag, is_enabled
+
+#: A message for a missing path compares at most this number of nodes.
+_MOST_NODES: Final = 10_000
+
+
+def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
+    """Return the error for an unknown branch."""
+    if name in info.tags:
+        error = RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(tag=name), shell="")
+    return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
+
+
+def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
+    """Return the error for an unknown tag."""
+    kind = ErrorKind.REF_NOT_FOUND
+    if name in info.branches:
+        error = RefNotFoundError(f"no tag `{name}`, but a branch `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(branch=name), shell="")
+    if name in info.deleted_tags:
+        return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name cannot be used again", kind)
+    return RefNotFoundError(_unknown("tag", "tags", name, info.tags), kind)
+
+
+def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
+    """Return the error for a text that is not a branch, a tag or the id of a snapshot."""
+    near = suggest(name, [*_names(info.branches), *_names(info.tags)])
+    text = (
+        f"the version must be a branch, a tag, or the id of a snapshot (or its first {SHORTEST_ID_START} or "
+        f"more characters), got `{name}`{near}"
+    )
+    return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
+
+
+def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:
+    """Return the error for a path without a node. ``nodes`` and ``changed`` have the existing paths."""
+    few = len(nodes) + len(changed) <= _MOST_NODES
+    near = suggest(path, [*changed, *nodes.paths_list()]) if few else ""
+    return NodeNotFoundError(f"no group or array at `{path}`{near}")
+
+
+def _unknown(one: str, many: str, name: str, refs: Mapping[str, bytes]) -> str:
+    names = _names(refs)
+    return f"no {one} `{name}`{suggest(name, names) or f'; {many}: {some_of(sorted(names))}'}"
+
+
+def _names(refs: Mapping[str, bytes]) -> list[str]:
+    """Return the names of refs. Empty if the storage cannot list them."""
+    try:
+        return list(refs)
+    except IcechunkError:
+        return []
+
 
 #: Advice in the errors of a refused commit or rebase.
 CHANGES_STAY: Final = (
@@ -139,3 +211,67 @@ def require_name(name: str) -> None:
             f"the name of a branch or tag must be text that UTF-8 can encode, got {name!r:.80}",
             ErrorKind.INVALID_REF_NAME,
         ) from None
+
+
+#: An error names this number of candidates.
+_SHOWN: Final = 5
+
+
+def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
+    """Return the snapshot id for a text, which is the id or its first characters.
+
+    Only for the first characters of an id, the function calls ``info``. It does not check that a whole id
+    exists. Raises ``InvalidInputError`` (``invalid-snapshot-id``) for a text that cannot be an id, or with
+    which several ids begin, and ``SnapshotNotFoundError`` if no id begins with it.
+    """
+    if len(text) == ID_TEXT_LENGTH:
+        return id_from_text(text)
+    if not _may_begin_an_id(text):
+        raise InvalidInputError(
+            f"the snapshot id must be {ID_TEXT_LENGTH} characters of Crockford base32, or the first "
+            f"{SHORTEST_ID_START} or more of them, got {text!r}",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
+    candidates = _beginning(text, info())
+    if not candidates:
+        raise snapshot_not_found(text)
+    return _only(text, {id_to_text(id_): id_ for id_ in candidates})
+
+
+def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
+    """Return the snapshot for an id, the first characters of an id, or the name of a branch or tag.
+
+    None means that there is no such snapshot. 20 characters that can be an id are always an id. Raises
+    ``InvalidInputError`` (``invalid-snapshot-id``) for a text that can mean several snapshots.
+    """
+    if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
+        return id_from_text(text)
+    now = info()
+    candidates: dict[str, bytes] = {}
+    for kind, refs in (("branch", now.branches), ("tag", now.tags)):
+        if text in refs:
+            candidates[f"the {kind} `{text}`"] = refs[text]
+    if _may_begin_an_id(text):
+        candidates |= {id_to_text(id_): id_ for id_ in _beginning(text, now)}
+    return _only(text, candidates) if candidates else None
+
+
+def _may_begin_an_id(text: str) -> bool:
+    return SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH and prefix_bounds(text) is not None
+
+
+def _beginning(text: str, info: RepoInfo) -> list[bytes]:
+    bounds = prefix_bounds(text)
+    assert bounds is not None
+    return id_list(info.snapshots.between(*bounds))
+
+
+def _only(text: str, candidates: dict[str, bytes]) -> bytes:
+    if len(set(candidates.values())) > 1:
+        names = list(candidates)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise InvalidInputError(
+            f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}. Pass the whole snapshot id, or more of it",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
+    return next(iter(candidates.values()))

@@ -21,29 +21,240 @@ fails, the loop repeats it. If the reads keep failing, it raises ``OutcomeUnknow
 neither success nor failure.
 
 Specification: *Updates to the repo info file*.
+
+Each attempt has a backup with a random name, which the new ``repo`` contains. So ``repo``, or an older
+backup, shows whether an attempt took effect.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Buffer, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, StorageError
-from frazil.format.keys import REPO, backup_key, backup_name
-from frazil.format.repo_info import OpsEntry, RepoInfo, encode_repo_info
-from frazil.repository.catalog.repo_info_file import RepoInfoCache, read_repo_info
-from frazil.repository.catalog.sent_updates import SentUpdates
+from frazil.errors import ConflictError, ErrorKind, FormatError, RepositoryNotFoundError, StorageError
+from frazil.format.envelope import complete
+from frazil.format.ids import REPO, backup_key, backup_name
+from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info, encode_repo_info, open_repo_info
+from frazil.remedies import call
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id
-from frazil.repository.outcome import not_applied
-from frazil.repository.retries import RetryPolicy
+from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage, Stored, Version
+from frazil.storage.checks import require_whole
 from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement
+
+#: A key of the metadata in the oldest backup of the ops log: the time of the newest operation that a
+#: collection has removed, in microseconds since 1970.
+OPS_START: Final = "frazil.ops_start"
+
+
+def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
+    """Yield all operations, newest first. Older parts are read from the backups when they are needed."""
+    for name, part in ops_parts(storage, info):
+        yield from entries_of(name, part)
+
+
+def ops_parts(storage: Storage, info: RepoInfo) -> Iterator[tuple[str | None, RepoInfo]]:
+    """Yield the files with the parts of the ops log, newest first. The name of ``repo`` is None."""
+    name: str | None = None
+    while True:
+        yield name, info
+        older = older_ops_backup(storage, info)
+        if older is None:
+            return
+        name, info = info.repo_before_updates, older
+
+
+def entries_of(name: str | None, info: RepoInfo) -> Iterator[OpsEntry]:
+    """Return the operations of one part of the ops log, newest first."""
+    entries = map(info.ops.entry, range(len(info.ops)))
+    # An entry without a path is in this file: the newest, and all entries that an upgrade has written.
+    return (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
+
+
+def ops_start(info: RepoInfo) -> int | None:
+    """Return the time of the newest operation that was removed before the oldest part of the ops log.
+
+    None means that ``info`` is not the oldest part, or that no operation was removed.
+    """
+    start = info.metadata.get(OPS_START)
+    return start if info.repo_before_updates is None and isinstance(start, int) else None
+
+
+def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
+    """Return the backup with the next older part of the ops log, or None if ``info`` has the oldest part.
+
+    A backup has no id. But all its updates must be older than the updates of the file that names it;
+    otherwise the function raises ``FormatError``. So a loop over the backups always ends.
+    """
+    if info.repo_before_updates is None:
+        return None
+    key = backup_key(info.repo_before_updates)
+    older = decode_repo_info(storage.get(key), key)
+    if len(older.ops) and len(info.ops) and older.ops.updated_at[0] >= info.ops.updated_at[-1]:
+        raise FormatError(
+            f"{key}: the updates must be before {info.ops.updated_at[-1]} us, got an update at "
+            f"{older.ops.updated_at[0]} us. The file has the name of another file. Restore it from a copy"
+        )
+    return older
+
+
+class RepoInfoCache:
+    """A cache for the last repo info, because most reads get the same bytes again."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, RepoInfo] | None = None
+
+    def store_repo_info(self, raw: bytes, info: RepoInfo) -> None:
+        """Store a repo info that was written or read. Reads get its bytes until another write."""
+        self._last = (raw, info)
+
+    def opened(self, raw: bytes) -> RepoInfo:
+        """Return the repo info that ``raw`` encodes. Its fields are decoded when they are read."""
+        last = self._last
+        if last is None or last[0] != raw:
+            last = self._last = (raw, open_repo_info(raw, REPO))
+        return last[1]
+
+
+def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
+    """Return the current repo info, with all fields, the version of its file, and its bytes.
+
+    Raises ``RepositoryNotFoundError`` if there is no file ``repo``, ``FormatError`` if it is damaged, and
+    ``StorageError`` if the storage did not return the whole file.
+    """
+    try:
+        data, version = storage.get_versioned(REPO)
+    except StorageError as error:
+        if (missing := _not_found(storage, error)) is not None:
+            raise missing from error
+        raise
+    raw = bytes(data)
+    try:
+        return complete((cache or RepoInfoCache()).opened(raw)), version, raw
+    except FormatError:
+        require_whole(storage, REPO, raw, version)
+        raise
+
+
+def open_current_repo_info(storage: Storage, cache: RepoInfoCache) -> RepoInfo:
+    """Return the current repo info, whose fields are decoded when they are read.
+
+    Raises the errors of ``read_repo_info``, except for damaged fields. The version of the file is not
+    computed: for local files it is a digest of all bytes.
+    """
+    try:
+        raw = bytes(storage.get(REPO))
+    except StorageError as error:
+        if (missing := _not_found(storage, error)) is not None:
+            raise missing from error
+        raise
+    try:
+        return cache.opened(raw)
+    except FormatError:
+        return read_repo_info(storage, cache)[0]  # which tells damage from an incomplete answer
+
+
+def _not_found(storage: Storage, error: StorageError) -> RepositoryNotFoundError | None:
+    """Return the error for a ``repo`` that does not exist, or None if ``error`` has another reason."""
+    if error.kind == ErrorKind.BUCKET_NOT_FOUND:
+        return RepositoryNotFoundError(error.message, error.kind)
+    if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+        return RepositoryNotFoundError(f"there is no repository in {storage.label()}").with_remedy(
+            "Correct the location of the storage, or create a repository with `{}`", call("create")
+        )
+    return None
+
+
+class SentUpdates:
+    """The attempts of one update that did not report success."""
+
+    def __init__(self, storage: Storage, policy: RetryPolicy) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._infos: dict[str, RepoInfo] = {}
+        self._unanswered: list[Version] = []
+        self._since = 0
+        self._entry: OpsEntry | None = None
+
+    def add_attempt(self, backup: str, after: RepoInfo, entry: OpsEntry, since: int) -> None:
+        """Record an attempt before its request. The newest update before it was at ``since``."""
+        self._since = self._since or since
+        self._infos[backup] = after
+        self._entry = entry
+
+    def has_attempt(self, backup: str) -> bool:
+        """Return whether the request of the attempt with this backup may have been made."""
+        return backup in self._infos
+
+    def add_unanswered(self, backup: str, version: Version) -> None:
+        """Record that the storage answered an attempt with an error, or did not answer.
+
+        Attempts that failed before their request do not count.
+        """
+        if self.has_attempt(backup):
+            self._unanswered.append(version)
+
+    def read[T](self, read: Callable[[], T]) -> T:
+        """Call ``read``, with retries. Raises ``OutcomeUnknownError`` if an attempt was made and it fails.
+
+        The result of ``read`` shows whether an attempt took effect.
+        """
+        if self._entry is None:
+            return read()
+        try:
+            return retried(read, self._policy)
+        except (StorageError, FormatError, RepositoryNotFoundError) as error:
+            why = f"an answer of the storage was lost, and the repository cannot be read ({error.problem})"
+            raise outcome_unknown(self._entry, why) from error
+
+    def applied(self, info: RepoInfo) -> RepoInfo | None:
+        """Return the repo info of the attempt that took effect, or None if no attempt did.
+
+        The search reads the current ``info`` and older backups.
+        """
+        while self._infos:
+            for name in (*info.ops.backups.texts(), info.repo_before_updates):
+                if name in self._infos:
+                    return self._infos[name]
+            oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self._since
+            if oldest <= self._since:
+                break
+            if info.repo_before_updates is None:
+                if self._entry is not None and ops_start(info) is not None:
+                    why = "a garbage collection has removed the part of the ops log that tells"
+                    raise outcome_unknown(self._entry, why)
+                break
+            info = self.read(partial(_read_backup, self._storage, info.repo_before_updates))
+        return None
+
+    def settled(self) -> RepoInfo | None:
+        """Return the result of ``applied`` after the last attempt.
+
+        Raises ``OutcomeUnknownError`` if the storage may still execute a request.
+        """
+        if self._entry is None:
+            return None
+        info, version, _ = self.read(partial(read_repo_info, self._storage))
+        applied = self.applied(info)
+        if applied is None and version in self._unanswered and not self._storage.is_local:
+            why = "the storage did not answer, and may still execute the request"
+            raise outcome_unknown(self._entry, why)
+        return applied
+
+
+def _read_backup(storage: Storage, name: str) -> RepoInfo:
+    key = backup_key(name)
+    return decode_repo_info(storage.get(key), key)
+
 
 _log = logging.getLogger(__name__)
 

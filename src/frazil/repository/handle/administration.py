@@ -7,13 +7,13 @@ from typing import Any
 
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog.ops_history import OPS_START
+from frazil.repository.catalog.repo_update import OPS_START
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import saved_config
-from frazil.repository.history.undo_record import OWN_PREFIX, UNDO
+from frazil.repository.history.repo_state import OWN_PREFIX, UNDO
 from frazil.repository.settings.config_document import document_to_save
-from frazil.repository.settings.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 
 
 class Administration(RepositoryBase):

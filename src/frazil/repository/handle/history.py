@@ -11,24 +11,21 @@ from numpy.typing import NDArray
 from frazil.arguments import checks_arguments
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
-from frazil.repository.catalog.ancestry_columns import ancestry_columns
-from frazil.repository.catalog.expired_versions import snapshots_wanted
-from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.ops_values import Update
-from frazil.repository.catalog.repo_requirements import branch_tip
-from frazil.repository.catalog.version_names import find_snapshot
+from frazil.repository.catalog.ancestry import ancestry_columns
+from frazil.repository.catalog.context import snapshots_wanted
+from frazil.repository.catalog.presentation import Update
+from frazil.repository.catalog.repo_requirements import branch_tip, find_snapshot, no_version
 from frazil.repository.clock import from_datetime
+from frazil.repository.handle.base import snapshot_of_version
 from frazil.repository.handle.sessions import Sessions
-from frazil.repository.handle.version_argument import snapshot_of_version
 from frazil.repository.history import blame as blaming
 from frazil.repository.history import undo as undoing
 from frazil.repository.history.bisect import BisectReport
 from frazil.repository.history.bisect import bisect as bisect_versions
 from frazil.repository.history.blame import Blame, ChunkCommit
 from frazil.repository.history.branch_watch import BranchVersion, Watch
-from frazil.repository.history.undo_report import StateChange, UndoPlan
+from frazil.repository.history.reports import StateChange, UndoPlan, ValueDifference
 from frazil.repository.history.value_differences import value_differences
-from frazil.repository.history.value_report import ValueDifference
 from frazil.repository.session.session import Session
 
 __all__ = [

@@ -1,17 +1,25 @@
-"""Opening a repository: the context that its handle and the handle's sessions share."""
+"""Opening a repository: the context that its handle and the handle's sessions share.
+
+Specification: *Initialize New Repository*.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from frazil.chunks.byte_cache import ByteCache
-from frazil.chunks.virtual import VirtualSources
-from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError
-from frazil.format.keys import REPO
-from frazil.format.repo_info import RepoInfo
+from frazil.about import PACKAGE_FOLDER
+from frazil.chunks.ranges import ByteCache
+from frazil.chunks.virtual import Container, VirtualSources
+from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError, StorageError
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, REPO, snapshot_key, transaction_key
+from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
+from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
@@ -19,20 +27,77 @@ from frazil.repository.catalog.backups import with_restore_advice
 from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info, read_repo_info
-from frazil.repository.catalog.repo_update import UpdateSettings
+from frazil.repository.catalog.repo_update import (
+    RepoInfoCache,
+    UpdateSettings,
+    open_current_repo_info,
+    policy_of,
+    read_repo_info,
+)
+from frazil.repository.catalog.spec_versions import create_first, not_empty, require_prefix
 from frazil.repository.catalog.version_info import SpecVersion
-from frazil.repository.handle.virtual_access import Authorized, container_of, explicit_access
-from frazil.repository.settings.config import RepositoryConfig, opened_with
-from frazil.repository.settings.config_document import from_document
+from frazil.repository.clock import now_us
+from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer, opened_with
+from frazil.repository.settings.config_document import document_to_save, from_document
+from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.repository.settings.resolved import ResolvedConfig
-from frazil.storage.base import Storage, Version
-from frazil.storage.foreign.on_demand import open_on_demand
+from frazil.storage.access import anonymous_access
+from frazil.storage.base import ObjectInfo, Storage, Version
+from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
+from frazil.storage.chunk_places import open_on_demand
+from frazil.storage.credential_families import AnyCredential
+from frazil.storage.object_store_config import ObjectStoreConfig
+from frazil.storage.option_names import shown_url
+
+#: Credentials by URL prefix.
+Authorized = Mapping[str, AnyCredential | None]
+
+
+def container_of(container: VirtualChunkContainer) -> Container:
+    """Return the container in the form that readers of chunks use.
+
+    The path of a local container is used only if the caller configured the container. A path that a
+    repository has saved could point anywhere, and the caller has authorised only the prefix.
+    """
+    store = container.store
+    if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
+        store = ObjectStoreConfig.LocalFileSystem("")
+    return Container(container.name, container.url_prefix, store, not container.from_repository)
+
+
+def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
+    """Return the credentials by prefix.
+
+    The value None grants access without credentials; it is deprecated.
+    """
+    if authorized is None:
+        return {}
+    if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
+        raise TypeError(
+            "authorize_virtual_chunk_access must be a dict from URL prefixes to credentials, "
+            f"got {type(authorized).__name__}"
+        )
+    return {prefix: _explicit_credential(prefix, credential) for prefix, credential in authorized.items()}
+
+
+def _explicit_credential(prefix: str, credential: AnyCredential | None) -> AnyCredential:
+    if credential is not None:
+        return credential
+    access = anonymous_access(prefix)
+    warnings.warn(
+        f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is deprecated. It "
+        "grants access without credentials. Pass LocalFileSystemAccess or HttpAccess instead, or use "
+        "containers_credentials(), for example with s3_anonymous_credentials() or s3_from_env_credentials()",
+        DeprecationWarning,
+        skip_file_prefixes=(PACKAGE_FOLDER,),
+    )
+    return access
+
 
 if TYPE_CHECKING:
-    from frazil.repository.catalog import generations
+    from frazil.repository.catalog import spec_versions as generations
 else:
-    generations = ModuleOnDemand("frazil.repository.catalog.generations")
+    generations = ModuleOnDemand("frazil.repository.catalog.spec_versions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +236,104 @@ def require_writable(storage: Storage) -> None:
         raise ReadOnlyError(
             f"{storage.label()} is read-only. Open it with a writable storage", ErrorKind.READ_ONLY_STORAGE
         )
+
+
+_FIRST_FILES: Final = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
+
+
+def create_context(
+    storage: Storage,
+    options: HandleOptions,
+    spec_version: SpecVersion | int | None,
+    *,
+    check_clean_root: bool,
+    store_secrets: bool,
+) -> Context:
+    """Create a repository and return the context of a handle on it. See ``Repository.create``."""
+    version = _version_number(spec_version)
+    storage = options.attributed(storage)
+    is_empty = _require_usable(storage, check_clean_root=check_clean_root)
+    if version > 1:
+        options = replace(options, config=_with_windows(options.config))
+    config = options.config
+    document = None
+    if config is not None and config != RepositoryConfig():
+        document = document_to_save(config, store_secrets)
+    context = build_context(storage, options, StoredSettings(spec_version=version))
+    if isinstance(context.catalog, CatalogV1):
+        if not storage.is_local:
+            probe_conditions(context.storage)
+        context.catalog.create(document)
+    else:
+        _write_first_files(context, document, is_empty=is_empty)
+    return context
+
+
+def _with_windows(config: RepositoryConfig | None) -> RepositoryConfig:
+    """Return the configuration of a new repository: manifests split themselves, unless it has other rules."""
+    default = RepositoryConfig(manifest=ManifestConfig(splitting=AUTO))
+    return default if config is None else default.merge(config)
+
+
+def _version_number(version: SpecVersion | int | None) -> int:
+    if version is None:
+        return 2
+    number = version.value if isinstance(version, SpecVersion) else version
+    if number not in (1, 2):
+        raise ValueError(f"spec_version must be 1 or 2, got {version!r}")
+    return number
+
+
+def _require_usable(storage: Storage, *, check_clean_root: bool) -> bool:
+    """Raise an error if no repository can be created in ``storage``. Return whether a list of it is empty."""
+    require_writable(storage)
+    require_prefix(storage)
+    if not check_clean_root:
+        return False
+    is_empty = True
+    for info in storage.list(""):
+        is_empty = False
+        if not _is_of_creation(info):
+            raise not_empty(storage, info.key, is_repository=repository_exists(storage))
+    return is_empty
+
+
+def _is_of_creation(info: ObjectInfo) -> bool:
+    """Return whether the file may come from another creation of this repository, finished or not."""
+    return info.key in _FIRST_FILES or info.key.startswith(f"{PROBES}/")
+
+
+def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_empty: bool) -> None:
+    """Test the storage, write the first snapshot, its transaction log, and last the file ``repo``."""
+    storage = context.storage
+    level = context.settings.compression_level
+    now = now_us()
+    snapshot = (
+        snapshot_key(INITIAL_SNAPSHOT_ID),
+        encode_snapshot(initial_snapshot(now), level=level),
+    )
+    log = (
+        transaction_key(INITIAL_SNAPSHOT_ID),
+        encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
+    )
+    if storage.is_local or not (is_empty and _create_and_probe(storage, snapshot, log)):
+        if not storage.is_local:
+            probe_conditions(storage)
+        for key, data in (snapshot, log):
+            storage.put(key, data)
+    first = encode_repo_info(new_repo_info(now, config), level=level)
+    create_first(storage, REPO, first, policy_of(context.settings))
+
+
+def _create_and_probe(storage: Storage, snapshot: tuple[str, bytes], log: tuple[str, bytes]) -> bool:
+    """Create the files and test the storage by them. Delete them again if the storage ignores conditions.
+
+    Return False if nothing is tested, because another writer creates a repository at the same time.
+    """
+    try:
+        return create_and_probe(storage, snapshot, log)
+    except StorageError as error:
+        # A writer that does not test the storage may have created a repository, which needs these files.
+        if error.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED and storage.head(REPO) is None:
+            storage.delete([snapshot[0], log[0]])
+        raise

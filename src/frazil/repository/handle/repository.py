@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import Self, overload
+from typing import Any, Self, overload
 
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
@@ -15,28 +15,28 @@ from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.base import RepositoryBase
-from frazil.repository.handle.creation import create_context
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.opening import (
+    Authorized,
     HandleOptions,
     StoredSettings,
     build_context,
+    create_context,
     open_context,
     open_current,
     repository_exists,
     saved_config,
     stored_spec_version,
 )
-from frazil.repository.handle.protection import Protection
-from frazil.repository.handle.refs import Refs
+from frazil.repository.handle.refs import Protection, Refs
 from frazil.repository.handle.sessions import Sessions, readonly_session_of
 from frazil.repository.handle.upkeep_methods import UpkeepMethods
 from frazil.repository.handle.version_history import VersionHistory
-from frazil.repository.handle.virtual_access import Authorized
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
@@ -493,3 +493,13 @@ class Repository(
     fetch_config_async = awaitable_static(fetch_config)
     fetch_spec_version_async = awaitable_static(fetch_spec_version)
     reopen_async = awaitable(reopen)
+
+
+def context_of(repo: Repository) -> Context:
+    """Return the context that a handle and its sessions share."""
+    return repo._context
+
+
+def default_metadata_of(repo: Repository) -> dict[str, Any]:
+    """Return the metadata that every commit through the handle gets."""
+    return dict(repo._default_metadata)

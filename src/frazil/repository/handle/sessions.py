@@ -15,24 +15,21 @@ from frazil.errors import UncommittedChangesWarning
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
 from frazil.repository.handle.opening import require_writable
-from frazil.repository.handle.version_argument import snapshot_of_version
 from frazil.repository.session.conflicts import ConflictSolver
-from frazil.repository.session.declared_reads import Read
-from frazil.repository.session.interior import state_of
-from frazil.repository.session.preload import preload
 from frazil.repository.session.read_tracker import ReadTracker
-from frazil.repository.session.session import Session
+from frazil.repository.session.rebase import Read
+from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.session_state import SessionState
-from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace import Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
-from frazil.repository.settings.feature_flags import MOVE_NODE
+from frazil.repository.settings.resolved import MOVE_NODE
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore

@@ -21,6 +21,7 @@ reference implementation do not look, so no process may write during the upgrade
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,13 +34,13 @@ from frazil.errors import (
     SessionStateError,
     StorageError,
 )
-from frazil.format.ids import id_to_text
-from frazil.format.keys import CONFIG, REFS, REPO
+from frazil.format.ids import CONFIG, REFS, REPO, id_to_text
 from frazil.format.repo_info import (
     Availability,
     OpsEntry,
     OpsLog,
     RepoInfo,
+    SnapshotEntry,
     SnapshotTable,
     Status,
     UpdateKind,
@@ -47,14 +48,68 @@ from frazil.format.repo_info import (
     encode_repo_info,
 )
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, read_config_v1
-from frazil.repository.catalog.refs_v1 import AllRefs, read_all_refs
+from frazil.repository.catalog.files_v1 import AllRefs, reached_snapshots, read_all_refs, read_all_snapshots
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.snapshots_v1 import reached_snapshots, read_all_snapshots
 from frazil.repository.clock import now_us
 from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.upgrade_history import history_of
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
+
+#: How many microseconds after its snapshot a ref counts as created, or as deleted.
+_CREATED, _DELETED = 1_000, 2_000
+
+
+def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
+    """Return operations that can have led to these refs, oldest first, all at different times.
+
+    A snapshot counts as a commit to ``main`` if ``main`` contains it, otherwise as a commit to the first
+    branch by name that contains it. A branch or a tag counts as created one millisecond after its snapshot,
+    and a tag as deleted one millisecond after its creation. Operations on snapshots that are gone count as
+    operations on the first snapshot.
+    """
+    events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
+    committed = {root}
+    others = sorted(set(refs.branches) - {MAIN})
+    for name in (MAIN, *others):
+        id_: bytes | None = refs.branches[name]
+        while id_ is not None and id_ not in committed:
+            committed.add(id_)
+            time = snapshots[id_].flushed_at
+            events.append(OpsEntry(UpdateKind.NEW_COMMIT, time, name=name, new_snapshot=id_))
+            id_ = snapshots[id_].parent
+    created: list[tuple[bytes | None, OpsEntry]] = [
+        (refs.branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
+    ]
+    for tags in (refs.tags, refs.deleted_tags):
+        created += [
+            (tags[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(tags)
+        ]
+    deleted = [
+        (at, OpsEntry(UpdateKind.TAG_DELETED, _DELETED, name=name, previous_snapshot=at or root))
+        for name, at in sorted(refs.deleted_tags.items())
+    ]
+    for group in (created, deleted):
+        count: dict[bytes, int] = {}
+        for at, entry in group:
+            where = at if at in snapshots else root
+            assert where is not None
+            number = count.get(where, 0)
+            count[where] = number + 1
+            time = snapshots[where].flushed_at + entry.updated_at + number
+            events.append(replace(entry, updated_at=time))
+    events.sort(key=lambda entry: entry.updated_at)
+    return _at_different_times(events)
+
+
+def _at_different_times(events: list[OpsEntry]) -> list[OpsEntry]:
+    """Return the same events, each at least one microsecond after the previous one."""
+    out: list[OpsEntry] = []
+    last = -1
+    for entry in events:
+        last = max(entry.updated_at, last + 1)
+        out.append(entry if entry.updated_at == last else replace(entry, updated_at=last))
+    return out
+
 
 _PREFETCH: Final = 64
 _TRIES: Final = 8

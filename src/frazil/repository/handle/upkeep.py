@@ -13,26 +13,21 @@ from typing import Any
 from frazil.arguments import checks_arguments
 from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, ids_to_text
-from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.backups import OpsLogRetention
-from frazil.maintenance.collection import Collection
+from frazil.maintenance.collection import Collection, DeleteLimits
 from frazil.maintenance.compaction import Compaction, compaction_commits
 from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
-from frazil.maintenance.deletion import DeleteLimits
-from frazil.maintenance.doctor import examine
-from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
-from frazil.maintenance.expire import Expiry, expiration_change, expiry_report
-from frazil.maintenance.expire_v1 import expire_v1
+from frazil.maintenance.doctor import DoctorFinding, DoctorReport, examine
+from frazil.maintenance.expiration import Expiry, expiration_change, expire_v1, expiry_report
 from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.plan import repair_plan
 from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, lost_choice
 from frazil.maintenance.restoration import RestoreReport, restore_repository
-from frazil.maintenance.retention.commit_pattern import CommitPattern
-from frazil.maintenance.retention.decision import decide, retention_change
-from frazil.maintenance.retention.policy import Retention, branch_policies
-from frazil.maintenance.retention.report import RetentionReport, VersionReason
+from frazil.maintenance.retention import RetentionReport, VersionReason, decide, retention_change
+from frazil.maintenance.retention_policy import CommitPattern, Retention, branch_policies
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
 from frazil.maintenance.statistics import storage_stats
@@ -44,13 +39,12 @@ from frazil.remedies import call
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
-from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.repo_requirements import require_online, snapshot_id
 from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
-from frazil.repository.catalog.version_names import snapshot_id
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
-from frazil.repository.session.snapshot_recovery import relist_snapshot
+from frazil.repository.session.differences import relist_snapshot
 from frazil.repository.session.staged_work import give_up, place_of_lease
 from frazil.storage.base import Storage
 from frazil.survey.steps import Progress, one_step, progress_of

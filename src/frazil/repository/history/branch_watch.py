@@ -23,13 +23,12 @@ import numpy as np
 from frazil import host
 from frazil.display import Record, Shown, literal, utc
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
-from frazil.format.ids import id_to_text
-from frazil.format.keys import REPO
+from frazil.format.ids import REPO, id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.remedies import call
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.ops_history import ops_parts
+from frazil.repository.catalog.repo_update import ops_parts
 from frazil.repository.clock import to_datetime, utc_text
 
 _KINDS: Final = {

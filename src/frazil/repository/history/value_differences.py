@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from frazil.cf import Coding, coding_of
 from frazil.cf_times import Mask
-from frazil.changes.compare import differing
+from frazil.changes.diff import differing
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U32
 from frazil.format.snapshot import Node
-from frazil.repository.history.value_report import ValueDifference
+from frazil.repository.history.reports import ValueDifference
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 from frazil.threads import Purpose, map_bounded

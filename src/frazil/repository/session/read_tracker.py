@@ -2,7 +2,7 @@
 
 A ``ReadTracker`` notes reads while they happen. The result is a ``ReadSet``. A rebase compares it with the
 commits of other writers. The unit is a chunk: if the program reads elements 0 to 9 of an array, the rebase
-compares the chunks that hold them. `frazil.repository.session.declared_reads` makes a ``ReadSet`` of the
+compares the chunks that hold them. `frazil.repository.session.rebase` makes a ``ReadSet`` of the
 reads that the caller declares.
 
 Reads of the session's own changes do not count, because no other writer can change them.
@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.node_changes import union_of_coordinates
-from frazil.changes.reads import ReadSet
+from frazil.changes.node_changes import ReadSet, union_of_coordinates
 from frazil.format.columns import U32
 
 #: A queue with more coordinates is joined with the column.

@@ -7,31 +7,201 @@ decisions for earlier commits stay.
 
 Before that, the rebase compares the reads of the session with all commits. No solver decides about reads. If
 a read is stale, the session stays on its snapshot.
+
+The caller passes ``reads=`` to a commit or a rebase. This module converts them to a ``ReadSet`` of the chunks
+that hold the elements. A ``ReadTracker`` makes a ``ReadSet`` of the reads that it tracks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from operator import index
+from typing import Any, Final
+
+import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.conflicts import ConflictType, NodeConflict
-from frazil.changes.node_alignment import NodeAlignment, align_nodes
-from frazil.changes.node_changes import NodeChanges, node_changes_of_logs, rows_of
-from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads, stale_reads
+from frazil.changes.conflicts import ConflictType, NodeAlignment, NodeConflict, align_nodes
+from frazil.changes.node_changes import (
+    NOTHING_READ,
+    NodeChanges,
+    ReadSet,
+    StaleRead,
+    joined_reads,
+    node_changes_of_logs,
+    rows_of,
+    stale_reads,
+)
 from frazil.changes.rebase import Resolution, is_whole, rebased
-from frazil.errors import ErrorKind, RebaseFailedError, SessionStateError
+from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.errors import (
+    ErrorKind,
+    InvalidInputError,
+    NodeNotFoundError,
+    RebaseFailedError,
+    SessionStateError,
+    StaleReadError,
+)
+from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.format.snapshot import NodeTable
-from frazil.repository.catalog.expired_versions import with_current
+from frazil.format.snapshot import Node, NodeTable
+from frazil.repository.catalog.context import Context, with_current
 from frazil.repository.catalog.repo_requirements import CHANGES_STAY, branch_tip
-from frazil.repository.session.commit_range import CommitLogs, commits_between, read_logs
-from frazil.repository.session.conflict_answers import require_solver, solve
-from frazil.repository.session.conflicts import Conflict, OpenSession
-from frazil.repository.session.stale_reads import stale_error
+from frazil.repository.paths import absolute
+from frazil.repository.session.conflicts import Conflict, OpenSession, require_solver, solve
+from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.workspace import Workspace
+
+#: A declared read: a path, or the path of an array with a selection of its elements.
+type Read = str | tuple[str, Any]
+
+
+def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: Workspace) -> list[ReadSet]:
+    """Convert the declared reads of a session to read sets.
+
+    ``origin`` is the version that the session was opened with, ``current`` the version that it sees now.
+    Reads of nodes that the session itself has created are left out. Raises ``NodeNotFoundError`` for a path
+    that neither version has, and ``InvalidInputError`` (``invalid-path``; ``not-an-array`` for a selection of
+    a group; ``invalid-chunk-index`` for a selection outside of the array).
+    """
+    trees: set[str] = set()
+    boxes: dict[str, list[U32]] = {}
+    nodes = origin.snapshot.nodes
+    for read in reads:
+        if isinstance(read, ReadSet):
+            continue
+        name, selection = _parts(read)
+        path = absolute(name)
+        row, below = nodes.find_node(path), nodes.below(path)
+        if row < 0 and path != "/" and below.start == below.stop:
+            if current.node(path) is None:
+                raise NodeNotFoundError(
+                    f"reads must be paths of nodes that the session has or was opened with, got `{path}`"
+                )
+        elif selection is None:
+            trees.add(path)
+        else:
+            box = chunk_box(origin.require_array(path), selection)
+            boxes.setdefault(path, []).append(box)
+    columns = {path: np.stack(corners) for path, corners in boxes.items()}
+    read_set = ReadSet(trees=frozenset(trees), boxes=columns)
+    return [*([read_set] if read_set else []), *(read for read in reads if isinstance(read, ReadSet))]
+
+
+def _parts(read: Any) -> tuple[str, Any]:
+    path, selection = read if isinstance(read, tuple) and len(read) == 2 else (read, None)
+    if not isinstance(path, str):
+        raise TypeError(f"reads must be paths, or pairs of a path and a selection, got {read!r}")
+    return path, selection
+
+
+def chunk_box(node: Node, selection: Any) -> U32:
+    """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open.
+
+    A selection is a slice, an integer, or a tuple of these and of at most one ``...``. Dimensions that it
+    does not name are selected as a whole. For a slice with a step, all elements between its ends count.
+    """
+    assert node.array is not None
+    lengths = node.array.shape
+    parts = selection if isinstance(selection, tuple) else (selection,)
+    if sum(part is Ellipsis for part in parts) > 1:
+        raise _bad_selection(node.path, len(lengths), selection)
+    at = next((number for number, part in enumerate(parts) if part is Ellipsis), len(parts))
+    head, tail = parts[:at], parts[at + 1 :]
+    missing = len(lengths) - len(head) - len(tail)
+    if missing < 0:
+        raise _bad_selection(node.path, len(lengths), selection)
+    axes = (*head, *[slice(None)] * missing, *tail)
+    spans = [_span(node.path, each, length) for each, length in zip(axes, lengths, strict=True)]
+    edges = chunk_lengths(node.user_data)
+    bounds = [_chunks_of(*span, each) for span, each in zip(spans, edges, strict=True)]
+    return np.array(bounds, np.uint32).reshape(len(lengths), 2).T
+
+
+def _span(path: str, part: Any, length: int) -> tuple[int, int]:
+    """Return the half-open range of elements of one dimension; (0, 0) if it is empty."""
+    if isinstance(part, slice):
+        try:
+            numbers = range(*part.indices(length))
+        except (TypeError, ValueError):
+            raise _bad_selection(path, None, part) from None
+        return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]) + 1) if numbers else (0, 0)
+    try:
+        number = index(part)
+    except TypeError:
+        raise _bad_selection(path, None, part) from None
+    if isinstance(part, bool | np.bool_):
+        raise _bad_selection(path, None, part)
+    if not -length <= number < length:
+        raise InvalidInputError(
+            f"reads must select elements that `{path}` has, got index {number} of a dimension with {length} "
+            "elements",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return number % length, number % length + 1
+
+
+def _chunks_of(low: int, high: int, edges: int | list[int]) -> tuple[int, int]:
+    """Return the range of chunks of one dimension that hold the elements from ``low`` up to ``high``."""
+    if low == high:
+        return 0, 0
+    if isinstance(edges, int):
+        return low // edges, (high - 1) // edges + 1
+    first, last = np.searchsorted(np.cumsum(edges), [low, high - 1], side="right").tolist()
+    return first, last + 1
+
+
+def _bad_selection(path: str, ndim: int | None, selection: Any) -> InvalidInputError:
+    dimensions = "" if ndim is None else f" of at most {ndim} dimensions"
+    return InvalidInputError(
+        f"reads must select elements of `{path}` with slices and integers{dimensions}, got {selection!r}",
+        ErrorKind.INVALID_CHUNK_INDEX,
+    )
+
+
+#: A message lists this number of stale reads, and the number of the others.
+_LISTED: Final = 5
+
+
+def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes) -> None:
+    """Raise ``StaleReadError`` if commits after ``start``, up to ``end``, have changed one of ``reads``."""
+    if start == end or not reads:
+        return
+    commits = commits_between(context.catalog.repo_info(), start, end)
+    if stale := stale_in(context, reads, start, commits):
+        raise stale_error(context, reads, start, commits, stale)
+
+
+def stale_in(
+    context: Context, reads: ReadSet, start: bytes, commits: Sequence[CommitLogs]
+) -> list[StaleRead]:
+    """Return the reads of the snapshot ``start`` that the commits have changed."""
+    before, after = (context.assets.snapshot(id_).nodes for id_ in (start, commits[-1].snapshot))
+    return stale_reads(reads, node_changes_of_logs(read_logs(context.assets, commits), before, after))
+
+
+def stale_error(
+    context: Context, reads: ReadSet, start: bytes, commits: Sequence[CommitLogs], stale: list[StaleRead]
+) -> StaleReadError:
+    """Return the error for the stale reads, with the first snapshot that changed one of them."""
+    culprit = commits[-1].snapshot
+    for commit in commits if len(commits) > 1 else ():
+        if stale_in(context, reads, start, [commit]):
+            culprit = commit.snapshot
+            break
+        start = commit.snapshot
+    snapshot = id_to_text(culprit)
+    listing = "; ".join(map(str, stale[:_LISTED]))
+    rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
+    return StaleReadError(
+        snapshot,
+        stale,
+        f"other writers changed data that this session has read, first in snapshot {snapshot}: "
+        f"{listing}{rest}. The data that the session wrote may be wrong, so nothing was committed. Read and "
+        "write again in a new session",
+    )
 
 
 def rebase(

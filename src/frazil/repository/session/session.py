@@ -8,46 +8,40 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, override
 
 from frazil.arguments import checks_arguments
-from frazil.changes.diff import compose_logs
-from frazil.changes.log import transaction_log
-from frazil.changes.reads import ReadSet, joined_reads
+from frazil.changes.diff import compose_logs, transaction_log
+from frazil.changes.node_changes import ReadSet, joined_reads
 from frazil.display import Lines
-from frazil.errors import (
-    ConflictError,
-    ErrorKind,
-    IcechunkError,
-    InvalidInputError,
-    SessionStateError,
-)
+from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
+from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text
-from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.version_info import Diff, SessionMode
-from frazil.repository.session.commit import write_commit
-from frazil.repository.session.commit_retries import (
+from frazil.repository.session.commit import (
     NO_RETRIES,
     CommitRetries,
     CommitRetryPolicy,
     fast_forward_policy,
     rebase_policy,
+    write_commit,
 )
-from frazil.repository.session.conflict_answers import require_solver
-from frazil.repository.session.conflicts import ConflictSolver
-from frazil.repository.session.declared_reads import Read, declared_reads
-from frazil.repository.session.fork_merge import fork_state, merge_fork_states
-from frazil.repository.session.inspection import Inspection
-from frazil.repository.session.node_moves import Rearranging
-from frazil.repository.session.pending_commit import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
-from frazil.repository.session.rebase import rebase
-from frazil.repository.session.session_state import SessionState
-from frazil.repository.session.stale_reads import require_unchanged
+from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
+from frazil.repository.session.conflicts import ConflictSolver, require_solver
+from frazil.repository.session.rebase import Read, declared_reads, rebase, require_unchanged
+from frazil.repository.session.session_state import (
+    Inspection,
+    Rearranging,
+    SessionState,
+    fork_state,
+    merge_fork_states,
+)
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
 
 _log = logging.getLogger(__name__)
 
@@ -655,3 +649,8 @@ class ForkSession(Session):
         )
 
     flush_async = awaitable(flush)  # type: ignore[arg-type]  # a subclass has its own
+
+
+def state_of(session: Session) -> SessionState:
+    """Return the mutable state of a session, with its workspace, its lease, and the note of its commit."""
+    return session._state

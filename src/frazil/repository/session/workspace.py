@@ -17,10 +17,16 @@ Locks are acquired in this order, and every thread may skip some of them:
 
 Changes of other threads wait while a commit runs. After the commit the workspace refuses changes: otherwise a
 change that is too late for the commit would be lost silently.
+
+It happens if the configuration has ``manifest.preload`` and the storage is remote. Local manifests are fast
+to read later. The preload scans up to ``max_arrays_to_scan`` arrays in the order of their paths. It loads the
+manifests of an array if the condition holds, up to ``max_total_refs`` references in total. Errors are only
+logged: the read that needs the manifest raises its error.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Buffer, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
@@ -28,24 +34,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet, check_coords
-from frazil.changes.chunk_changes import Coords
+from frazil.changes.change_set import ChangeSet, Coords, MoveTree, PreparedManifests, check_coords
 from frazil.changes.merge import merge_fork, merge_forks
-from frazil.changes.moves import MoveTree
-from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, ReadOnlyError, StorageError
+from frazil.format.chunk_table import within
 from frazil.format.columns import U32
-from frazil.format.coordinates import within
-from frazil.format.lazy_manifest import find_ref
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
+from frazil.format.manifest_search import find_ref
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.lazy_names import ModuleOnDemand
-from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.expired_versions import require_listed
-from frazil.repository.catalog.missing_names import no_node
+from frazil.repository.asynchronous import begin
+from frazil.repository.catalog.context import Context, require_listed
+from frazil.repository.catalog.repo_requirements import no_node
 from frazil.repository.ids import new_node_id
-from frazil.repository.session.array_entry import ArrayEntry, ChunkRows
-from frazil.repository.session.earlier_manifests import EarlierManifests
+from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
+from frazil.repository.session.commit_files import EarlierManifests
 from frazil.repository.session.read_tracker import ReadTracker
 
 if TYPE_CHECKING:
@@ -632,3 +635,35 @@ def _require_rank(path: str, tables: Sequence[ChunkTable], ndim: int) -> None:
                 f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
                 f"{table.index.shape[1]}. Restore the manifest from a copy"
             )
+
+
+_log: Final = logging.getLogger(__name__)
+
+
+def preload(workspace: Workspace) -> None:
+    """Begin to load the manifests that the configuration selects."""
+    context = workspace.context
+    manifest = context.config.manifest
+    if manifest is not None and manifest.preload is not None and not context.storage.is_local:
+        begin(_load, workspace)
+
+
+def _load(workspace: Workspace) -> None:
+    context, settings = workspace.context, workspace.context.settings
+    try:
+        snapshot = workspace.snapshot
+        counts = dict(
+            zip(map(bytes, snapshot.manifests.ids), snapshot.manifests.num_chunk_refs.tolist(), strict=True)
+        )
+        wanted: dict[bytes, int] = {}
+        rows = np.flatnonzero(snapshot.nodes.is_array)[: settings.preload_max_arrays_to_scan]
+        for node in map(snapshot.nodes.node, rows.tolist()):
+            if node.array is None:
+                continue
+            ids = {ref.id: counts.get(ref.id, 0) for ref in node.array.manifests}
+            total = sum((wanted | ids).values())
+            if total <= settings.preload_max_total_refs and settings.preloads(node.path, sum(ids.values())):
+                wanted |= ids
+        context.assets.manifests(list(wanted), settings.concurrent_manifest_fetches)
+    except Exception as error:
+        _log.debug("manifests were not preloaded: %s", error)

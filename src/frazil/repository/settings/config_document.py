@@ -35,6 +35,7 @@ from frazil.repository.settings.config import (
     CompressionConfig,
     PackingConfig,
     RepositoryConfig,
+    VirtualChunkContainer,
 )
 from frazil.repository.settings.manifest_config import (
     AUTO,
@@ -42,7 +43,6 @@ from frazil.repository.settings.manifest_config import (
     ManifestPreloadConfig,
     ManifestSplittingConfig,
 )
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.object_store_config import ChecksumAlgorithm, ObjectStoreConfig, S3Options
 from frazil.storage.option_names import secret_headers, secret_options, shown_url
 from frazil.storage.settings import StorageSettings, StorageTimeoutSettings

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 import yaml  # type: ignore[import-untyped]  # it has no type annotations
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.keys import CONFIG
+from frazil.format.ids import CONFIG
 from frazil.repository.settings.config_document import Variant
 
 MAX_BYTES: Final = 1 << 20

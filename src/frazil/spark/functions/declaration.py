@@ -33,10 +33,17 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.handle.repository import Repository
-from frazil.spark.tables.location import PLACE_OPTIONS, VERSION_OPTIONS, repository_at, timestamp
-from frazil.spark.tables.options import Use, advice, canonical
-from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.profiles import Profiles
+from frazil.spark.runtime.errors import causes_only
+from frazil.spark.tables.options import (
+    PLACE_OPTIONS,
+    VERSION_OPTIONS,
+    Profiles,
+    Use,
+    advice,
+    canonical,
+    repository_at,
+    timestamp,
+)
 from frazil.spark.tables.schemas import to_spark
 
 type Pin = Mapping[str, str]

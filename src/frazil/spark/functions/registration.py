@@ -23,14 +23,13 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from frazil.spark.functions.declaration import constants, options_of_call, upkeep_udtf
 from frazil.spark.functions.upkeep import UPKEEP
-from frazil.spark.tables import location, repository_tables
+from frazil.spark.runtime.errors import causes_only
+from frazil.spark.tables import options as location
+from frazil.spark.tables import repository_tables
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
-from frazil.spark.tables.location import VERSION_OPTIONS
-from frazil.spark.tables.options import ROWS, Use, use_of_table
-from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.profiles import Profiles
-from frazil.spark.tables.repository_schemas import SCHEMAS
+from frazil.spark.tables.options import ROWS, VERSION_OPTIONS, Profiles, Use, use_of_table
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.snapshot_tables import SCHEMAS
 
 #: The positional arguments.
 _POSITIONAL: Final = ("path", "options")

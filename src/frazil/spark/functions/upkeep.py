@@ -11,18 +11,17 @@ from typing import Any, Final
 
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, FormatError
 from frazil.format.ids import id_from_text
-from frazil.jobs.local_engine import Local
+from frazil.jobs.engine import Local
 from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
-from frazil.repository.catalog.history import is_in_history
+from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_requirements import branch_tip
-from frazil.repository.handle.interior import context_of
-from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.repository import Repository, context_of
 from frazil.spark.functions.declaration import Call, Rows, UpkeepFunction, parse_options
-from frazil.spark.tables import location
+from frazil.spark.tables import options as location
 from frazil.spark.tables.options import Use
-from frazil.spark.tables.repository_schemas import columns
+from frazil.spark.tables.snapshot_tables import columns
 
 #: The key of the id of a call in the metadata of its commit.
 CALL: Final = "frazil.sql.call"

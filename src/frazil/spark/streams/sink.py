@@ -4,7 +4,7 @@
     group           the group of the arrays
     write           ``upsert`` (the default): cells get the values of their rows, new coordinates are inserted
                     in order; ``append``: all rows are new along ``append-dim`` and behind the existing ones;
-                    ``backfill``, ``insert``: see `frazil.spark.tables.axes`
+                    ``backfill``, ``insert``: see `frazil.spark.tables.target_arrays`
     dims, chunks    for new arrays: see `frazil.spark.tables.write_table`
     duplicates      two rows of one cell: ``error`` (the default), or the ``last`` row wins
     txnAppId        a name for the query, instead of Spark's id: a query with a new checkpoint and the same
@@ -34,16 +34,13 @@ from pyspark.sql.types import StructType
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
+from frazil.spark.runtime.errors import causes_only
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.data_source_writer import SentRows, received, sent, write_options
-from frazil.spark.tables.location import Options, choice, flag, require_branch
-from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.row_chunks import message_of, write_rows
-from frazil.spark.tables.row_sources import InMemory
-from frazil.spark.tables.target_arrays import prepare
-from frazil.spark.tables.write_job import dims_for
+from frazil.spark.tables.options import Options, choice, flag, require_branch
+from frazil.spark.tables.row_chunks import InMemory, message_of, write_rows
+from frazil.spark.tables.target_arrays import WriteOptions, prepare
 from frazil.spark.tables.write_layout import Layout, layout_of
-from frazil.spark.tables.write_options import WriteOptions
+from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
 
 _log = logging.getLogger(__name__)
 

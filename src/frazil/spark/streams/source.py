@@ -1,4 +1,19 @@
-"""A source of commits: ``spark.readStream.format("frazil").option("table", "feed")``.
+"""The change feed of a branch as a source of streams: a row for each changed chunk and node.
+
+    snapshot_id, parent_id, written_at, message, metadata    the commit; metadata is JSON
+    change       new_group, new_array, deleted_group, deleted_array, updated_group, updated_array (their
+                 metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed
+    path, node_id, from_path
+    chunk        coordinates in the grid of chunks
+
+A transaction log names the touched chunks, and the manifests of both versions show how they changed. Only
+manifests that may have one of these chunks are read. A chunk that is in neither version (written and
+deleted by commits that have expired) has no row.
+
+An offset is the id of the last snapshot that was read. A commit is in one batch, whole. An offset stays
+valid when snapshots expire: the format keeps the ids of expired snapshots, and their transaction logs,
+with the next snapshot that stayed. A stream gets their changes as one step. An offset is lost if the
+branch was reset, or its commit was amended.
 
     branch                      the branch; the default is ``main``
     stream-from                 where a new query begins: ``earliest`` (the default), ``latest`` (with the
@@ -10,38 +25,338 @@
     stream-fail-on-data-loss    ``false`` to continue after the branch was reset: see `commit_order`
 
 An offset is the id of the last snapshot that was read. A commit is in one batch, whole.
+
+Spark 4.1 does not have these names. There a batch takes all available commits, and the stand-ins of this
+module only keep the source importable.
+
+A position in the history is the id of the last snapshot that was read. It stays valid when snapshots expire:
+the format keeps the ids of expired snapshots, and their transaction logs, with the next snapshot that stayed.
+A stream gets their changes as one step. A position is lost if the branch was reset, or its commit was
+amended.
+
+    snapshot_id, parent_id, written_at, message, metadata    the commit; metadata is JSON
+    change       new_group, new_array, deleted_group, deleted_array, updated_group, updated_array (their
+                 metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed
+    path, node_id, from_path
+    chunk        coordinates in the grid of chunks
+
+A transaction log names the touched chunks, and the manifests of both versions show how they changed. Only
+manifests that may have one of these chunks are read. A chunk that is in neither version (written and deleted
+by commits that have expired) has no row.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, SnapshotNotFoundError
-from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog import repo_requirements
-from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.history import at_time
-from frazil.repository.clock import from_datetime
-from frazil.repository.handle.interior import context_of
-from frazil.repository.handle.repository import Repository
-from frazil.spark.streams import change_feed, commit_order
-from frazil.spark.streams.limits import (
-    HAS_LIMITS,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
+from frazil.changes.diff import compose_logs, union_of_chunks
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    SessionStateError,
+    SnapshotNotFoundError,
+    StorageError,
 )
-from frazil.spark.tables.location import Options, count, flag, require_branch, timestamp
-from frazil.spark.tables.process_errors import causes_only
+from frazil.format.columns import I64
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.nodes import NodeTable
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog.ancestry import at_time
+from frazil.repository.catalog.assets import Assets
+from frazil.repository.catalog.context import Context
+from frazil.repository.clock import from_datetime, to_datetime
+from frazil.repository.handle.repository import Repository, context_of
+from frazil.repository.session.workspace import Workspace
+from frazil.spark.runtime.errors import causes_only
+from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp
+from frazil.spark.tables.snapshot_tables import (
+    CHUNK_CHANGES,
+    columns,
+    index_column,
+    node_changes,
+    paths_by_id,
+)
+
+#: Whether Spark asks a source for a part of the available data.
+HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
+
+if TYPE_CHECKING or HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """How much to take."""
+
+    class ReadAllAvailable(ReadLimit):
+        """All of it."""
+
+    @dataclass
+    class ReadMaxFiles(ReadLimit):
+        """At most ``max_files`` commits."""
+
+        max_files: int
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):
+        """At most ``max_rows`` rows."""
+
+        max_rows: int
+
+    class SupportsTriggerAvailableNow:
+        """A mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """One commit, or several of which all but the last have expired.
+
+    ``logs`` are ids of transaction logs, oldest first. ``before`` and ``after`` are the snapshots before the
+    first commit and after the last one. Only the id of an expired commit is left.
+    """
+
+    id: bytes
+    before: bytes
+    after: bytes
+    logs: tuple[bytes, ...]
+    committed_at: datetime | None = None
+    message: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingCommits:
+    """The commits after a position: rows of the snapshots, oldest first.
+
+    ``read`` are the logs of the first one that the stream has read before.
+    """
+
+    info: RepoInfo
+    rows: I64
+    read: frozenset[bytes] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, count: int) -> PendingCommits:
+        """Return the first ``count`` of these commits."""
+        return PendingCommits(self.info, self.rows[:count], self.read)
+
+    @property
+    def end(self) -> bytes:
+        """The position after them."""
+        return self.info.snapshots.id_of(int(self.rows[-1]))
+
+    def ranges(self) -> Iterator[CommitRange]:
+        """Return the steps of these commits, oldest first."""
+        return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
+
+    def _step(self, entry: SnapshotEntry) -> CommitRange:
+        logs = tuple(id_ for id_ in entry.logs if id_ not in self.read)
+        return CommitRange(
+            entry.id,
+            entry.parent or entry.id,
+            entry.id,
+            logs,
+            to_datetime(entry.flushed_at),
+            entry.message,
+            entry.metadata,
+        )
+
+
+def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> PendingCommits:
+    """Return the commits after ``start``, up to ``tip``.
+
+    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not known to be in the history of ``tip``.
+    With ``fail=False``, returns those after the last snapshot that both histories have.
+    """
+    row = info.snapshots.find_snapshot(start)
+    parts: list[I64] = []
+    for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):
+        if row >= 0 and len(rows := np.flatnonzero(part == row)):
+            return PendingCommits(info, np.concatenate([*parts, part[: rows[0]]])[::-1])
+        parts.append(part)
+    chain = np.concatenate(parts)
+    for at, entry in enumerate(info.snapshots.entries(chain)):
+        if start in entry.pruned_ancestor_tx_logs:
+            read = entry.pruned_ancestor_tx_logs[: entry.pruned_ancestor_tx_logs.index(start) + 1]
+            return PendingCommits(info, chain[: at + 1][::-1], frozenset(read))
+    if fail:
+        raise SessionStateError(
+            f"The history of {id_to_text(tip)} must have snapshot {id_to_text(start)}, the last one that the "
+            "stream has read. The branch was reset, or the commit was amended. Start with a new checkpoint, "
+            "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot",
+            ErrorKind.NOT_ALLOWED,
+        )
+    other_chain = info.snapshots.chain(row) if row >= 0 else chain[-1:]
+    return PendingCommits(info, chain[: int(np.argmax(np.isin(chain, other_chain)))][::-1])
+
+
+def commits_between(
+    info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool = True
+) -> list[CommitRange]:
+    """Return the steps after ``start`` up to ``end``, which may have expired meanwhile."""
+    if start == end:
+        return []
+    if info.snapshots.find_snapshot(end) >= 0:
+        return list(commits_after(info, end, start, fail=fail).ranges())
+    ranges: list[CommitRange] = []
+    for commits in commits_after(info, tip, start, fail=fail).ranges():
+        if end in commits.logs:
+            logs = commits.logs[: commits.logs.index(end) + 1]
+            return [*ranges, CommitRange(end, commits.before, commits.after, logs)]
+        ranges.append(commits)
+    raise SessionStateError(
+        f"The history of {id_to_text(tip)} must have snapshot {id_to_text(end)}, the end of a planned batch. "
+        "Start with a new checkpoint",
+        ErrorKind.NOT_ALLOWED,
+    )
+
+
+SCHEMA: Final = columns(
+    "snapshot_id, parent_id, written_at time, message, metadata, change, path, node_id, from_path, "
+    "chunk numbers"
+)
+
+#: The table of the data source that has these columns.
+FEED: Final = "feed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSlice:
+    """A part of a commit: its chunks from ``first`` up to ``last``. The first slice also has its nodes."""
+
+    commits: CommitRange
+    first: int
+    last: int
+
+
+def logs_of(assets: Assets, commits: CommitRange) -> list[TransactionLog]:
+    """Return the transaction logs of commits, except those of expired commits that are deleted."""
+    logs = []
+    for id_ in commits.logs:
+        try:
+            logs.append(assets.transaction_log(id_))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND or id_ == commits.after:
+                raise
+    return logs
+
+
+def count_chunks(logs: Sequence[TransactionLog]) -> int:
+    """Return how many chunks the logs name."""
+    return sum(map(len, chain.from_iterable(log.updated_chunks.values() for log in logs)))
+
+
+def commit_slices(assets: Assets, ranges: Sequence[CommitRange], rows: int) -> Iterator[CommitSlice]:
+    """Yield the commits in slices of at most ``rows`` chunks."""
+    for commits in ranges:
+        count = max(count_chunks(logs_of(assets, commits)), 1)
+        for first in range(0, count, rows):
+            yield CommitSlice(commits, first, min(first + rows, count))
+
+
+def read(context: Context, slice_: CommitSlice) -> pa.Table:
+    """Return the rows of a slice."""
+    commits = slice_.commits
+    logs = logs_of(context.assets, commits)
+    before, after = Workspace(context, commits.before), Workspace(context, commits.after)
+    parts = [_node_part(logs, before.base, after.base)] if slice_.first == 0 else []
+    parts += _chunk_parts(union_of_chunks([log.updated_chunks for log in logs]), before, after, slice_)
+    table = pa.concat_tables(parts) if parts else _part()
+    commit = {
+        "snapshot_id": id_to_text(commits.id),
+        "parent_id": id_to_text(commits.before),
+        "written_at": commits.committed_at,
+        "message": commits.message,
+        "metadata": None if commits.metadata is None else json.dumps(commits.metadata, sort_keys=True),
+    }
+    fields = [SCHEMA.field(name) for name in commit]
+    columns = [pa.array([value], field.type) for value, field in zip(commit.values(), fields, strict=True)]
+    same = pa.array(np.zeros(len(table), np.int64))
+    return pa.table([*(column.take(same) for column in columns), *table.columns], schema=SCHEMA)
+
+
+def _part(**columns: Any) -> pa.Table:
+    """Return rows with the columns after those of the commit."""
+    schema = pa.schema(list(SCHEMA)[5:])
+    return pa.table({name: columns.get(name, []) for name in schema.names}, schema)
+
+
+def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> pa.Table:
+    changes = compose_logs(logs, before, after)
+    old, new = paths_by_id(before), paths_by_id(after)
+    ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
+    deleted = {path: id_to_text(id_) for id_, path in old.items()}
+    rows = [
+        (kind, path, (deleted if kind.startswith("deleted") else ids).get(path), source, None)
+        for kind, path, source in node_changes(changes)
+    ]
+    names = SCHEMA.names[5:]
+    return _part(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))) if rows else _part()
+
+
+def _chunk_parts(
+    touched: Mapping[bytes, NDArray[np.uint32]], before: Workspace, after: Workspace, slice_: CommitSlice
+) -> Iterator[pa.Table]:
+    old, new = paths_by_id(before.base), paths_by_id(after.base)
+    start = 0
+    # of an array that was deleted since, the only row is its deletion
+    for id_ in filter(new.__contains__, sorted(touched)):
+        index = touched[id_]
+        some = index[max(slice_.first - start, 0) : max(slice_.last - start, 0)]
+        start += len(index)
+        if not len(some):
+            continue
+        change = has_chunks(after, new[id_], some)
+        if id_ in old:
+            change += 2 * has_chunks(before, old[id_], some)
+        rows = np.flatnonzero(change)
+        same = np.zeros(len(rows), np.int64)
+        yield _part(
+            change=pa.array(CHUNK_CHANGES).take(pa.array(change[rows])),
+            path=pa.array([new[id_]]).take(same),
+            node_id=pa.array([id_to_text(id_)]).take(same),
+            from_path=pa.nulls(len(rows), pa.string()),
+            chunk=index_column(some[rows]),
+        )
+
+
+def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return 1 for each chunk (k, ndim) of an array that a version has, else 0."""
+    node = workspace.require_array(path)
+    stored = np.zeros(len(index), np.int64)
+    assert node.array is not None
+    for ref in node.array.manifests:
+        if len(ref.extents) != index.shape[1]:
+            continue
+        inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
+        table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
+        if table is not None:
+            stored[inside] |= table.find_chunks(index[inside]) >= 0
+    return stored
+
 
 #: The most chunks of one task, and the most commits.
 _ROWS, _COMMITS = 500_000, 64
@@ -51,9 +366,7 @@ _ROWS, _COMMITS = 500_000, 64
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of the change feed, for Spark. ``names`` are the columns that are read."""
 
-    def __init__(
-        self, repo: Repository, options: Options, names: Sequence[str] = change_feed.SCHEMA.names
-    ) -> None:
+    def __init__(self, repo: Repository, options: Options, names: Sequence[str] = SCHEMA.names) -> None:
         self._repo = repo
         self._names = list(names)
         self._branch = require_branch(options)
@@ -63,12 +376,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits = count(options, "stream-max-commits")
         self._rows = count(options, "stream-max-rows")
         self._target: bytes | None = None
-        unknown = set(self._names) - set(change_feed.SCHEMA.names)
+        unknown = set(self._names) - set(SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"The columns must be those of the table {change_feed.FEED} "
-                f"({', '.join(change_feed.SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
-                f"table={change_feed.FEED} to read commits",
+                f"The columns must be those of the table {FEED} "
+                f"({', '.join(SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
+                f"table={FEED} to read commits",
                 ErrorKind.INVALID_ARGUMENT,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
@@ -86,7 +399,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def schema(self) -> pa.Schema:
         """The columns of its batches."""
-        return pa.schema([change_feed.SCHEMA.field(name) for name in self._names])
+        return pa.schema([SCHEMA.field(name) for name in self._names])
 
     @property
     def _context(self) -> Context:
@@ -114,7 +427,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"earliest": first, "latest": tip}[self._from]
         start = info.tags.get(self._from) or id_from_text(self._from)
         repo_requirements.require_snapshot(info, start)
-        commit_order.commits_after(info, tip, start, fail=self._fail)
+        commits_after(info, tip, start, fail=self._fail)
         return start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -134,17 +447,17 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         info = self._context.catalog.repo_info()
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
-        pending = commit_order.commits_after(info, self._tip(info), _id(start), fail=self._fail)
+        pending = commits_after(info, self._tip(info), _id(start), fail=self._fail)
         if isinstance(limit, ReadMaxFiles):
             pending = pending.first(limit.max_files)
         elif isinstance(limit, ReadMaxRows):
             pending = pending.first(self._within(pending, limit.max_rows))
         return _offset(pending.end) if len(pending) else start
 
-    def _within(self, pending: commit_order.PendingCommits, rows: int) -> int:
+    def _within(self, pending: PendingCommits, rows: int) -> int:
         """Return how many of the commits have at most ``rows`` rows together; at least one."""
         for number, commits in enumerate(pending.ranges()):
-            rows -= change_feed.count_chunks(change_feed.logs_of(self._context.assets, commits))
+            rows -= count_chunks(logs_of(self._context.assets, commits))
             if rows < 0:
                 return max(number, 1)
         return len(pending)
@@ -158,10 +471,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """Return the tasks of a batch."""
         info = self._context.catalog.repo_info()
-        ranges = commit_order.commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
-        tasks: list[list[change_feed.CommitSlice]] = []
+        ranges = commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
+        tasks: list[list[CommitSlice]] = []
         size = _ROWS
-        for slice_ in change_feed.commit_slices(self._context.assets, ranges, _ROWS):
+        for slice_ in commit_slices(self._context.assets, ranges, _ROWS):
             if size >= _ROWS or len(tasks[-1]) == _COMMITS:
                 tasks.append([])
                 size = 0
@@ -172,7 +485,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         for slice_ in pickle.loads(partition.value):
-            yield from change_feed.read(self._context, slice_).select(self._names).to_batches(1 << 17)
+            yield from read(self._context, slice_).select(self._names).to_batches(1 << 17)
 
     def commit(self, end: dict[str, str]) -> None:
         """Do nothing: the repository keeps the history."""
@@ -210,11 +523,21 @@ def stream_reader(repo: Repository, options: Options, schema: StructType) -> Fee
     The names of ``options`` are in lower case, and ``schema`` has the columns that Spark reads.
     """
     table = options.get("table")
-    if table != change_feed.FEED:
+    if table != FEED:
         source = "rows of arrays" if table is None else f"the table {table}"
         raise InvalidInputError(
-            f"A stream must read commits, the table {change_feed.FEED}, got {source}. Set the option "
-            f"table={change_feed.FEED}, or read {source} with a batch query (spark.read)",
+            f"A stream must read commits, the table {FEED}, got {source}. Set the option "
+            f"table={FEED}, or read {source} with a batch query (spark.read)",
             ErrorKind.INVALID_ARGUMENT,
         )
     return FeedReader(repo, options, schema.names)
+
+
+__all__ = [
+    "HAS_LIMITS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxFiles",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]

@@ -30,21 +30,29 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
-from frazil.changes.compare import differing
+from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.format.manifest_refs import ManifestRef
-from frazil.format.nodes import Node
+from frazil.format.nodes import ManifestRef, Node
 from frazil.repository.session.session import Session
-from frazil.spark.tables.batches import broadcast, cast, is_local, prefetched
-from frazil.spark.tables.conditions import Conditions, predicates
-from frazil.spark.tables.decoding import Values, to_arrow
-from frazil.spark.tables.grid import Column, Grid, Selection
-from frazil.spark.tables.group_grid import grid_of
-from frazil.spark.tables.predicates import Mask, Predicate
-from frazil.spark.tables.scan_blocks import blocks_of_chunks, is_small, read_column
-from frazil.spark.tables.scan_plan import LARGEST_GRID, MOST_BLOCKS, Split, require_bounded, split_blocks
-from frazil.spark.tables.version_slices import SharedVersion, rows_in_box
+from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
+from frazil.spark.tables.grid import Column, Grid, Selection, Values, grid_of, to_arrow
+from frazil.spark.tables.scan import (
+    LARGEST_GRID,
+    MOST_BLOCKS,
+    SharedVersion,
+    Split,
+    blocks_of_chunks,
+    broadcast,
+    cast,
+    is_local,
+    is_small,
+    prefetched,
+    read_column,
+    require_bounded,
+    rows_in_box,
+    split_blocks,
+)
 
 type I64 = NDArray[np.int64]
 

@@ -1,42 +1,368 @@
-"""Prepares the arrays for rows: creates them, lets dimensions grow, enforces modes.
+"""Prepares the arrays for rows: creates them, lets dimensions grow, enforces the modes of writing.
+
+    append             all coordinates are new, and behind the existing ones along the append dimension
+    insert             all coordinates exist: their values are replaced, nothing is added
+    upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
+    overwrite-region   as insert; cells without a row in the box around the rows are cleared: along each
+                       dimension it has the positions from the first to the last coordinate of the rows
+
+An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep
+that order. An axis of one value rises. Text and unsorted values have no order: their new values are added
+behind the existing ones, in ascending order. A dimension without coordinates grows to the largest number
+of a cell.
+
+The chunks of new arrays do not depend on the number of rows of the first batch: with one chunk of a
+coordinate for each batch, every batch would read all chunks of the batches before it. A column without an
+array beside existing ones gets their dimensions and chunks.
 
 The module `axes` explains the modes.
+
+    append             all coordinates are new, and behind the existing ones along the append dimension
+    insert             all coordinates exist: their values are replaced, nothing is added
+    upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
+    overwrite-region   as insert; cells without a row in the box around the rows are cleared: along each
+                       dimension it has the positions from the first to the last coordinate of the rows
+
+An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep that
+order. An axis of one value rises. Text and unsorted values have no order: their new values are added behind
+the existing ones, in ascending order. A dimension without coordinates grows to the largest number of a cell.
+
+Their chunks do not depend on the number of rows of the first batch: with one chunk of a coordinate for each
+batch, every batch would read all chunks of the batches before it.
+
+A new array has the dimensions of the existing arrays of the rows, and the chunks of the first of them by
+name. Its cells without a row are null for numbers with a fraction, times and durations, else zero, false or
+an empty text.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
+from numpy.typing import NDArray
 
-from frazil.arrays.fill_values import fill_box, is_fill, missing_element
+from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.added_columns import add_columns
-from frazil.spark.tables.axes import (
-    GROWING,
-    MODES,
-    OVERWRITE,
-    Growth,
-    box_around,
-    box_text,
-    coordinate_text,
-    grow_axis,
-    require_behind,
+from frazil.spark.tables.grid import decoder
+from frazil.spark.tables.write_layout import (
+    NAN_AS_TEXT,
+    UNITS,
+    Axis,
+    Box,
+    Distinct,
+    Layout,
+    as_type,
+    dims_of,
+    encode,
+    layout_of,
+    open_array,
 )
-from frazil.spark.tables.decoding import decoder
-from frazil.spark.tables.encoding import encode
-from frazil.spark.tables.new_arrays import LABELS, create_arrays
-from frazil.spark.tables.write_layout import Distinct, Layout, dims_of, layout_of, open_array
-from frazil.spark.tables.write_options import WriteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How rows are written: see `frazil.spark.tables.write_table.write_table`."""
+
+    mode: str = "upsert"
+    dims: Sequence[str] | None = None
+    append_dim: str | None = None
+    chunks: Mapping[str, int] | None = None
+    partitions: int | None = None
+    merge_schema: bool = False
+
+
+OVERWRITE: Final = "overwrite-region"
+MODES: Final = ("append", "backfill", "insert", OVERWRITE, "upsert")
+#: Modes in which every dimension may grow.
+GROWING: Final = ("upsert", "backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """An axis with new coordinates.
+
+    ``values`` are all coordinates, in order. ``old`` is the new position of each old one: int64 (size,),
+    ascending.
+    """
+
+    values: pa.Array
+    old: NDArray[np.int64]
+
+    @property
+    def first_moved(self) -> int:
+        """The first position whose coordinate changes; the old size if none changes."""
+        moved = self.old != np.arange(len(self.old))
+        return int(np.argmax(moved)) if moved.any() else len(self.old)
+
+
+def ascending(values: pa.Array) -> pa.Array:
+    """Return the values in ascending order."""
+    half = pa.types.is_float16(values.type)  # Arrow cannot order them
+    return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
+
+
+def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
+    """Return the axis with new coordinates at their places in order. ``fresh``: none of them exists."""
+    assert axis.values is not None
+    new = ascending(fresh.cast(axis.values.type))
+    every = pa.concat_arrays([axis.values, new])
+    down = _direction(axis.values)
+    numbers = _numbers(every)
+    if down is None or numbers is None:
+        return Growth(every, np.arange(axis.size))
+    order = np.argsort(numbers, kind="stable")
+    order = order[::-1] if down else order
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return Growth(every.take(pa.array(order)), positions[: axis.size])
+
+
+def require_behind(axis: Axis, fresh: pa.Array) -> None:
+    """Raise ``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
+    if axis.values is None:
+        numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if len(numbers) and numbers.min() < axis.size:
+            raise _early(axis, "behind the last cell", axis.size - 1, numbers.min())
+        return
+    growth = grow_axis(axis, fresh)
+    if growth.first_moved < axis.size:
+        first = growth.values[growth.first_moved]
+        order: dict[bool | None, str] = {
+            True: "below the last one, as the axis falls,",
+            False: "above the last one",
+        }
+        place = order.get(_direction(growth.values), "behind the last one")
+        last = coordinate_text(axis.values[axis.size - 1])
+        raise _early(axis, place, last, coordinate_text(first))
+
+
+def _early(axis: Axis, place: str, last: Any, early: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
+        f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, use "
+        "such a mode, or give each stream an axis of its own",
+        ErrorKind.INVALID_CHUNK_INDEX,
+    )
+
+
+def box_around(layout: Layout, distinct: Distinct) -> Box | None:
+    """Return the box around rows with these existing coordinates; None without rows."""
+    positions = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
+    if not all(map(len, positions)):
+        return None
+    return tuple((int(at.min()), int(at.max()) + 1) for at in positions)
+
+
+def box_text(layout: Layout, box: Box) -> str:
+    """Return the first and the last coordinate of a box along each dimension, for a message."""
+    parts = []
+    for axis, (start, stop) in zip(layout.axes, box, strict=True):
+        first, last = (
+            at if axis.values is None else coordinate_text(axis.values[at]) for at in (start, stop - 1)
+        )
+        parts.append(f"{axis.name} = {first}" + ("" if first == last else f" to {last}"))
+    return ", ".join(parts)
+
+
+def coordinate_text(value: pa.Scalar) -> str:
+    """Return a coordinate for a message, with times in UTC."""
+    if pa.types.is_timestamp(value.type) and value.is_valid:
+        text = str(np.datetime64(value.cast(pa.int64()).as_py(), value.type.unit))
+        return text.removesuffix(".000000") + ("Z" if value.type.tz is not None else "")
+    return repr(value.as_py())
+
+
+def _direction(values: pa.Array) -> bool | None:
+    """Return True if the values fall, False if they rise (or are fewer than two), None without order."""
+    numbers = _numbers(values)
+    if numbers is None:
+        return None
+    if (numbers[1:] > numbers[:-1]).all():
+        return False
+    return True if (numbers[1:] < numbers[:-1]).all() else None
+
+
+def _numbers(values: pa.Array) -> NDArray[Any] | None:
+    """Return numbers in the order of the values, or None for values without order."""
+    column = values.type
+    if pa.types.is_timestamp(column) or pa.types.is_duration(column):
+        values = values.view(pa.int64())
+    elif pa.types.is_date(column):
+        values = values.view(pa.int32() if pa.types.is_date32(column) else pa.int64())
+    elif not (pa.types.is_integer(column) or pa.types.is_floating(column)):
+        return None
+    if values.null_count:
+        return None
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return None if numbers.dtype.kind == "f" and np.isnan(numbers).any() else numbers
+
+
+_DTYPES: Final[dict[pa.DataType, Any]] = {
+    pa.bool_(): "bool",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.uint8(): "uint8",
+    pa.uint16(): "uint16",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.string(): str,
+    pa.large_string(): str,
+}
+#: The integer for a missing time: that of NaT.
+_NO_TIME: Final = -(1 << 63)
+#: Elements in a chunk of a new array.
+_CHUNK: Final = 1 << 20
+#: The least number of elements in a chunk of a new coordinate, and of cells along the first dimension.
+LABELS: Final = 4096
+
+
+def create_arrays(
+    session: Session,
+    group: str,
+    schema: pa.Schema,
+    distinct: Distinct,
+    dims: Sequence[str],
+    chunks: Mapping[str, int],
+) -> list[str]:
+    """Create arrays for columns of these types, on the coordinates of the rows in ascending order.
+
+    A dimension whose coordinate exists keeps it. Returns the names of these dimensions. Raises
+    ``InvalidInputError`` (``invalid-array-metadata``) for a type that no array has.
+    """
+    missing = [dim for dim in dims if dim not in schema.names]
+    variables = [name for name in schema.names if name not in dims]
+    if missing or not variables:
+        raise InvalidInputError(
+            f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
+            f"{', '.join(schema.names)}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    unknown = [dim for dim in chunks if dim not in dims]
+    if unknown:
+        raise InvalidInputError(
+            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
+    sizes, existing = [], []
+    for dim in dims:
+        coordinate = open_array(session, group, dim)
+        if coordinate is not None and dims_of(coordinate) == (dim,):
+            sizes.append(coordinate.shape[0])
+            existing.append(dim)
+            continue
+        values = ascending(distinct[dim])
+        if pa.types.is_float16(values.type):  # pandas has no index of float16
+            values = values.cast(pa.float32())
+        sizes.append(len(values))
+        step = max(chunks.get(dim, 0), LABELS)
+        create_array(node, dim, values.type, (len(values),), [dim], (step,))
+        array = open_array(session, group, dim)
+        assert array is not None
+        codec = decoder(array.path, array.dtype, array.attrs.asdict())
+        array[...] = encode(as_type(values, codec.type, dim), codec, np.dtype(array.dtype), dim)
+    shape = tuple(sizes)
+    steps = _steps(shape, dims, chunks)
+    for name in variables:
+        create_array(node, name, schema.field(name).type, shape, dims, steps)
+    return existing
+
+
+def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
+    """Return chunks of whole rows along the last dimensions, at most ``_CHUNK`` elements.
+
+    Along the first dimension a chunk also has room for cells of later batches.
+    """
+    left, out = _CHUNK, []
+    for size, dim in zip(reversed(shape), reversed(dims), strict=True):
+        wanted = max(size, LABELS) if dim == dims[0] else max(size, 1)
+        out.append(chunks.get(dim, min(wanted, left)))
+        left = max(1, left // out[-1])
+    return tuple(reversed(out))
+
+
+def create_array(
+    group: zarr.Group,
+    name: str,
+    column: pa.DataType,
+    shape: tuple[int, ...],
+    dims: Sequence[str],
+    chunks: tuple[int, ...],
+) -> None:
+    """Create an array for a column. Raise ``InvalidInputError`` for a type that no array has."""
+    attributes: dict[str, Any] = {}
+    if pa.types.is_timestamp(column) or pa.types.is_date(column):
+        dtype, attributes = "int64", {"units": UNITS, "calendar": "proleptic_gregorian"}
+    elif pa.types.is_duration(column):
+        dtype, attributes = "int64", {"units": "microseconds", "dtype": "timedelta64[us]"}
+    elif column in _DTYPES:
+        dtype = _DTYPES[column]
+    else:
+        raise InvalidInputError(
+            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    fill: Any = None
+    if name not in dims and pa.types.is_floating(column):
+        fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
+    if name not in dims and "units" in attributes:
+        fill = attributes["_FillValue"] = _NO_TIME
+    group.create_array(
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=fill,
+        dimension_names=list(dims),
+        attributes=attributes,
+    )
+
+
+def new_columns(session: Session, group: str, names: Sequence[str]) -> list[str]:
+    """Return the columns that are neither an array nor a dimension of an array among the columns.
+
+    Without an array among the columns, the result is empty: such arrays are created on the dimensions that
+    the caller passes.
+    """
+    arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
+    dims = {dim for name, array in arrays.items() if dims_of(array) != (name,) for dim in dims_of(array)}
+    return [name for name in names if dims and name not in arrays and name not in dims]
+
+
+def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping[str, int]) -> list[str]:
+    """Create arrays for new columns, and return their names. ``chunks`` replaces chunks by dimension.
+
+    Raises the errors of `layout_of` for the other columns, and ``InvalidInputError``
+    (``invalid-array-metadata``) for a type that no array has.
+    """
+    added = new_columns(session, group, schema.names)
+    if not added:
+        return []
+    layout = layout_of(session, group, [name for name in schema.names if name not in added])
+    sibling = layout.variables[0]
+    dims = [axis.name for axis in layout.axes]
+    steps = tuple(chunks.get(dim, sibling.chunks[sibling.axes.index(axis)]) for axis, dim in enumerate(dims))
+    node = zarr.open_group(session.store, path=group.strip("/"), mode="r+", zarr_format=3)
+    for name in added:
+        create_array(node, name, schema.field(name).type, layout.shape, dims, steps)
+    return added
+
 
 _log: Final = logging.getLogger(__name__)
 

@@ -1,4 +1,13 @@
-"""Rows of a DataFrame to arrays, in one commit.
+"""Rows to arrays, in one commit: from a DataFrame, a table of Arrow, and the writer of the data source.
+
+    driver      the distinct coordinates (one pass over the rows) -> arrays are created or grow, units, groups
+    shuffle     each row goes to the task of its unit: no two tasks write one chunk
+    executors   rows -> chunks
+    driver      merge, one commit
+
+This is a job as any other (`frazil.jobs.job`), on an engine that brings each task its rows. The tasks of
+the data source send their rows, compressed, to the driver instead, which commits once. So the data source
+is for few rows.
 
     driver      the distinct coordinates (one pass over the rows) -> arrays are created or grow, units, groups
     shuffle     each row goes to the task of its unit: no two tasks write one chunk
@@ -6,24 +15,290 @@
     driver      merge, one commit
 
 This is a job as any other (`frazil.jobs.job`), on an engine that brings each task its rows.
+
+So this writer is for few rows. ``write_table`` sends each row to the task of its chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, override
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from frazil.jobs.job_result import JobResult
+from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError, NodeNotFoundError
+from frazil.jobs.engine import Engine, Task, description
+from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
-from frazil.jobs.versions import Target
-from frazil.spark.tables.dataframe_rows import DataFrameRows
-from frazil.spark.tables.row_sources import InMemory, RowSource
-from frazil.spark.tables.write_job import job_of
-from frazil.spark.tables.write_options import WriteOptions
+from frazil.jobs.task_results import Outcome
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import ForkSession, Session
+from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
+from frazil.spark.runtime.on_spark import labelled
+from frazil.spark.tables import options as location
+from frazil.spark.tables.options import Options
+from frazil.spark.tables.row_chunks import (
+    Grouping,
+    InMemory,
+    RowSource,
+    current_rows,
+    distinct_values,
+    message_of,
+    rows_digest,
+    with_rows,
+    write_rows,
+)
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.target_arrays import (
+    MODES,
+    OVERWRITE,
+    WriteOptions,
+    box_around,
+    box_text,
+    new_columns,
+    prepare,
+)
+from frazil.spark.tables.write_layout import Distinct, Layout, layout_of, require_distinct_names
+
+#: The column that has the number of the group of a row.
+_GROUP: Final = "__frazil_group"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFrameRows:
+    """Rows of a DataFrame."""
+
+    frame: DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, as an Arrow schema."""
+        return to_arrow_schema(self.frame.schema)
+
+    def distinct(self, dims: Sequence[str]) -> Distinct:
+        """Return the distinct values of some columns, by one Spark job."""
+        columns = self.frame.select(*dims)
+        schema = to_arrow_schema(columns.schema)
+
+        def unique(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            parts: list[list[pa.Array]] = [[] for _ in schema]
+            for batch in batches:
+                for values, column in zip(parts, batch.columns, strict=True):
+                    values.append(pc.unique(column))
+            lists = [
+                pa.array([distinct_values(values).cast(field.type).to_pylist()], pa.list_(field.type))
+                for values, field in zip(parts, schema, strict=True)
+                if values
+            ]
+            if lists:
+                yield pa.RecordBatch.from_arrays(lists, schema.names)
+
+        as_lists = pa.schema([pa.field(field.name, pa.list_(field.type)) for field in schema])
+        spark = self.frame.sparkSession
+        try:
+            with labelled(spark, description(unique)):
+                every = columns.mapInArrow(unique, to_spark(as_lists)).toArrow()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
+        return {
+            name: distinct_values(
+                [each.flatten() for each in every[name].chunks] or [pa.array([], field.type)]
+            ).cast(field.type)
+            for name, field in zip(dims, schema, strict=True)
+        }
+
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows, by one Spark job."""
+        schema = self.schema
+
+        def sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = pa.table(batch.columns, schema.names).cast(schema)
+                yield pa.RecordBatch.from_pydict({"digest": [rows_digest(rows).to_bytes(8)]})
+
+        try:
+            with labelled(self.frame.sparkSession, description(sums)):
+                digests = self.frame.mapInArrow(sums, "digest binary").collect()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
+        return sum(int.from_bytes(row[0]) for row in digests) % 2**64
+
+    def run(
+        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
+    ) -> Iterator[bytes]:
+        """Send each row to the task of its group, and yield the results of the tasks."""
+        schema, token = self.schema, str(uuid.uuid4())
+        keyed = to_spark(pa.schema([*schema, pa.field(_GROUP, pa.int32())]))
+        work = _group_worker(task, messages, shared, to_arrow_schema(keyed), token)
+        shuffled = self.frame.mapInArrow(_group_keys(grouping, schema, token), keyed)
+        shuffled = shuffled.repartitionById(grouping.groups, _GROUP)
+        try:
+            with labelled(self.frame.sparkSession, description(task)):
+                collected = shuffled.mapInArrow(work, "number int, result binary").collect()
+        except SPARK_ERRORS as error:
+            groups = range(grouping.groups)
+            raise from_spark(error, token, groups, grouping.groups)  # noqa: B904  # the error has a cause
+        results = {row[0]: bytes(row[1]) for row in collected}
+        yield from map(results.__getitem__, messages)
+
+
+#: A function that Spark calls with the batches of a partition.
+type PartitionFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _group_keys(grouping: Grouping, schema: pa.Schema, token: str) -> PartitionFunction:
+    """Return a function that adds the number of its group to each row."""
+
+    def key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            try:
+                number = pa.array(grouping.group(rows), pa.int32())
+            except IcechunkError as error:
+                raise marked(token, None, error) from None
+            yield pa.RecordBatch.from_arrays([*batch.columns, number], [*schema.names, _GROUP])
+
+    return key
+
+
+def _group_worker(
+    task: Task, messages: Mapping[int, bytes], shared: bytes, schema: pa.Schema, token: str
+) -> PartitionFunction:
+    """Return a function that calls the task of a partition with its rows. The partition is one group."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        filled = [batch for batch in batches if batch.num_rows]
+        if number not in messages:
+            return
+        rows = pa.Table.from_batches(filled) if filled else schema.empty_table()
+        if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
+            raise InternalError(f"task {number} got rows of another task")
+        with with_rows(rows.drop_columns([_GROUP])):
+            try:
+                result = task(shared, messages[number])
+            except BaseException as error:
+                raise marked(token, number, error) from None
+        arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
+        yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
+
+    return work
+
+
+#: Bytes of elements that one task writes, if the number of tasks is not given.
+TARGET_BYTES: Final = 128 << 20
+#: The message of a task: the number of its group.
+_MARK: Final = re.compile(rb"frazil rows (\d{8})")
+
+
+def job_of(
+    source: RowSource,
+    target: Target,
+    options: WriteOptions,
+    *,
+    id: str | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> tuple[Job, Engine]:
+    """Return the job that writes rows, and the engine that brings the rows to its tasks.
+
+    A job with an ``id`` has the digest of the rows as a parameter.
+    """
+    engine = _RowEngine(source)
+
+    def prepare_arrays(session: Session) -> Tasks:
+        distinct = source.distinct(dims_for(session, target.group, source.schema, options.dims))
+        layout = prepare(session, "/" + target.group.strip("/"), source.schema, distinct, options)
+        grouping = _grouping(layout, distinct, options.partitions)
+        engine.grouping = grouping
+        items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
+        return Tasks(items, grouping)
+
+    parameters: dict[str, Any] = {"mode": options.mode, "columns": source.schema.names}
+    if id is not None:
+        parameters["rows"] = f"{source.digest():016x}"
+    job = Job(
+        "write_table",
+        target,
+        prepare_arrays,
+        _write,
+        parameters=parameters,
+        writes=(target.path(""),),
+        message=message,
+        metadata=dict(metadata or {}),
+        # Frazil does not know whether rows are the same again: without an id each write is a new job.
+        id=id or uuid.uuid4().hex,
+    )
+    return job, engine
+
+
+def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str] | None) -> list[str]:
+    """Return the dimensions of the rows: those of the existing arrays, or ``dims``."""
+    require_distinct_names(schema.names)
+    from_arrays: list[str] = []
+    for name in schema.names:
+        node = session.workspace.node(f"{('/' + group.strip('/')).rstrip('/')}/{name}")
+        if node is not None and node.array is not None:
+            declared = node.array.dimension_names or (None,) * len(node.array.shape)
+            names = [each or f"dim_{axis}" for axis, each in enumerate(declared)]
+            if names != [name]:  # a coordinate alone is not a table
+                from_arrays = max(from_arrays, names, key=len)
+    result = from_arrays or list(dims or ())
+    missing = [name for name in result if name not in schema.names]
+    if missing or not result:
+        problem = "no column that is an array. Pass dims to create arrays"
+        if missing:
+            problem = f"none for {', '.join(missing)}"
+        raise InvalidInputError(
+            f"The rows must have a column for each dimension, got {problem}", ErrorKind.INVALID_ARRAY_METADATA
+        )
+    return result
+
+
+def _grouping(layout: Layout, distinct: Distinct, partitions: int | None) -> Grouping:
+    touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
+    with_rows = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
+    units = math.prod(with_rows) + len(layout.edges)
+    size = int(np.prod(layout.unit, dtype=np.int64)) * sum(each.dtype.itemsize for each in layout.variables)
+    groups = partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
+    return Grouping.of(layout, touched, groups)
+
+
+def _write(fork: ForkSession, shared: Grouping, item: bytes) -> Outcome:
+    """Return the work of a task: it writes the rows and the edges of its group."""
+    number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
+    return write_rows(fork, shared.layout, current_rows(), shared.edges(number))
+
+
+class _RowEngine:
+    """An engine that brings each task its rows.
+
+    It does not stage results, because a later run may have other rows.
+    """
+
+    resumable = False
+
+    def __init__(self, rows: RowSource) -> None:
+        self._rows = rows
+        self.grouping: Grouping | None = None
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        assert self.grouping is not None
+        numbers = [int(match[1]) for each in tasks if (match := _MARK.search(each)) is not None]
+        return self._rows.run(self.grouping, task, dict(zip(numbers, tasks, strict=True)), shared)
 
 
 def write_table(
@@ -106,3 +381,110 @@ def _without_views(rows: pa.Table) -> pa.Table:
         for field in rows.schema
     ]
     return rows.cast(pa.schema(fields))
+
+
+#: The most bytes of compressed rows that all tasks together may send to the driver.
+MOST_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class SentRows(WriterCommitMessage):
+    """The rows of one task, as a compressed stream of Arrow; empty without rows.
+
+    ``digest`` is the `rows_digest`, if the job needs it. ``query`` is the query of a stream.
+    """
+
+    rows: bytes
+    digest: int = 0
+    query: str | None = None
+
+
+def sent(rows: pa.Table) -> bytes:
+    """Return the rows as a compressed stream of Arrow; empty without rows."""
+    if not len(rows):
+        return b""
+    out = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(out, rows.schema, options=options) as stream:
+        stream.write_table(rows)
+    return bytes(out.getvalue())
+
+
+def received(messages: Iterable[WriterCommitMessage | None]) -> list[pa.Table]:
+    """Return the tables that tasks have sent."""
+    rows = (each.rows for each in messages if isinstance(each, SentRows))
+    return [pa.ipc.open_stream(each).read_all() for each in rows if each]
+
+
+@causes_only
+class TableWriter(DataSourceArrowWriter):
+    """The writer of rows: see the module.
+
+    Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly.
+    """
+
+    def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
+        usual = OVERWRITE if overwrite else "append"
+        self._options = write_options({"write": usual, **options}, MODES)
+        self._schema = schema
+        self._target = Target(repo, location.require_branch(options), options.get("group", "/"))
+        self._message = options.get("message")
+        self._id = options.get("job-id")
+        self._layout: Layout | None = None
+        session = repo.writable_session(self._target.branch)
+        group = "/" + self._target.group.strip("/")
+        if self._options.merge_schema and new_columns(session, group, schema.names):
+            return  # the job creates the arrays
+        try:
+            self._layout = layout_of(session, group, schema.names)
+        except NodeNotFoundError:
+            if not self._options.dims:
+                raise
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
+        # Spark's batches have the time zone of the session, and fields that may be null.
+        tables = [pa.table(each.columns, self._schema.names).cast(self._schema) for each in iterator]
+        rows = pa.concat_tables([self._schema.empty_table(), *tables])
+        return SentRows(sent(rows), 0 if self._id is None else rows_digest(rows))
+
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        done = [each for each in messages if isinstance(each, SentRows)]
+        size = sum(len(each.rows) for each in done)
+        if size > MOST_BYTES:
+            raise InvalidInputError(
+                f"The rows must have at most {MOST_BYTES} bytes, compressed, got {size}. Write them with "
+                "frazil.spark.write_table, which sends each row to the task of its chunk",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if not size:
+            return
+        rows = InMemory(pa.concat_tables(received(done)), sum(each.digest for each in done) % 2**64)
+        mode = self._options.mode
+        if mode == OVERWRITE and self._layout is not None:
+            box = box_around(self._layout, rows.distinct([axis.name for axis in self._layout.axes]))
+            mode += "" if box is None else f" of {box_text(self._layout, box)}"
+        summary = message_of(len(rows.table), self._schema.names, self._target.group, mode)
+        run_job(*job_of(rows, self._target, self._options, id=self._id, message=self._message or summary))
+
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: the tasks have written nothing."""
+
+
+def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
+    """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
+    pairs = [each.partition("=") for each in location.listed(options, "chunks")]
+    if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
+        raise InvalidInputError(
+            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return WriteOptions(
+        location.choice(options, "write", tuple(modes)),
+        location.listed(options, "dims") or None,
+        options.get("append-dim"),
+        {name.strip(): int(size) for name, _, size in pairs} or None,
+        merge_schema=location.flag(options, "merge-schema", False),
+    )

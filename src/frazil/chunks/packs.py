@@ -1,0 +1,581 @@
+"""Chunk files: packs of many chunks, deduplication by hashes, and copies of ranges into new packs.
+
+The id of such a file is the first 12 bytes of the SHA-256 of its chunk. A trailer with the checksum
+(``frazil.format.chunk_trailer``) does not count. A write works as follows:
+
+    written by this session before? ── yes ──> done, no request
+    in the storage?    ── no ──> create the file, if it is still absent
+                       ── other length or other bytes ──> store the chunk in a file with a random id
+                       ── same bytes, and young ──> done, no upload
+                       ── same bytes, and old ──> overwrite the file, so that it is young
+
+*Collisions.* An id has 96 bits. Among a billion chunks, the probability of an accidental collision is 6 in
+10^12. But an attacker who can choose the bytes of two chunks can make a collision with about 2^48 hashes. So
+the store compares the bytes of an existing file with the chunk (``compare``), and the whole hashes within a
+session. A chunk that differs gets a file with a random id. Files are only created if they are absent, or
+overwritten with the same bytes.
+
+*Garbage.* Possibly no version refers to an existing file any more. Garbage collection spares files that are
+younger than the lifetime of a session. If the file is younger than half of the lifetime, the session uses it,
+and must commit before the file can be collected (``keep_until``). An older file is written again. A garbage
+collection that ran at the same time may have seen the old file. In that case the chunk gets a file with a
+random id.
+
+Theory and alternatives: ``design/013-content-addressed.md``.
+
+The ranges are columns. Their order is the order in the new packs, so that chunks that are neighbours in an
+array stay neighbours. One step copies the ranges of one pack: it reads them with merged requests, places the
+bytes in a buffer, and stores the buffer as one file. So the memory is about that of two packs, whatever the
+number of ranges is.
+
+The trailers of the old files (``frazil.format.chunk_trailer``) are read in the same requests where they are
+near. A copied range must have the checksum that the old file records. So a damaged chunk is not copied to a
+file whose own checksum would say that it is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from array import array
+from collections.abc import Buffer, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from frazil.chunks.ranges import ByteRange, ReadPlan, StoredObject, plan_reads
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.chunk_trailer import (
+    SINGLE_TRAILER_BYTES,
+    ChunkTrailer,
+    crc32c,
+    decode_trailer,
+    encode_trailer,
+    is_marked,
+    single_trailer,
+    trailer_size,
+)
+from frazil.format.columns import I64, U8, U32, copy_rows
+from frazil.format.ids import OBJECT_ID_BYTES, chunk_key, id_matrix
+from frazil.remedies import call
+from frazil.storage.base import IfAbsent, Storage, Stored
+from frazil.threads import Purpose, ThreadPool, map_bounded
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from frazil.format.manifest import NativeRef
+    from frazil.storage.base import ObjectInfo
+
+
+_FIRST_BUFFER: Final = 256 << 10
+#: The buffer of a pack has room for a trailer of 1/2^5 of its size: enough for chunks of 384 bytes.
+_TRAILER_SHARE: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """The options of packs. Sizes are in bytes.
+
+    Attributes:
+        enabled: Whether chunks are packed.
+        threshold: Chunks that are smaller than this size are packed.
+        pack_size: The largest size of a pack, without its trailer.
+        checksums: Whether packs and files with one chunk get a trailer with checksums.
+    """
+
+    enabled: bool = True
+    threshold: int = 1 << 20
+    pack_size: int = 16 << 20
+    checksums: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRows:
+    """The bytes of n chunks, one after the other. Nobody changes them after a write.
+
+    Attributes:
+        data: The bytes, without gaps, uint8 of one dimension.
+        length: The length of each chunk, at least 1, int64 of shape (n,).
+        crc: The checksum of each chunk, uint32 of shape (n,). None if the writer has no checksums.
+    """
+
+    data: NDArray[np.uint8]
+    length: NDArray[np.int64]
+    crc: NDArray[np.uint32] | None
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def rows(self, begin: int, end: int) -> ChunkRows:
+        """Return the chunks from row ``begin`` up to row ``end``."""
+        first = int(self.length[:begin].sum())
+        last = first + int(self.length[begin:end].sum())
+        crc = None if self.crc is None else self.crc[begin:end]
+        return ChunkRows(self.data[first:last], self.length[begin:end], crc)
+
+
+@dataclass(slots=True, eq=False)
+class Pack:
+    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
+
+    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
+    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
+    longer than the copy of the bytes.
+    """
+
+    id: bytes
+    limit: int
+    size: int = 0
+    buffer: NDArray[np.uint8] = field(default_factory=lambda: np.empty(_FIRST_BUFFER, np.uint8))
+    put: Future[None] | None = None
+    #: Lengths and checksums of the chunks.
+    lengths: array[int] = field(default_factory=lambda: array("Q"))
+    crcs: array[int] = field(default_factory=lambda: array("I"))
+
+    def append(self, data: memoryview, crc: int | None) -> int:
+        """Add a chunk and its checksum. Return the position of the chunk in the pack."""
+        start, end = self.size, self.size + data.nbytes
+        if end > len(self.buffer):
+            # A part of the buffer is for the trailer.
+            most = self.limit + (self.limit >> _TRAILER_SHARE)
+            larger = np.empty(max(end, min(most, 8 * len(self.buffer))), np.uint8)
+            larger[:start] = self.buffer[:start]
+            self.buffer = larger
+        self.buffer[start:end] = np.frombuffer(data, np.uint8)
+        self.size = end
+        if crc is not None:
+            self.lengths.append(data.nbytes)
+            self.crcs.append(crc)
+        return start
+
+    def append_rows(self, rows: ChunkRows) -> int:
+        """Add many chunks and their checksums. Return the position of the first chunk in the pack."""
+        start = self.append(memoryview(rows.data), None)
+        self.record(rows)
+        return start
+
+    def record(self, rows: ChunkRows) -> None:
+        """Add checksums of chunks that are in the buffer."""
+        if rows.crc is not None:
+            self.lengths.frombytes(rows.length.astype(np.uint64).tobytes())
+            self.crcs.frombytes(rows.crc.tobytes())
+
+    def file_parts(self) -> list[Buffer]:
+        """Return the bytes of the file. The trailer is in the same buffer as the chunks if there is room."""
+        if not self.crcs:
+            return [self.view(0, self.size)]
+        trailer = encode_trailer(self.id, self.lengths, self.crcs)
+        end = self.size + len(trailer)
+        if end > len(self.buffer):
+            return [self.view(0, self.size), trailer]
+        self.buffer[self.size : end] = np.frombuffer(trailer, np.uint8)
+        return [memoryview(self.buffer)[:end].toreadonly()]
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """Return the bytes from ``start`` up to ``stop``, read-only."""
+        return memoryview(self.buffer)[start : min(stop, self.size)].toreadonly()
+
+
+#: The largest number of chunks that a session remembers, with about 250 bytes each.
+REMEMBERED: Final = 1 << 18
+#: The number of attempts, if a file appears and disappears, before the chunk gets a random id.
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ContentSettings:
+    """The options of deduplication.
+
+    Attributes:
+        lifetime_us: The time after the upload in which no garbage collection deletes a file, in microseconds.
+        compare: Whether to read an existing file and compare its bytes with the chunk.
+        checksums: Whether files are written with a trailer (``frazil.format.chunk_trailer``).
+    """
+
+    lifetime_us: int
+    compare: bool = True
+    checksums: bool = True
+
+
+class ContentStore:
+    """A store of chunks under ids that are hashes of their bytes. Threads may share it.
+
+    ``new_id`` returns random ids. ``now_us`` returns the time in microseconds since 1970. ``quiet`` returns
+    whether no garbage collection was running since its last call (the first call only looks at the current
+    state). ``under_way`` returns whether a garbage collection is running now.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: ContentSettings,
+        new_id: Callable[[], bytes],
+        now_us: Callable[[], int],
+        quiet: Callable[[], bool],
+        under_way: Callable[[], bool] | None = None,
+    ) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._new_id = new_id
+        self._now_us = now_us
+        self._quiet = quiet
+        self._under_way = under_way or _never
+        self._keep_until: int | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Reset the state, because a new process cannot use the locks and threads of the old process."""
+        self._lock = threading.Lock()
+        self._digests: dict[bytes, bytes] = {}  # SHA-256 of the stored bytes by id
+        self._packed: dict[bytes, NativeRef] = {}  # reference of a packed chunk by SHA-256
+        self._busy: dict[bytes, threading.Event] = {}
+        self._turn = threading.Lock()  # for renewals
+        self._watching = False
+        self._calm = False
+        #: Threads for asynchronous callers.
+        self.threads = ThreadPool(Purpose.CONTENT_UPLOADS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            ContentStore,
+            (self._storage, self._settings, self._new_id, self._now_us, self._quiet, self._under_way),
+        )
+
+    @property
+    def keep_until(self) -> int | None:
+        """When a commit must have referred to the chunks, in microseconds since 1970.
+
+        None if the store has not used existing files.
+        """
+        return self._keep_until
+
+    def put_chunk(self, data: memoryview | bytes) -> bytes:
+        """Return the id of a chunk file that begins with exactly these bytes, which is durable on return.
+
+        Raises ``StorageError`` if the storage fails.
+        """
+        digest = digest_of(data)
+        id_ = digest[:OBJECT_ID_BYTES]
+        while True:
+            with self._lock:
+                stored_digest = self._digests.get(id_)
+                busy = self._busy.get(id_)
+                if stored_digest is None and busy is None:
+                    mine = self._busy[id_] = threading.Event()
+                    break
+            if stored_digest is not None:
+                return id_ if stored_digest == digest else self._put_apart(data)
+            assert busy is not None
+            busy.wait()  # another thread stores the same bytes
+        try:
+            if not self._find_or_create(id_, data):
+                return self._put_apart(data)
+            with self._lock:
+                _remember(self._digests, id_, digest)
+            return id_
+        finally:
+            with self._lock:
+                del self._busy[id_]
+            mine.set()
+
+    def packed(self, digest: bytes) -> NativeRef | None:
+        """Return the reference of a chunk with this hash that the session has packed, or None."""
+        return self._packed.get(digest)
+
+    def remember_packed(self, digest: bytes, ref: NativeRef) -> None:
+        """Record that the session has packed a chunk with this hash."""
+        _remember(self._packed, digest, ref)
+
+    def forget_packed(self) -> None:
+        """Forget all packed chunks, because packs that were not durable were dropped."""
+        self._packed.clear()
+
+    # Internal
+
+    def _put_apart(self, data: memoryview | bytes) -> bytes:
+        id_ = self._new_id()
+        self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
+        return id_
+
+    def _file_parts(self, id_: bytes, data: memoryview | bytes) -> list[Buffer]:
+        return [data, single_trailer(id_, data)] if self._settings.checksums else [data]
+
+    def _find_or_create(self, id_: bytes, data: memoryview | bytes) -> bool:
+        """Return whether the object has the bytes ``data``, and garbage collection spares it long enough."""
+        key = chunk_key(id_)
+        # A running collection may delete the file. The commit detects a collection that begins later.
+        if not self._calm:
+            self._calm = not self._under_way()
+        if not self._calm:
+            return False
+        for _ in range(_TRIES):
+            info = self._storage.head(key)
+            if info is None:
+                if isinstance(self._storage.put_parts(key, self._file_parts(id_, data), IfAbsent()), Stored):
+                    return True
+                continue  # another writer, or an earlier attempt of our own, was first
+            until = _microseconds(info) + self._settings.lifetime_us
+            is_young = self._now_us() <= until - self._settings.lifetime_us // 2
+            if self._settings.compare or not is_young:
+                same = self._holds(id_, data)
+                if same is None:
+                    continue
+            else:
+                same = info.size - memoryview(data).nbytes in (0, SINGLE_TRAILER_BYTES)
+            if not same:
+                return False
+            if not is_young:
+                return self._renew(id_, data)
+            # An eighth of the lifetime is for differences of clocks and for the commit itself.
+            self._must_commit_by(until - self._settings.lifetime_us // 8)
+            return True
+        return False
+
+    def _holds(self, id_: bytes, data: memoryview | bytes) -> bool | None:
+        """Return whether the object has these bytes, with a trailer or without.
+
+        None if it does not exist any more. An object whose trailer is damaged does not have these bytes.
+        """
+        try:
+            stored = memoryview(self._storage.get(chunk_key(id_))).cast("B")
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                return None
+            raise
+        size = memoryview(data).nbytes
+        rest = stored[size:]
+        return _equal(stored[:size], data) and (not rest or bytes(rest) == single_trailer(id_, data))
+
+    def _renew(self, id_: bytes, data: memoryview | bytes) -> bool:
+        """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
+        with self._turn:
+            if not self._watching:
+                self._watching = self._quiet()
+            before = self._watching
+            self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
+            # This call is after the write, because a collection that begins later finds a young object.
+            self._watching = self._quiet()
+            return before and self._watching
+
+    def _must_commit_by(self, when: int) -> None:
+        with self._lock:
+            self._keep_until = when if self._keep_until is None else min(self._keep_until, when)
+
+
+def _never() -> bool:
+    return False
+
+
+def _equal(one: memoryview | bytes, other: memoryview | bytes) -> bool:
+    """Return whether two objects have the same bytes. ``==`` of memoryviews compares single bytes."""
+    first, second = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
+    if len(first) != len(second):
+        return False
+    words = len(first) & ~7
+    same = np.array_equal(first[:words].view(np.uint64), second[:words].view(np.uint64))
+    return same and first[words:].tobytes() == second[words:].tobytes()
+
+
+def digest_of(data: memoryview | bytes) -> bytes:
+    """Return the SHA-256 of a chunk. Hardware computes about 2 GB/s."""
+    return hashlib.sha256(data).digest()
+
+
+def _remember[K, V](table: dict[K, V], key: K, value: V) -> None:
+    if len(table) >= REMEMBERED:
+        table.pop(next(iter(table)), None)  # the oldest
+    table[key] = value
+
+
+def _microseconds(info: ObjectInfo) -> int:
+    return int(info.modified.timestamp() * 1_000_000)
+
+
+#: The limits of merged requests, in bytes.
+_MAX_GAP: Final = 256 << 10
+_MAX_WASTE: Final = 2 << 20
+_MAX_SIZE: Final = 8 << 20
+#: The number of bytes at the end of a file that are read for its trailer: enough for 1,300 chunks.
+_TAIL: Final = 16 << 10
+#: The largest number of chunks in a pack, which limits its trailer.
+_MOST_CHUNKS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileRanges:
+    """n ranges of chunk files.
+
+    Attributes:
+        ids: The ids of the files, uint8 of shape (m, 12).
+        source: The row of the file of each range in ``ids``, int64 of shape (n,).
+        offset: The first byte of each range, int64 of shape (n,).
+        length: The number of bytes of each range, int64 of shape (n,), at least 1.
+        sizes: The sizes of the files in bytes, int64 of shape (m,). -1 if the size is not known; then the
+            checksums of the file are not compared. None: no size is known.
+    """
+
+    ids: U8
+    source: I64
+    offset: I64
+    length: I64
+    sizes: I64 | None = None
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def distinct(self) -> tuple[FileRanges, I64]:
+        """Return each range once, in the order of the first occurrences, and the new row of each row."""
+        order = np.lexsort((self.length, self.offset, self.source))
+        is_new = np.zeros(len(order), bool)
+        is_new[:1] = True
+        for column in (self.source, self.offset, self.length):
+            is_new[1:] |= np.diff(column[order]) != 0
+        first = order[is_new]  # lexsort is stable, so these are the first occurrences
+        number = np.empty(len(order), np.int64)
+        number[order] = np.cumsum(is_new) - 1
+        by_place = np.argsort(first)
+        rank = np.empty(len(first), np.int64)
+        rank[by_place] = np.arange(len(first))
+        rows = first[by_place]
+        ranges = FileRanges(self.ids, self.source[rows], self.offset[rows], self.length[rows], self.sizes)
+        return ranges, rank[number]
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """How new packs are written.
+
+    Attributes:
+        pack_size: The largest size of a pack in bytes. A larger range gets a file of its own.
+        least: The smallest number of ranges of a pack. Smaller packs are not written. Default: 1.
+        checksums: Whether packs get a trailer with the checksums of their chunks. Default: True.
+    """
+
+    pack_size: int
+    least: int = 1
+    checksums: bool = True
+
+
+def copy_to_packs(
+    storage: Storage, ranges: FileRanges, options: PackOptions, new_id: Callable[[], bytes]
+) -> FileRanges:
+    """Copy ranges of chunk files into new packs, which are durable on return."""
+    ids: list[bytes] = []
+    source, offset = np.zeros((2, len(ranges)), np.int64)
+    for start, stop in _pack_bounds(ranges.length, options.pack_size):
+        rows = slice(start, stop)
+        length = ranges.length[rows]
+        if stop - start < options.least:
+            source[rows] = -1
+            continue
+        offset[rows] = np.cumsum(length) - length
+        source[rows] = len(ids)
+        pack, crcs = _read_pack(storage, ranges, rows, offset[rows])
+        ids.append(new_id())
+        parts: list[Buffer] = [memoryview(pack)]
+        if options.checksums:
+            parts.append(encode_trailer(ids[-1], length.tolist(), crcs.tolist()))
+        storage.put_parts(chunk_key(ids[-1]), parts)
+    return FileRanges(id_matrix(ids, OBJECT_ID_BYTES), source, offset, ranges.length)
+
+
+def _pack_bounds(length: I64, pack_size: int) -> Iterator[tuple[int, int]]:
+    """Yield the rows of each pack. The loop runs once for each pack."""
+    ends = np.cumsum(length)
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + pack_size, "right")))
+        stop = min(stop, start + _MOST_CHUNKS)
+        yield start, stop
+        start = stop
+
+
+def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -> tuple[U8, U32]:
+    """Return the bytes of a pack, for ``rows`` of the ranges, each at its place, and their checksums."""
+    source, offset, length = ranges.source[rows], ranges.offset[rows], ranges.length[rows]
+    count = len(source)
+    sizes = np.full(len(ranges.ids), -1, np.int64) if ranges.sizes is None else ranges.sizes
+    files = np.unique(source)
+    files = files[sizes[files] >= 0]
+    ends = sizes[files]
+    starts = np.maximum(0, ends - _TAIL)
+    plan = plan_reads(
+        np.concatenate([source, files]),
+        np.concatenate([offset, starts]),
+        np.concatenate([offset + length, ends]),
+        _MAX_GAP,
+        _MAX_WASTE,
+        _MAX_SIZE,
+    )
+    pack = np.empty(int(length.sum()), np.uint8)
+    order = np.argsort(plan.part, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(plan.part[order])) + 1)
+    tails: dict[int, bytes] = {}
+
+    def read_part(number: int) -> None:
+        data = np.frombuffer(_request(storage, ranges.ids, plan, number).read(), np.uint8)
+        chunks = parts[number][parts[number] < count]
+        copy_rows(pack, places[chunks], data, plan.offset[chunks], length[chunks])
+        for row in parts[number][parts[number] >= count].tolist():  # once for each file
+            first = int(plan.offset[row])
+            tails[row - count] = data[first : first + int(ends[row - count] - starts[row - count])].tobytes()
+
+    map_bounded(Purpose.RANGE_READS, read_part, range(len(plan)))
+    crcs = _checksums(pack, places, length)
+    by_file = np.argsort(source, kind="stable")
+    for number, (file, size) in enumerate(zip(files.tolist(), ends.tolist(), strict=True)):
+        low, high = np.searchsorted(source[by_file], [file, file + 1])
+        wanted = by_file[low:high]
+        id_ = ranges.ids[file].tobytes()
+        trailer = _trailer(storage, id_, tails[number], size)
+        if trailer is None and is_marked(id_) and not any(tails[number][-SINGLE_TRAILER_BYTES:]):
+            raise FormatError(
+                f"{chunk_key(id_)}: the file must end with the checksums of its chunks, got zeros. Run "
+                "Repository.upkeep.verify, and restore the file from a copy"
+            )
+        if trailer is not None:
+            _require_same(id_, trailer, offset[wanted], length[wanted], crcs[wanted])
+    return pack, crcs
+
+
+def _checksums(pack: U8, places: I64, length: I64) -> U32:
+    """Return the checksum of each chunk of a pack."""
+    view = memoryview(pack)
+    bounds = zip(places.tolist(), (places + length).tolist(), strict=True)
+    return np.fromiter((crc32c(view[low:high]) for low, high in bounds), np.uint32, len(places))
+
+
+def _trailer(storage: Storage, id_: bytes, tail: bytes, size: int) -> ChunkTrailer | None:
+    """Return the trailer of a file of ``size`` bytes, from its last bytes or from one more request."""
+    needed = trailer_size(id_, tail, size)
+    if needed > len(tail):
+        tail = bytes(ByteRange(StoredObject(chunk_key(id_), storage), size - needed, size).read())
+    return decode_trailer(id_, tail, size)
+
+
+def _require_same(id_: bytes, trailer: ChunkTrailer, offset: I64, length: I64, crcs: U32) -> None:
+    """Raise ``FormatError`` if ranges of a file differ from the checksums in its trailer.
+
+    A range that is not a whole chunk has no checksum.
+    """
+    if trailer.id != id_:
+        raise FormatError(
+            f"{chunk_key(id_)}: the file must have its own chunks, got those of {chunk_key(trailer.id)}"
+        ).with_remedy("Run `{}`, and restore the file from a copy", call("verify"))
+    rows = trailer.find_ranges(offset.astype(np.uint64), length.astype(np.uint64))
+    damaged = np.flatnonzero((rows >= 0) & (trailer.crcs[rows] != crcs))
+    if len(damaged):
+        first = damaged[0]
+        raise FormatError(
+            f"{chunk_key(id_)}: the bytes {offset[first]} to {offset[first] + length[first]} must have the "
+            "checksum that the file records, got other bytes"
+        ).with_remedy("Run `{}`, and restore the file from a copy", call("verify"))
+
+
+def _request(storage: Storage, ids: U8, plan: ReadPlan, number: int) -> ByteRange:
+    key = chunk_key(ids[int(plan.key[number])].tobytes())
+    return ByteRange(StoredObject(key, storage), int(plan.start[number]), int(plan.stop[number]))

@@ -1,0 +1,304 @@
+"""A storage that shows the result of a repair before the repair: writes stay in memory.
+
+The plan of a repair makes every step on an overlay, and then verifies the overlay. So the plan is a rehearsal
+with the code of the repair itself. Files that a step copies from another storage are not read: the overlay
+has a link to them.
+
+The format does not know this folder, so all readers, writers and garbage collections ignore it. A file is
+put aside before it is replaced or moved. So a repair that is interrupted loses no byte, and the next repair
+finds whole files among those that were put aside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Buffer, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import RLock
+from typing import Any, Final, override
+
+from frazil.errors import ConflictError, ErrorKind, StorageError
+from frazil.format.ids import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
+from frazil.host import random_bytes
+from frazil.repository.clock import now_us, to_datetime
+from frazil.storage.base import (
+    ALWAYS,
+    Condition,
+    IfAbsent,
+    IfVersion,
+    ObjectInfo,
+    Refused,
+    Storage,
+    Stored,
+    Version,
+)
+from frazil.storage.checks import require_whole
+from frazil.storage.memory import MemoryStorage, SynchronousStorage
+from frazil.storage.settings import StorageSettings
+from frazil.threads import Purpose, map_bounded
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _Layer:
+    """The changes that all copies of an overlay share. A key is in at most one of the three places."""
+
+    upper: MemoryStorage = field(default_factory=MemoryStorage)
+    links: dict[str, tuple[Storage, str]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    lock: RLock = field(default_factory=RLock)
+    name: str = field(default_factory=lambda: random_bytes(12).hex())
+
+
+#: The layers that exist, by name. A pickle of an overlay contains only the name.
+_alive: weakref.WeakValueDictionary[str, _Layer] = weakref.WeakValueDictionary()
+
+
+class Overlay(SynchronousStorage):
+    """A storage over another storage, which never changes. Threads may share it.
+
+    A pickle can be loaded only in the same process, and while the overlay exists.
+    """
+
+    def __init__(self, base: Storage, layer: _Layer | None = None) -> None:
+        self._base = base
+        self._layer = layer or _Layer()
+        _alive[self._layer.name] = self._layer
+
+    def __repr__(self) -> str:
+        return repr(self._base)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unpickle, (self._base, self._layer.name))
+
+    @override
+    def encodes_names(self) -> bool:
+        return self._base.encodes_names()
+
+    def link(self, key: str, storage: Storage, source: str) -> None:
+        """Make ``key`` show an object of another storage, without a read of the object."""
+        with self._layer.lock:
+            self._drop(key)
+            self._layer.links[key] = storage, source
+
+    def _drop(self, key: str) -> None:
+        layer = self._layer
+        layer.upper.delete([key])
+        layer.links.pop(key, None)
+        layer.deleted.discard(key)
+
+    def _at(self, key: str) -> tuple[Storage, str]:
+        """Return the storage and the key with the bytes of an object."""
+        layer = self._layer
+        with layer.lock:
+            if key in layer.deleted:
+                raise StorageError(f"there is no object `{key}`", ErrorKind.OBJECT_NOT_FOUND)
+            if layer.upper.head(key) is not None:
+                return layer.upper, key
+            return layer.links.get(key, (self._base, key))
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        storage, source = self._at(key)
+        return storage.get(source, start, stop)
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        storage, source = self._at(key)
+        data, version = storage.get_versioned(source)
+        return data, version if storage is self._base else _own(version)
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        with self._layer.lock:
+            if not self._holds(key, condition):
+                return Refused()
+            self._drop(key)
+            stored = self._layer.upper.put(key, data)
+            return Stored(_own(stored.version)) if isinstance(stored, Stored) else stored
+
+    def _holds(self, key: str, condition: Condition) -> bool:
+        if isinstance(condition, IfAbsent):
+            return self.head(key) is None
+        if isinstance(condition, IfVersion):
+            return self.head(key) is not None and self.get_versioned(key)[1] == condition.version
+        return True
+
+    @override
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self.put(to, data)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        try:
+            storage, source = self._at(key)
+        except StorageError:
+            return None
+        info = storage.head(source)
+        return None if info is None else replace(info, key=key)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        layer = self._layer
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        with layer.lock:
+            changed = {info.key for info in layer.upper.list(prefix)} | layer.links.keys()
+            changed = {key for key in changed if key.startswith(inside)}
+            hidden = changed | layer.deleted
+        for info in self._base.list(prefix):
+            if info.key not in hidden:
+                yield info
+        yield from filter(None, map(self.head, changed))
+
+    @override
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._layer.lock:
+            for key in keys:
+                self._drop(key)
+                self._layer.deleted.add(key)
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return self._base.default_settings()
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> Overlay:
+        return Overlay(self._base.with_settings(settings), self._layer)
+
+
+def _own(version: Version) -> Version:
+    """Return a version that differs from all versions of the storage below."""
+    return Version(f"overlay-{version.etag}", version.generation)
+
+
+def _unpickle(base: Storage, name: str) -> Overlay:
+    layer = _alive.get(name)
+    if layer is None:
+        raise StorageError(
+            "an overlay can be loaded only in the process of its plan. Use an engine of this process",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return Overlay(base, layer)
+
+
+QUARANTINE: Final = "quarantine"
+_FILES: Final = tuple(f"{folder}/" for folder in (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS, OVERWRITTEN))
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """The folder for the files of one repair."""
+
+    prefix: str
+
+    @classmethod
+    def new(cls) -> Quarantine:
+        """Return a folder with a name that no other repair has."""
+        time: datetime = to_datetime(now_us())
+        return cls(f"{QUARANTINE}/{time:%Y%m%dT%H%M%SZ}-{random_bytes(4).hex()}")
+
+    def store(self, storage: Storage, key: str, data: Buffer) -> None:
+        """Store a copy of a file."""
+        storage.put(f"{self.prefix}/{key}", data)
+
+    def replace_file(self, storage: Storage, key: str, data: Buffer) -> bool:
+        """Put the present file aside, and write another content under its key."""
+        present = read_present(storage, key)
+        if present is None:
+            condition: Condition = IfAbsent()
+        else:
+            if memoryview(present[0]) == memoryview(data):
+                return False
+            self.store(storage, key, present[0])
+            condition = IfVersion(present[1])
+        if not isinstance(storage.put(key, data, condition), Refused):
+            return True
+        # The storage may have refused a retry of its own client, after the first attempt took effect.
+        present = read_present(storage, key)
+        if present is not None and memoryview(present[0]) == memoryview(data):
+            return True
+        raise ConflictError(
+            message=f"another process changed `{key}` during the repair. Make a new plan",
+            kind=ErrorKind.REPO_INFO_UPDATED,
+        )
+
+
+def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
+    """Return a whole file with its version, or None if there is no file."""
+    try:
+        present = storage.get_versioned(key)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        return None
+    require_whole(storage, key, *present)
+    return present
+
+
+def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:
+    """Return the keys of all files in quarantine, by the key that they had."""
+    names: dict[str, list[str]] = {}
+    for info in storage.list(QUARANTINE):
+        _, _, key = info.key.removeprefix(f"{QUARANTINE}/").partition("/")
+        names.setdefault(key, []).append(info.key)
+    return names
+
+
+class QuarantiningStorage(SynchronousStorage):
+    """A storage whose ``delete`` first puts files of the format aside. All other calls go to ``inner``."""
+
+    def __init__(self, inner: Storage, quarantine: Quarantine) -> None:
+        self._inner = inner
+        self._quarantine = quarantine
+        self.is_local = inner.is_local
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @override
+    def delete(self, keys: Iterable[str]) -> None:
+        every = list(keys)
+
+        def put_aside(key: str) -> None:
+            present = read_present(self._inner, key)
+            if present is not None:
+                self._quarantine.store(self._inner, key, present[0])
+
+        map_bounded(Purpose.FILE_COPIES, put_aside, [key for key in every if key.startswith(_FILES)])
+        self._inner.delete(every)
+
+    @override
+    def encodes_names(self) -> bool:
+        return self._inner.encodes_names()
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self._inner.get(key, start, stop)
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        return self._inner.get_versioned(key)
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        return self._inner.put(key, data, condition)
+
+    @override
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self._inner.backup(key, version, data, to)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._inner.head(key)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._inner.list(prefix)
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return self._inner.default_settings()
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return QuarantiningStorage(self._inner.with_settings(settings), self._quarantine)

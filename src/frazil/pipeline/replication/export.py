@@ -1,0 +1,383 @@
+"""Exports of a version that other libraries read: a plain Zarr store, a zip file, a NetCDF file.
+
+The chunks are copied without decoding, inline and virtual chunks included. Tasks copy them in ranges of the
+chunk tables. The metadata documents are written last, the one of the root group after all others: until
+then, no reader finds the arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Buffer, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import compress, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+
+from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError, StorageError
+from frazil.format.manifest import ChunkTable
+from frazil.jobs.blocks import groups
+from frazil.jobs.engine import Engine, EngineName, engine_of
+from frazil.jobs.job import Source, Version, takes_versions
+from frazil.jobs.progress import Progress
+from frazil.jobs.task_failures import dumps
+from frazil.pipeline.replication.operation import Copied
+from frazil.pipeline.replication.part import nodes_of_arrays
+from frazil.remedies import argument
+from frazil.repository.handle.repository import Repository
+from frazil.repository.paths import absolute, is_hidden
+from frazil.repository.session.session import Session
+from frazil.storage.base import Storage
+from frazil.storage.local_commit import put_many
+from frazil.threads import Purpose, thread_pool
+from frazil.zarr_store.keys import chunk_keys, document_keys
+
+
+@takes_versions
+def export_netcdf(
+    source: Source,
+    path: str | Path,
+    *,
+    group: str = "/",
+    variables: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the arrays of a group as a NetCDF file, with their coordinates and attributes.
+
+    The values are those that ``xarray.open_zarr`` reads, and the encoding is that of ``Dataset.to_netcdf``.
+    With dask, xarray writes chunk by chunk; without, each variable must fit into memory. The file gets its
+    name when it is complete.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        path: The file, in a folder that exists.
+        group: The path of the group. Default: the root group.
+        variables: The names of data variables. Default: all variables.
+        overwrite: Whether an existing file is replaced. Default: False.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        AlreadyExistsError: The file exists (``not-allowed``).
+        InvalidInputError: The group does not have one of the variables (``invalid-argument``).
+        NodeNotFoundError: There is no such group.
+
+    Examples:
+        >>> import frazil, xarray as xr
+        >>> from frazil.pipeline import export_netcdf
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     data = xr.Dataset({"t": ("time", [1.0, 2.0])})
+        ...     stored = data.to_zarr(store, consolidated=False, zarr_format=3)
+        >>> file = export_netcdf(repo, "export.nc")
+        >>> xr.load_dataset(file)["t"].values.tolist()
+        [1.0, 2.0]
+    """
+    file = new_file(path, overwrite=overwrite)
+    session = Version.of(source).session()
+    session.workspace.require_node(absolute(group))
+    name = group.strip("/") or None
+    with xr.open_zarr(session.store, group=name, consolidated=False) as dataset:
+        wanted = list(dataset.data_vars) if variables is None else list(variables)
+        if absent := [each for each in wanted if each not in dataset]:
+            raise InvalidInputError(
+                f"variables must be variables of the group `{group}`, got {absent[0]!r}. It has "
+                f"{', '.join(map(str, dataset.data_vars))}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        with named_when_complete(file) as part:
+            dataset[wanted].to_netcdf(part)
+    return file
+
+
+def new_file(path: str | Path, *, overwrite: bool) -> Path:
+    """Return the path of a file that an export may write."""
+    file = Path(path)
+    if file.exists() and not overwrite:
+        raise AlreadyExistsError(f"path must be a new file, got {file}", ErrorKind.NOT_ALLOWED).with_remedy(
+            "Pass {} to replace it", argument(overwrite=True)
+        )
+    return file
+
+
+@contextmanager
+def named_when_complete(file: Path) -> Iterator[Path]:
+    """Yield the path of a partial file, which gets its name at the end of the block, or is deleted."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+_BYTES_PER_TASK: Final = 256_000_000
+_BYTES_PER_CHUNK: Final = 100_000
+_AT_ONCE: Final = 32_000_000
+
+
+@takes_versions
+def export_zarr(
+    source: Source,
+    target: Storage,
+    *,
+    arrays: Sequence[str] = ("*",),
+    compare: bool = True,
+    engine: Engine | EngineName | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Write a version as a plain Zarr v3 store, without its history.
+
+    The values do not change, and chunks are not decoded. The store needs neither Frazil nor the files of
+    virtual chunks. A second call continues an export that was interrupted, and brings it up to date if the
+    metadata of the nodes are the same.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        target: The storage of the Zarr store: a folder, or a prefix of a bucket.
+        arrays: Patterns of the paths of arrays, as in ``fnmatch``, with the groups above them. Default: all
+            groups and arrays, except the groups ``.frazil``, in which an ingest records its files.
+        compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
+            same size count as equal. Default: True.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
+        progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
+            nothing.
+
+    Returns:
+        The number of objects and bytes that were written, as `Copied`.
+
+    Raises:
+        ConflictError: The target is a repository, or it has a Zarr node with other metadata at one of the
+            paths (``not-allowed``).
+        TaskFailedError: A chunk cannot be read. The kind is the kind of the cause.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import export_zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+        >>> storage = frazil.in_memory_storage()
+        >>> exported = export_zarr(repo, storage, engine="inline")
+        >>> sorted(each.key for each in storage.list(""))
+        ['t/c/0', 't/c/1', 't/zarr.json', 'zarr.json']
+    """
+    version = Version.of(source)
+    session = version.session()
+    documents = _documents(session, arrays)
+    _require_default_keys(documents)
+    _require_same_documents(target, documents)
+    items = list(_items(session, [path for path, (_, is_array) in documents.items() if is_array]))
+    total = Copied(0, 0, 0)
+    shared = dumps((session, target, compare))
+    for result in engine_of(engine).run(export_chunks, [dumps(item) for item in items], shared):
+        part: Copied = pickle.loads(result)
+        total = _sum(total, part)
+        if progress is not None:
+            progress.advance(chunks=part.objects, bytes=part.bytes)
+    return _sum(total, _put_documents(target, documents))
+
+
+@takes_versions
+def export_zip(
+    source: Source,
+    path: str | Path,
+    *,
+    arrays: Sequence[str] = ("*",),
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a version as a plain Zarr v3 store in one zip file, which ``zarr.storage.ZipStore`` reads.
+
+    The chunks are copied without decoding, one after the other. The file gets its name when it is complete.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        path: The file, in a folder that exists.
+        arrays: Patterns of the paths of arrays, as in `export_zarr`.
+        overwrite: Whether an existing file is replaced. Default: False.
+        progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
+            nothing.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        AlreadyExistsError: The file exists (``not-allowed``).
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import export_zip
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+        >>> file = export_zip(repo, "t.zarr.zip")
+        >>> zarr.open_array(zarr.storage.ZipStore(file, read_only=True), path="t")[:].tolist()
+        [7, 7, 7, 7]
+    """
+    file = new_file(path, overwrite=overwrite)
+    session = Version.of(source).session()
+    documents = _documents(session, arrays)
+    _require_default_keys(documents)
+    with named_when_complete(file) as part, zipfile.ZipFile(part, "x") as archive:
+        for item in _items(session, [each for each, (_, is_array) in documents.items() if is_array]):
+            table = session.chunk_table(item.path).select_chunks(slice(item.start, item.stop))
+            keys = chunk_keys(item.path, table.index)
+            for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+                data = _contents(session, table, range(start, stop))
+                for key, content in zip(keys[start:stop], data, strict=True):
+                    archive.writestr(zipfile.ZipInfo(key), bytes(content))
+                if progress is not None:
+                    progress.advance(chunks=stop - start, bytes=int(table.length[start:stop].sum()))
+        for each, (document, _) in documents.items():
+            archive.writestr(zipfile.ZipInfo(_document_key(each)), document)
+    return file
+
+
+def _sum(one: Copied, other: Copied) -> Copied:
+    return Copied(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
+
+
+def _document_key(path: str) -> str:
+    [key] = document_keys([path])
+    return key
+
+
+def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
+    """Return the metadata of each node, and whether it is an array, deepest nodes first.
+
+    Groups that Frazil writes for itself are left out: they name files of the machine that wrote them.
+    """
+    nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
+    rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
+    by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
+    return dict(sorted(by_path.items(), key=lambda pair: (-pair[0].rstrip("/").count("/"), pair[0])))
+
+
+def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> None:
+    """Raise ``ConflictError`` if the target is a repository, or has other nodes at the paths."""
+    if Repository.exists(target):
+        raise ConflictError(
+            message="target must be empty or have an earlier export of the same nodes, got the repository "
+            f"in {target.label()}. Export to another storage",
+            kind=ErrorKind.NOT_ALLOWED,
+        )
+    for path, (document, _) in documents.items():
+        key = _document_key(path)
+        stored = _stored(target, key)
+        if stored is not None and not _is_same_document(stored, document):
+            raise ConflictError(
+                message=f"target must be empty or have an earlier export of the same nodes, got "
+                f"{target.label()} with other metadata in {key}. Export to another storage",
+                kind=ErrorKind.NOT_ALLOWED,
+            )
+
+
+def _is_same_document(stored: Buffer, document: bytes) -> bool:
+    try:
+        return bool(json.loads(bytes(stored)) == json.loads(document))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _put_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> Copied:
+    count, size = 0, 0
+    for path, (document, _) in documents.items():
+        if _stored(target, _document_key(path)) is None:
+            target.put(_document_key(path), document)
+            count, size = count + 1, size + len(document)
+    return Copied(count, size, len(documents) - count)
+
+
+def _stored(storage: Storage, key: str) -> Buffer | None:
+    try:
+        return storage.get(key)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        return None
+
+
+# Chunks
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of the chunk table of an array: an item of work."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def _items(session: Session, paths: Sequence[str]) -> Iterator[_Rows]:
+    for path in paths:
+        sizes = session.chunk_table(path).length.astype(np.int64) + _BYTES_PER_CHUNK
+        yield from (_Rows(path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
+
+
+def export_chunks(shared: bytes, item: bytes) -> bytes:
+    """Write chunks of an array as objects of a Zarr store: the task."""
+    session, target, compare = pickle.loads(shared)
+    rows: _Rows = pickle.loads(item)
+    table = session.chunk_table(rows.path).select_chunks(slice(rows.start, rows.stop))
+    keys = chunk_keys(rows.path, table.index)
+    total = Copied(0, 0, 0)
+    for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+        part = _export_rows(session, target, table, keys, range(start, stop), compare)
+        total = _sum(total, part)
+    return pickle.dumps(total)
+
+
+def _contents(session: Session, table: ChunkTable, rows: Sequence[int]) -> Sequence[Buffer]:
+    """Return the bytes of the chunks of some rows, none of which is absent."""
+    requests: list[Any] = [(table.ref(row), 0, None) for row in rows]
+    return session.workspace.reader.read_many(requests)
+
+
+def _export_rows(
+    session: Session, target: Storage, table: ChunkTable, keys: Sequence[str], rows: range, compare: bool
+) -> Copied:
+    """Write the chunks of some rows that the target does not have, or has with other bytes."""
+    lengths = table.length.tolist()
+
+    def is_absent(row: int) -> bool:
+        info = target.head(keys[row])
+        return info is None or info.size != lengths[row]
+
+    def is_new(absent: bool, row: int, content: Buffer) -> bool:
+        return absent or memoryview(target.get(keys[row])) != memoryview(content)
+
+    with thread_pool(Purpose.CHUNK_COPIES) as threads:
+        absent = list(threads.map(is_absent, rows))
+        chosen = [row for row, is_one in zip(rows, absent, strict=True) if is_one or compare]
+        data = _contents(session, table, chosen)
+        news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
+        objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
+        if target.is_local:
+            put_many(target, objects)
+        else:
+            list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
+    size = sum(memoryview(content).nbytes for _, content in objects)
+    return Copied(len(objects), size, len(rows) - len(objects))
+
+
+def _require_default_keys(documents: dict[str, tuple[bytes, bool]]) -> None:
+    """Raise an error if an array expects chunks under other keys than those of the specification."""
+    for path, (document, is_array) in documents.items():
+        encoding = json.loads(document).get("chunk_key_encoding") if is_array else None
+        separator = ((encoding or {}).get("configuration") or {}).get("separator", "/")
+        if encoding and (encoding.get("name"), separator) != ("default", "/"):
+            raise InvalidInputError(
+                f"`{path}` must have the chunk key encoding 'default' with the separator '/', got {encoding}",
+                ErrorKind.NOT_ALLOWED,
+            )

@@ -1,0 +1,532 @@
+"""The branches and tags of spec version 1. Each has a small file, which is read when it is needed.
+
+    refs/branch.main/ref.json          {"snapshot":"1CECHNKREP0F1RSTCMT0"}
+    refs/tag.v1.0/ref.json             the same content; written once
+    refs/tag.v1.0/ref.json.deleted     an empty file: the tag was deleted, and its name is never used again
+
+*White space.* Two refs to the same snapshot have the same JSON. So after a lost answer, a writer could not
+tell whether it has written the file. JSON allows white space at its end. Frazil writes random bits there, as
+blanks and tabs.
+
+*Names* cannot contain ``/``. Except on S3, the reference percent-encodes some characters in the names of
+objects, and lists them without decoding. Frazil encodes them in the same way, and decodes them.
+
+The rows are numbered in the order in which snapshots are found. A lookup of one snapshot reads its file. A
+history is a walk from parent to parent, with one request after the other. To save time, a walk looks ahead:
+it lists the files, and fetches in parallel the youngest files that are older than its current snapshot. Each
+time, it fetches twice as many. Ids are random, but a history is in the order of time.
+
+The handle caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that
+stays another parent. Other handles see the longer history until the files of the expired snapshots are
+collected. Then a walk reads the parent of that snapshot again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from enum import Enum
+from threading import RLock
+from typing import Final
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InternalError,
+    InvalidInputError,
+    RefNotFoundError,
+    SnapshotNotFoundError,
+    StorageError,
+)
+from frazil.format.columns import I64, U8
+from frazil.format.ids import (
+    REFS,
+    SNAPSHOTS,
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_from_text,
+    is_id_text,
+)
+from frazil.format.snapshot_table import SnapshotEntry
+from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
+from frazil.storage.base import Storage, Version
+from frazil.threads import Purpose, map_bounded
+
+_FILE: Final = "ref.json"
+_DELETED: Final = "ref.json.deleted"
+_ENCODED: Final = re.compile(rb"[\x00-\x1f\x7f-\xff\\{}^%`\]\[\">~<#|*?]")
+
+
+class RefKind(Enum):
+    """The kind of a ref, as the word before the name in its path."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
+    """Return the folder of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
+    if "/" in name:
+        raise InvalidInputError(
+            f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
+            "cannot contain `/`. Use another name, or upgrade the repository",
+            ErrorKind.INVALID_REF_NAME,
+        )
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"the name of a branch or tag must be text that UTF-8 can encode, without lone surrogates, got "
+            f"{name!r:.80}",
+            ErrorKind.INVALID_REF_NAME,
+        ) from None
+    if storage.encodes_names():
+        name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
+    return f"{REFS}/{kind.value}.{name}"
+
+
+def ref_key(storage: Storage, kind: RefKind, name: str) -> str:
+    """Return the key of the file of a ref."""
+    return f"{ref_folder(storage, kind, name)}/{_FILE}"
+
+
+def tombstone_key(storage: Storage, tag: str) -> str:
+    """Return the key of the file that marks a tag as deleted."""
+    return f"{ref_folder(storage, RefKind.TAG, tag)}/{_DELETED}"
+
+
+def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
+    r"""Return the file of a ref. ``mark`` has random bytes, by which the writer recognises the file."""
+    bits = "".join(f"{byte:08b}" for byte in mark)
+    return (
+        f'{{"snapshot":"{id_to_text(snapshot)}"}}'.encode()
+        + bits.replace("0", " ").replace("1", "\t").encode()
+    )
+
+
+def decode_ref(data: bytes, key: str) -> bytes:
+    """Return the id of the snapshot in the file of a ref. Raises ``FormatError``, which names ``key``."""
+    try:
+        return id_from_text(json.loads(data)["snapshot"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            f'{key}: the content must be {{"snapshot": "<id>"}}, got {data[:80]!r}', ErrorKind.DESERIALIZATION
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The file of a ref, with its version and bytes."""
+
+    snapshot: bytes
+    version: Version
+    data: bytes
+
+
+def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
+    """Return a ref, or None if there is no file. It ignores tombstones, and returns deleted tags too."""
+    key = ref_key(storage, kind, name)
+    try:
+        raw, version = storage.get_versioned(key)
+    except StorageError as error:
+        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+            return None
+        raise
+    data = bytes(raw)
+    return Ref(decode_ref(data, key), version, data)
+
+
+def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
+    """Return the names of all refs except deleted tags, and the names of the deleted tags."""
+    names: dict[RefKind, set[str]] = {kind: set() for kind in RefKind}
+    deleted: set[str] = set()
+    for info in storage.list(REFS):
+        folder, _, file = info.key.removeprefix(f"{REFS}/").rpartition("/")
+        word, dot, name = folder.partition(".")
+        if word not in _KINDS or not dot or "/" in folder:
+            continue
+        name = unquote(name, errors="replace") if storage.encodes_names() else name
+        if file == _FILE:
+            names[_KINDS[word]].add(name)
+        elif file == _DELETED and word == RefKind.TAG.value:
+            deleted.add(name)
+    names[RefKind.TAG] -= deleted
+    return names, deleted
+
+
+_KINDS: Final = {kind.value: kind for kind in RefKind}
+
+
+class Refs(Mapping[str, bytes]):
+    """The snapshot ids of refs by name. Each ref is read once, when it is needed.
+
+    A caller that has listed the names probably needs all refs. In that case, threads fetch all of them.
+    """
+
+    def __init__(self, storage: Storage, kind: RefKind) -> None:
+        self._storage = storage
+        self._kind = kind
+        self._cached: dict[str, Ref | None] = {}
+        self._names: list[str] | None = None
+
+    def ref(self, name: str) -> Ref:
+        """Return a ref with the version of its file. Raises ``RefNotFoundError`` if there is none."""
+        if name not in self._cached:
+            others = [other for other in self._names or () if other not in self._cached]
+            if name in others and len(others) > 1:
+                refs = map_bounded(Purpose.CATALOG_READS, self._read, others)
+                self._cached.update(zip(others, refs, strict=True))
+            else:
+                self._cached[name] = self._read(name)
+        ref = self._cached[name]
+        if ref is None:
+            raise RefNotFoundError(f"there is no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
+        return ref
+
+    def _read(self, name: str) -> Ref | None:
+        ref = read_ref(self._storage, self._kind, name)
+        if ref is not None and self._kind is RefKind.TAG:
+            return None if self._storage.head(tombstone_key(self._storage, name)) else ref
+        return ref
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.ref(name).snapshot
+
+    def __iter__(self) -> Iterator[str]:
+        if self._names is None:
+            self._names = sorted(list_refs(self._storage)[0][self._kind])
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def edited(self, name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
+        """Return only the changed ref, which is all that an update needs. This reads no files."""
+        return {} if snapshot is None else {name: snapshot}
+
+
+@dataclass(frozen=True, slots=True)
+class AllRefs:
+    """All refs by name. A deleted tag has its last snapshot, or None if it is not known."""
+
+    branches: dict[str, bytes]
+    tags: dict[str, bytes]
+    deleted_tags: dict[str, bytes | None]
+
+    @property
+    def tips(self) -> list[bytes]:
+        """The snapshot ids of all branches and tags."""
+        return [*self.branches.values(), *self.tags.values()]
+
+
+def read_all_refs(storage: Storage) -> AllRefs:
+    """Return all refs. This needs one listing and one request for each ref, in parallel."""
+    names, deleted = list_refs(storage)
+    wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
+    wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
+    refs = map_bounded(Purpose.CATALOG_READS, lambda each: read_ref(storage, *each), wanted)
+    out = AllRefs({}, {}, dict.fromkeys(deleted))
+    for (kind, name), ref in zip(wanted, refs, strict=True):
+        if ref is None:
+            continue  # deleted since the listing, or a tag that only has a tombstone
+        if kind is RefKind.BRANCH:
+            out.branches[name] = ref.snapshot
+        elif name in deleted:
+            out.deleted_tags[name] = ref.snapshot
+        else:
+            out.tags[name] = ref.snapshot
+    return out
+
+
+class DeletedTags(Set[str]):
+    """The names of deleted tags, which are never used again."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._storage.head(tombstone_key(self._storage, name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(list_refs(self._storage)[1]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, names):  # type: ignore[no-untyped-def]  # of collections.abc, for | and -
+        return frozenset(names)
+
+
+def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
+    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
+    if isinstance(refs, Refs):
+        return refs.edited(name, snapshot)
+    others = {other: id_ for other, id_ in refs.items() if other != name}
+    return others if snapshot is None else others | {name: snapshot}
+
+
+#: A walk makes this number of steps before it looks ahead.
+_STEPS: Final = 8
+#: The largest number of files that are fetched at once.
+_AHEAD: Final = 4096
+
+
+def listed_snapshots(storage: Storage) -> list[bytes]:
+    """Return the ids of all snapshots that have a file, oldest first."""
+    listed = sorted(storage.list(SNAPSHOTS), key=lambda info: info.modified)
+    names = (info.key.removeprefix(f"{SNAPSHOTS}/") for info in listed)
+    return [id_from_text(name) for name in names if is_id_text(name)]
+
+
+#: The snapshot in each file, or the error of its read.
+SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
+
+
+def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
+    """Return all snapshots that have a file, also those without a ref. Threads read them in parallel."""
+
+    def read(id_: bytes) -> SnapshotEntry | IcechunkError:
+        try:
+            return SNAPSHOT_ENTRY.read(storage, id_)
+        except IcechunkError as error:
+            return error
+
+    ids = listed_snapshots(storage)
+    return dict(zip(ids, map_bounded(Purpose.CATALOG_READS, read, ids, readers), strict=True))
+
+
+def reached_snapshots(
+    storage: Storage, results: SnapshotResults, tips: Iterable[bytes]
+) -> dict[bytes, SnapshotEntry]:
+    """Return the tips and all their ancestors.
+
+    Snapshots that are not in ``results`` are read. Raises the error of a snapshot that cannot be read.
+    """
+    out: dict[bytes, SnapshotEntry] = {}
+    for tip in tips:
+        id_: bytes | None = tip
+        while id_ is not None and id_ not in out:
+            entry = results.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
+            if isinstance(entry, IcechunkError):
+                raise entry
+            out[id_] = entry
+            id_ = entry.parent
+    return out
+
+
+class SnapshotsV1:
+    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it.
+
+    A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
+    """
+
+    def __init__(self, assets: Assets, readers: int = 32) -> None:
+        self._assets = assets
+        self._readers = readers
+        self._lock = RLock()
+        self._rows: dict[bytes, int] = {}
+        self._entries: list[SnapshotEntry] = []
+        self._ahead: list[bytes] | None = None
+        self._batch = 2 * _STEPS
+
+    def __len__(self) -> int:
+        """Return the number of snapshots that were found until now."""
+        return len(self._entries)
+
+    # Single snapshots
+
+    def find_snapshot(self, id_: bytes) -> int:
+        """Return the row of a snapshot, or -1 if it has no file. Reads the file if it is not cached."""
+        row = self._rows.get(id_)
+        if row is None:
+            try:
+                snapshot = self._assets.snapshot(id_)
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                return -1
+            row = self._add(
+                SnapshotEntry(
+                    id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
+                )
+            )
+        return row
+
+    def find_snapshots(self, ids: U8) -> I64:
+        """Return the rows of snapshots, -1 for a snapshot without a file."""
+        return np.fromiter(map(self.find_snapshot, id_list(ids)), np.int64, len(ids))
+
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Return the ids between two ids, of all snapshots that have a file. This needs one listing."""
+        names = [info.key.removeprefix(f"{SNAPSHOTS}/") for info in self._assets.storage.list(SNAPSHOTS)]
+        ids, _ = ids_from_text(names)
+        keys = id_keys(ids)
+        low, high = np.frombuffer(first + last, keys.dtype)
+        matches: U8 = ids[(keys >= low) & (keys <= high)]
+        return matches
+
+    def _add(self, entry: SnapshotEntry) -> int:
+        with self._lock:
+            row = self._rows.setdefault(entry.id, len(self._entries))
+            if row == len(self._entries):
+                self._entries.append(entry)
+            return row
+
+    def entry(self, row: int) -> SnapshotEntry:
+        """Return the snapshot in a row."""
+        return self._entries[row]
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        """Return the snapshots in some rows."""
+        return map(self._entries.__getitem__, rows.tolist())
+
+    def messages(self, rows: I64) -> list[str]:
+        """Return the messages of the snapshots in some rows."""
+        return [entry.message for entry in self.entries(rows)]
+
+    def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
+        """Return the rows whose metadata have an item ``name``. ``text`` is ignored."""
+        return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
+
+    def id_of(self, row: int) -> bytes:
+        """Return the id of the snapshot in a row."""
+        return self._entries[row].id
+
+    # All snapshots that were found
+
+    def ids(self) -> U8:
+        """Return the ids of all rows, shape (n, 12)."""
+        return id_matrix([entry.id for entry in self._entries])
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        """Return the commit times of all rows, in microseconds since 1970."""
+        return np.array([entry.flushed_at for entry in self._entries], np.uint64)
+
+    def parents(self) -> NDArray[np.int32]:
+        """Return the rows of the parents, -1 for a root. This walks to the roots of all rows."""
+        row = 0
+        while row < len(self._entries):
+            entry = self._entries[row]
+            if entry.parent is not None:
+                self._step_from(row, entry.parent, ahead=True)
+            row += 1
+        rows = self._rows
+        return np.array(
+            [-1 if entry.parent is None else rows[entry.parent] for entry in self._entries], np.int32
+        )
+
+    # Walks
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """Yield the rows from this snapshot to the root, in parts."""
+        if row < 0:
+            raise SnapshotNotFoundError(
+                "there is no history, because the snapshot was expired or dropped. Start again from a branch "
+                "or tag"
+            )
+        seen: set[int] = set()
+        part: list[int] = []
+        size = _STEPS
+        while row not in seen:
+            seen.add(row)
+            part.append(row)
+            parent = self._entries[row].parent
+            if parent is None:
+                yield np.array(part, np.int64)
+                return
+            if len(part) == size:
+                yield np.array(part, np.int64)
+                part, size = [], 2 * size
+            row = self._step_from(row, parent, ahead=len(seen) >= _STEPS)
+        raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
+
+    def chain(self, row: int) -> I64:
+        """Return the rows from this snapshot to the root."""
+        return np.concatenate(list(self.parts(row)))
+
+    def _step_from(self, row: int, parent: bytes, *, ahead: bool) -> int:
+        """Call ``_step`` for the parent of a row, or for the parent that an expiration has given it."""
+        try:
+            return self._step(parent, ahead=ahead)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            now = self._parent_now(row)
+            if now is None or now == parent:
+                raise SnapshotNotFoundError(
+                    f"snapshot `{id_to_text(parent)}`, the parent of `{id_to_text(self.id_of(row))}`, has no "
+                    "file: both were expired and collected, or the file is lost. Start again from a branch "
+                    "or tag"
+                ) from error
+            self.reparent(self.id_of(row), now)
+            return self._step(now, ahead=ahead)
+
+    def _parent_now(self, row: int) -> bytes | None:
+        """Return the parent that the file of a snapshot names now, or None if there is no file any more."""
+        entry = self._read_if_exists(self.id_of(row))
+        return None if entry is None else entry.parent
+
+    def _step(self, id_: bytes, *, ahead: bool = True) -> int:
+        row = self._rows.get(id_)
+        if row is not None:
+            return row
+        row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
+        if ahead:
+            self._look_ahead()
+        return row
+
+    def _look_ahead(self) -> None:
+        """Fetch the next files in the order of time."""
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = listed_snapshots(self._assets.storage)
+            wanted: list[bytes] = []
+            while self._ahead and len(wanted) < self._batch:
+                id_ = self._ahead.pop()
+                if id_ not in self._rows:
+                    wanted.append(id_)
+            self._batch = min(2 * self._batch, _AHEAD)
+        if wanted:
+            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
+                if entry is not None:
+                    self._add(entry)
+
+    def _read_if_exists(self, id_: bytes) -> SnapshotEntry | None:
+        try:
+            return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None  # collected since the listing
+
+    # Changes
+
+    def reparent(self, id_: bytes, parent: bytes) -> None:
+        """Change the parent of a snapshot, after its file was written again."""
+        with self._lock:
+            row = self.find_snapshot(id_)
+            self._entries[row] = replace(self._entries[row], parent=parent)
+
+    def added(self, entry: SnapshotEntry) -> SnapshotsV1:
+        """Return this object, because a new snapshot is read from its file."""
+        return self
+
+    def select_snapshots(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> SnapshotsV1:
+        """Raise ``InternalError``, because there is no table."""
+        raise InternalError("snapshots of a repository of spec version 1 are not kept in a table")

@@ -1,0 +1,604 @@
+"""A scan of a grid: the plan of the blocks that tasks read, and the work of a task.
+
+    conditions on coordinates ──> where each one holds, along its own dimensions
+                              ──> blocks in which any cell is left
+
+    blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
+    task                             ──> a session over these references alone: it requests only chunks
+
+The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on
+all of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their
+rows are exact. Blocks of arrays become Arrow batches, column by column: values of a block are read once
+for each array, repeated along the dimensions that the array does not have, and cut into batches. No loop
+runs over rows. For a remote storage, the next blocks are read while Spark processes one.
+
+    driver     snapshot, manifests ──> the nodes that are read, and for each task its references
+    task       a session over these alone: it requests only chunks
+
+The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
+that are in its part of the grid.
+
+A condition on a small column (a coordinate, or an array with fewer dimensions than the grid) is evaluated on
+all values of the column. The tasks evaluate it again, cell by cell.
+
+    conditions on coordinates ──> where each one holds, along its own dimensions
+                              ──> blocks in which any cell is left
+
+    blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
+
+The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on all
+of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their rows are
+exact.
+
+Values of a block are read once for each array, repeated along the dimensions that the array does not have,
+and cut into batches. No loop runs over rows. For a remote storage, the next blocks are read while Spark
+processes one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import zarr
+from numpy.typing import NDArray
+
+from frazil.arrays.zarr_arrays import array_at
+from frazil.changes.change_set import ChangeSet, ChunkChanges
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.format.nodes import Node, NodeTable
+from frazil.format.snapshot import ManifestFiles, Snapshot
+from frazil.repository.catalog.context import Context
+from frazil.repository.session.session import Session, reading
+from frazil.repository.session.workspace import Workspace
+from frazil.spark.tables.conditions import Mask, Predicate
+from frazil.spark.tables.grid import Column, Grid, Values, as_texts, index_values, to_arrow
+from frazil.threads import SIZES, Purpose, thread_pool
+
+#: References of some arrays, by path.
+type Tables = Mapping[str, ChunkTable]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedVersion:
+    """The version that all tasks of a scan read. Each process unpickles ``context`` once."""
+
+    context: bytes
+    snapshot_id: bytes
+    nodes: tuple[Node, ...]
+
+    @staticmethod
+    def of(session: Session, paths: Sequence[str]) -> SharedVersion:
+        """Return the version of a session, with the arrays at these paths.
+
+        ``session`` may have changes, if the tables of the tasks have them.
+        """
+        workspace = session.workspace
+        nodes = tuple(map(_without_manifests, map(workspace.require_array, paths)))
+        return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
+
+    def session(self, tables: Tables) -> Session:
+        """Return a session that reads these arrays, with the references of the tables."""
+        ids = {node.path: node.id for node in self.nodes}
+        changes = ChangeSet(
+            chunks={ids[path]: ChunkChanges(path, table.ndim, (table,)) for path, table in tables.items()}
+        )
+        # The session never reads the file of the snapshot.
+        nodes = NodeTable.from_nodes(self.nodes)
+        snapshot = Snapshot(self.snapshot_id, 0, "", {}, nodes, ManifestFiles.empty())
+        return reading(Workspace(_context(self.context), self.snapshot_id, changes, snapshot=snapshot))
+
+
+@functools.lru_cache(maxsize=4)
+def _context(pickled: bytes) -> Context:
+    """Return the context, one for each process: it keeps the connections."""
+    context: Context = pickle.loads(pickled)
+    return context
+
+
+def _without_manifests(node: Node) -> Node:
+    assert node.array is not None
+    array = node.array
+    return Node(
+        node.id, node.path, node.user_data, type(array)(array.shape, array.num_chunks, array.dimension_names)
+    )
+
+
+def rows_in_box(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
+    """Return the rows in a box of chunk coordinates, ``low`` up to but not including ``high``."""
+    if not table.ndim:
+        return table
+    # Rows are sorted by the first coordinate: only these rows are compared.
+    first = table.index[:, 0]
+    start, stop = np.searchsorted(first, [low[0], high[0]])
+    rows = slice(int(start), int(stop))
+    index = table.index[rows]
+    inside = ((index >= np.array(low, np.int64)) & (index < np.array(high, np.int64))).all(axis=1)
+    within = table.select_chunks(rows)
+    return (within if inside.all() else within.select_chunks(inside)).prune().compact()
+
+
+#: The most values of a column that the driver reads to plan with.
+LARGEST_COLUMN: Final = 1 << 22
+
+
+def is_small(grid: Grid, column: Column) -> bool:
+    """Return whether the driver reads all values of a column, to evaluate conditions on them."""
+    if column.instances is not None:
+        return True
+    return column.size <= LARGEST_COLUMN and (column.is_key or len(column.axes) < len(grid.shape))
+
+
+def read_column(session: Session, column: Column) -> Values:
+    """Return all values of a column along its own dimensions; those of instances repeated."""
+    if column.path is None:
+        return index_values(0, column.shape[0])
+    raw = np.asarray(_open(session, column.path)[...])
+    values = column.decoder.decode(raw)
+    if column.instances is None:
+        return values
+    numbers = np.asarray(_open(session, column.instances.path)[...]).astype(np.int64)
+    if column.instances.by_size:
+        numbers = np.repeat(np.arange(len(numbers)), numbers)
+    return values.take((numbers,))
+
+
+def _open(session: Session, path: str) -> zarr.Array[Any]:
+    return array_at(session, path)
+
+
+def counts_of(grid: Grid) -> tuple[int, ...]:
+    """Return the number of blocks along each dimension."""
+    return tuple(-(-size // block) for size, block in zip(grid.shape, grid.block, strict=True))
+
+
+def matching_blocks(
+    session: Session, grid: Grid, where: Iterable[Predicate], coordinates: Mapping[str, Values]
+) -> Mask:
+    """Return the blocks in which all conditions may hold.
+
+    ``coordinates`` are values in memory, by column.
+    """
+    matching = np.ones(counts_of(grid), np.bool_)
+    by_axes: dict[tuple[int, ...], Mask] = {}
+    for each in where:
+        column = grid.column(each.column)
+        if not is_small(grid, column):
+            continue
+        values = coordinates.get(column.name)
+        holds = each.holds(read_column(session, column) if values is None else values)
+        by_axes[column.axes] = by_axes[column.axes] & holds if column.axes in by_axes else holds
+    for axes, holds in by_axes.items():
+        any_holds = holds
+        for at, axis in enumerate(axes):
+            starts = np.arange(0, grid.shape[axis], grid.block[axis])
+            if len(starts):
+                any_holds = np.logical_or.reduceat(any_holds, starts, axis=at)
+        # The axes of an array may be in another order than those of the grid.
+        order = np.argsort(axes)
+        shape = [1] * len(grid.shape)
+        for axis in axes:
+            shape[axis] = matching.shape[axis]
+        matching &= any_holds.transpose(order).reshape(shape)
+    return matching
+
+
+def stored_blocks(grid: Grid, variables: Sequence[Column], tables: Mapping[str, ChunkTable]) -> Mask:
+    """Return the blocks in which some variable has a stored chunk."""
+    stored = np.zeros(counts_of(grid), np.bool_)
+    if not variables:
+        return ~stored
+    numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
+    for each in variables:
+        assert each.path is not None
+        stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
+    return stored
+
+
+def blocks_of_chunks(
+    column: Column, chunks: NDArray[np.uint32], numbers: Sequence[NDArray[np.int64]], counts: Sequence[int]
+) -> Mask:
+    """Return the blocks with cells of some chunks, or more blocks if the cells of a chunk are scattered.
+
+    ``numbers`` has the block of each cell along each dimension. The result has one block along dimensions
+    that the column does not have. Each chunk adds one to a box of blocks: at its corners, before sums along
+    each dimension.
+    """
+    shape = [count if axis in column.axes else 1 for axis, count in enumerate(counts)]
+    bounds = []
+    for at, (axis, step) in enumerate(zip(column.axes, column.chunks, strict=True)):
+        starts = np.arange(0, len(numbers[axis]), step)
+        chunks = chunks[chunks[:, at] < len(starts)]
+        if not len(chunks):
+            return np.zeros(shape, np.bool_)
+        bounds.append([each.reduceat(numbers[axis], starts) for each in (np.minimum, np.maximum)])
+    boxes = np.zeros([shape[axis] + 1 for axis in column.axes], np.int32)
+    for corner in product((0, 1), repeat=len(bounds)):
+        ends = tuple(bounds[at][end][chunks[:, at]] + end for at, end in enumerate(corner))
+        np.add.at(boxes, ends, (-1) ** sum(corner))
+    for axis in range(boxes.ndim):
+        np.cumsum(boxes, axis=axis, out=boxes)
+    blocks = boxes[tuple(slice(-1) for _ in column.axes)] > 0
+    return blocks.transpose(np.argsort(column.axes)).reshape(shape)
+
+
+#: Bytes of rows in one task, if `Split` does not set another number.
+TARGET_BYTES: Final = 128 << 20
+#: The most blocks of a grid, and the most that a query reads: planning takes seconds.
+LARGEST_GRID: Final = 1 << 30
+MOST_BLOCKS: Final = 1 << 22
+#: The value of a cell whose chunk is missing: the fill value of the array, null, or no row if no variable
+#: has a chunk.
+MISSING: Final = ("fill", "null", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How rows are split into tasks. Without an attribute, a task gets about 128 MiB of rows.
+
+    Attributes:
+        partitions: The number of tasks.
+        rows: The number of rows of a task.
+    """
+
+    partitions: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What all tasks of a query share.
+
+    grid      the grid, with the columns of the result
+    schema    names and types of the columns of the result
+    read      columns that only conditions need
+    where     conditions that every row must meet
+    """
+
+    grid: Grid
+    schema: pa.Schema
+    shared: SharedVersion
+    read: tuple[Column, ...] = ()
+    where: tuple[Predicate, ...] = ()
+    missing: str = "fill"
+    batch_rows: int = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """One task: the numbers of its blocks (k, ndim), references by path, and values of coordinates.
+
+    ``coordinates``: column -> the first cell of its values along each of its axes, and the values.
+    """
+
+    blocks: NDArray[np.int64]
+    tables: Mapping[str, ChunkTable] = field(default_factory=dict)
+    coordinates: Mapping[str, tuple[tuple[int, ...], Values]] = field(default_factory=dict)
+
+
+def plan_scan(
+    session: Session,
+    grid: Grid,
+    where: Sequence[Predicate] = (),
+    *,
+    schema: pa.Schema | None = None,
+    missing: str = "fill",
+    split: Split = Split(),  # a frozen value
+    batch_rows: int = 1 << 17,
+) -> tuple[Scan, list[ScanTask]]:
+    """Return the tasks that read all rows that may meet the conditions.
+
+    ``schema`` has the columns of the result; the default is all columns. Raises ``InvalidInputError`` for a
+    column that does not exist.
+    """
+    schema = grid.schema if schema is None else schema
+    wanted = tuple(map(grid.column, schema.names))
+    where = [replace(each, column=grid.column(each.column).name) for each in where]
+    needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
+    also = tuple(each for name, each in needed.items() if name not in {one.name for one in wanted})
+    every = (*wanted, *also)
+    coordinates = {
+        each.name: read_column(session, each) for each in every if is_small(grid, each) and _is_in_tasks(each)
+    }
+    variables = [each for each in every if each.path is not None and each.name not in coordinates]
+    shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
+    tables = {node.path: session.workspace.ref_table(node.path) for node in shared.nodes}
+    narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
+    scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
+    require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
+    needed_blocks = matching_blocks(session, grid, where, coordinates)
+    if missing == "skip":
+        needed_blocks &= stored_blocks(
+            grid, [each for each in variables if len(each.axes) == len(grid.shape)], tables
+        )
+    require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
+    blocks = np.argwhere(needed_blocks).astype(np.int64)
+    tasks = [
+        _scan_task(grid, each, variables, tables, every, coordinates)
+        for each in split_blocks(blocks, grid, every, split)
+    ]
+    return scan, tasks
+
+
+def require_bounded(grid: Grid, blocks: int, most: int) -> None:
+    """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
+    if blocks > most:
+        shape = " x ".join(map(str, grid.shape))
+        raise InvalidInputError(
+            f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
+            f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
+            "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
+            "help: Spark plans all tasks first",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+
+
+def _is_in_tasks(column: Column) -> bool:
+    """Return whether tasks carry the values of a column: one of at most one dimension."""
+    return column.path is None or len(column.axes) <= 1
+
+
+def split_blocks(
+    blocks: NDArray[np.int64], grid: Grid, columns: Sequence[Column], split: Split
+) -> list[NDArray[np.int64]]:
+    """Return the blocks of each task."""
+    if not len(blocks):
+        return []
+    block_rows = int(np.prod(grid.block, dtype=np.int64))
+    row_bytes = sum(_width(each) for each in columns) or 1
+    if split.partitions is not None:
+        number = split.partitions
+    elif split.rows is not None:
+        number = -(-len(blocks) * block_rows // split.rows)
+    else:
+        number = max(-(-len(blocks) * block_rows * row_bytes // TARGET_BYTES), os.cpu_count() or 1)
+    return np.array_split(blocks, max(1, min(number, len(blocks))))
+
+
+def _width(column: Column) -> int:
+    try:
+        return max(1, int(column.type.bit_width) // 8)
+    except ValueError:  # text and bytes
+        return 16
+
+
+def _scan_task(
+    grid: Grid,
+    blocks: NDArray[np.int64],
+    variables: Sequence[Column],
+    tables: Mapping[str, ChunkTable],
+    columns: Sequence[Column],
+    coordinates: Mapping[str, Values],
+) -> ScanTask:
+    size = np.array(grid.block, np.int64)
+    low = blocks.min(axis=0) * size if grid.shape else np.zeros(0, np.int64)
+    high = np.minimum((blocks.max(axis=0) + 1) * size, grid.shape) if grid.shape else low
+    refs: dict[str, ChunkTable] = {}
+    for each in variables:
+        assert each.path is not None
+        start = [int(low[axis]) // chunk for axis, chunk in zip(each.axes, each.chunks, strict=True)]
+        stop = [-(-int(high[axis]) // chunk) for axis, chunk in zip(each.axes, each.chunks, strict=True)]
+        refs[each.path] = rows_in_box(tables[each.path], start, stop)
+    values: dict[str, tuple[tuple[int, ...], Values]] = {}
+    for each in columns:
+        if each.path is not None and each.name in coordinates:
+            region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
+            values[each.name] = (
+                tuple(int(low[axis]) for axis in each.axes),
+                _compact(coordinates[each.name].take(region)),
+            )
+    return ScanTask(blocks, refs, values)
+
+
+def _compact(values: Values) -> Values:
+    """Return a copy, so that the whole array is not pickled."""
+    null = values.null
+    return Values(values.data.copy(), None if null is None or not null.any() else null.copy())
+
+
+type _Region = tuple[slice, ...]
+
+
+def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task."""
+    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    for columns in prefetched(reader.block, task.blocks, reader.is_local):
+        yield from _cut(columns, scan)
+
+
+class _BlockReader:
+    """Reads blocks. Coordinates of one dimension come with the task, other arrays are read from the store."""
+
+    def __init__(self, scan: Scan, task: ScanTask, session: Session) -> None:
+        self.scan = scan
+        self.task = task
+        self.is_local = is_local(session, task.tables)
+        by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
+        self._where = [(by_name[each.column], each) for each in scan.where]
+        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
+        self._arrays: dict[str | None, zarr.Array[Any]] = {
+            path: array_at(session, path) for path in paths if path is not None
+        }
+
+    def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
+        """Return the values of all returned columns, of shape (rows,), and the number of rows."""
+        grid = self.scan.grid
+        starts = number * np.array(grid.block, np.int64)
+        stops = np.minimum(starts + grid.block, grid.shape)
+        region = tuple(map(slice, starts.tolist(), stops.tolist()))
+        rows_along = self._matching_rows(region)
+        if not all(map(len, rows_along)):
+            return [], 0
+        # Chunks before the first and after the last matching cell are not read.
+        inner = tuple(
+            slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
+            for s, rows in zip(region, rows_along, strict=True)
+        )
+        rows_along = [rows - rows[0] for rows in rows_along]
+        picked = any(len(rows) <= rows[-1] for rows in rows_along)
+        shape = tuple(map(len, rows_along))
+        values: dict[str, Values] = {}
+
+        def read(column: Column) -> Values:
+            if column.name not in values:
+                whole = self._read(column, inner)
+                chosen = np.ix_(*(rows_along[axis] for axis in column.axes)) if picked else ()
+                values[column.name] = whole.take(chosen) if picked else whole
+            return values[column.name]
+
+        cells: Mask | None = None
+        for column, each in self._where:
+            if len(column.axes) != 1:
+                holds = broadcast(each.holds(read(column)), column.axes, shape)
+                cells = holds if cells is None else cells & holds
+        rows = None if cells is None else np.flatnonzero(cells)
+        if rows is not None and not len(rows):
+            return [], 0
+        out = [_spread(read(each), each.axes, shape) for each in grid.columns]
+        if rows is None:
+            return out, int(np.prod(shape, dtype=np.int64))
+        return [each.take((rows,)) for each in out], len(rows)
+
+    def _matching_rows(self, region: _Region) -> list[NDArray[np.intp]]:
+        """Return the cells along each dimension that meet the conditions on columns of this dimension."""
+        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
+        for column, each in self._where:
+            if len(column.axes) == 1:
+                along[column.axes[0]] &= each.holds(self._read(column, region))
+        return list(map(np.flatnonzero, along))
+
+    def _read(self, column: Column, region: _Region) -> Values:
+        """Return values of a column in its own dimensions."""
+        mine = tuple(region[axis] for axis in column.axes)
+        if column.path is None:
+            return index_values(mine[0].start, mine[0].stop)
+        if column.name in self.task.coordinates:
+            first, values = self.task.coordinates[column.name]
+            return values.take(
+                tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
+            )
+        values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
+        # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
+        if self.scan.missing == "fill" or column.is_key:
+            return values
+        return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
+
+
+def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
+    """Return whether all chunks of the tables are on this machine."""
+    return session.workspace.context.storage.is_local and not any(map(_is_remote, tables.values()))
+
+
+def _is_remote(table: ChunkTable) -> bool:
+    """Return whether its virtual chunks are on another machine, judged by the first one."""
+    locations = table.foreign.locations
+    return len(locations) > 0 and not locations.text(0).startswith("file:")
+
+
+def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
+    """Return the elements of a region whose chunk is not stored; None if all chunks are stored."""
+    first = [s.start // step for s, step in zip(region, chunks, strict=True)]
+    last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
+    low, high = np.array(first, np.int64), np.array(last, np.int64)
+    index = table.index.astype(np.int64)
+    inside = ((index >= low) & (index < high)).all(axis=1)
+    stored = np.zeros(tuple((high - low).tolist()), np.bool_)
+    stored[tuple((index[inside] - low).T)] = True
+    if stored.all():
+        return None
+    absent = ~stored
+    for axis, (s, step) in enumerate(zip(region, chunks, strict=True)):
+        numbers = np.arange(s.start, s.stop) // step - first[axis]
+        absent = absent.take(numbers, axis=axis)
+    return absent
+
+
+def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Values:
+    """Return the values of some dimensions for all cells of a shape, as one dimension."""
+    data = broadcast(values.data, axes, shape).reshape(-1)
+    return Values(data, None if values.null is None else broadcast(values.null, axes, shape).reshape(-1))
+
+
+def broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return values of some dimensions for all cells of a shape."""
+    order = np.argsort(axes)
+    wide = [1] * len(shape)
+    for at, axis in enumerate(axes):
+        wide[axis] = data.shape[at]
+    return np.broadcast_to(data.transpose(order).reshape(wide), shape)
+
+
+def _cut(columns: tuple[list[Values], int], scan: Scan) -> Iterator[pa.RecordBatch]:
+    values, rows = columns
+    schema = scan.schema
+    for start in range(0, rows, scan.batch_rows):
+        stop = min(start + scan.batch_rows, rows)
+        arrays = [
+            cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
+            for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _empty(stop - start)
+
+
+def cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the values with the type of a field. Raise ``InvalidInputError`` if they do not fit."""
+    if array.type == field.type:
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
+
+
+def _empty(rows: int) -> pa.RecordBatch:
+    """Return rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def prefetched[B, T](
+    read: Callable[[B], T], blocks: Sequence[B] | NDArray[Any], is_local: bool
+) -> Iterator[T]:
+    """Yield the results for blocks in order; those of a remote storage are read ahead."""
+    if is_local or len(blocks) < 2:
+        yield from map(read, blocks)
+        return
+    most = SIZES[Purpose.SCAN_READS]
+    with thread_pool(Purpose.SCAN_READS) as pool:
+        waiting: deque[Future[T]] = deque()
+        for number in blocks:
+            waiting.append(pool.submit(read, number))
+            if len(waiting) > most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
+    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
+        if rows:
+            yield {
+                name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)
+                for name, each in zip(scan.schema.names, values, strict=True)
+            }
+
+
+def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
+    """Return all rows of a scan, read in this process without Spark."""
+    every = [batch for each in tasks for batch in batches(scan, each)]
+    return pa.Table.from_batches(every, scan.schema)

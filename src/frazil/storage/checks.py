@@ -1,0 +1,181 @@
+"""Checks of what callers and storages do: keys and ranges, whole answers, conditional writes.
+
+A key is a relative path with ``/``, without an empty, ``.`` or ``..`` segment and without NUL. A range is
+``start <= i < stop`` with ``0 <= start < stop``. If ``stop`` is None, the range ends at the end of the
+object. Only such a range can be read from an object without bytes.
+
+Specification: *File Layout*.
+
+A request may fail for a moment: the network, a permission, a storage that has too many requests. The object
+may be good. Only an object that is missing, or whose whole content is wrong, is a reason to repair it.
+
+Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
+time. Then one commit is lost although its writer gets a success.
+
+``probe_conditions`` writes an object of its own. ``create_and_probe`` uses the new files of a repository
+instead, and sends two requests more than the files need. It does not test that the storage accepts an update
+with the right version: a storage that refuses it loses no commits.
+
+Specification: *Storage Operations*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Buffer
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Final, override
+
+from frazil import host
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.threads import Purpose, map_bounded
+
+# A segment is any text without "/" and NUL, except "." and "..".
+_SEGMENT: Final = r"(?!\.{1,2}(?:/|\Z))[^/\0]+"
+_is_key = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*", re.DOTALL).fullmatch
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it is valid."""
+    if _is_key(key) is None:
+        raise InvalidInputError(
+            f"{key!r} is not a key: a key must be a relative path without empty, '.' and '..' segments",
+            ErrorKind.BAD_KEY_PREFIX,
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return the prefix of a listing without the slash at its end. The empty string means all objects."""
+    path = prefix.removesuffix("/")
+    return check_key(path) if path else ""
+
+
+def check_range(start: int, stop: int | None) -> None:
+    """Raise ``InvalidInputError`` (``invalid-byte-range``) unless ``0 <= start < stop``."""
+    if start < 0 or (stop is not None and stop <= start):
+        raise InvalidInputError(
+            f"a byte range must have 0 <= start < stop, got [{start}, {stop})",
+            ErrorKind.INVALID_BYTE_RANGE,
+        )
+
+
+def object_not_found(key: str) -> StorageError:
+    """Return the error that every storage raises for a missing object."""
+    return StorageError(f"object {key!r} not found", ErrorKind.OBJECT_NOT_FOUND)
+
+
+def range_past_end(key: str, start: int, size: int | None = None) -> StorageError:
+    """Return the error that every storage raises for a range that begins at the object's end or after it."""
+    length = "" if size is None else f" of {size} bytes"
+    return StorageError(
+        f"object {key!r}{length} has no byte at {start}: the range starts after its end",
+        ErrorKind.OBJECT_STORE,
+    )
+
+
+#: The kinds of errors of a storage that say something about the object.
+_ABOUT_OBJECTS: Final = frozenset({ErrorKind.OBJECT_NOT_FOUND, ErrorKind.INVALID_BYTE_RANGE})
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether an error says only that the storage did not answer a request."""
+    return isinstance(error, StorageError) and error.kind not in _ABOUT_OBJECTS
+
+
+class skip_damage(AbstractContextManager[None, bool]):  # noqa: N801  # like contextlib.suppress
+    """Suppress the errors of missing and damaged objects in a block. Errors of ``is_outage`` pass."""
+
+    @override
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return isinstance(error, IcechunkError) and not is_outage(error)
+
+
+def require_whole(storage: Storage, key: str, data: Buffer, version: Version | None = None) -> None:
+    """Check that an answer has all bytes of an object. Callers do this before they call an object damaged."""
+    info, size = storage.head(key), memoryview(data).nbytes
+    if info is None or info.size == size:
+        return
+    if version is None or storage.get_versioned(key)[1] == version:
+        raise StorageError(
+            f"the storage returned {size} bytes of `{key}`, which has {info.size} bytes. Read it again",
+            ErrorKind.INVALID_OBJECT_SIZE,
+        )
+
+
+#: Prefix of the probe's objects.
+PROBES: Final = "probe"
+
+
+def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
+    """Test whether a storage supports conditional writes.
+
+    The function creates an object twice and then updates it twice with the same version. The storage must
+    refuse the second create and the second update. The object is deleted at the end.
+
+    Args:
+        storage: Storage to test.
+        prefix: Prefix of the key of the object. Default: ``probe``.
+
+    Raises:
+        StorageError: ``conditions-not-supported`` if the storage accepts a write that it must refuse, or
+            refuses one that it must accept; another kind if a request fails.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> probe_conditions(in_memory_storage())
+    """
+    key = f"{prefix}/{host.random_bytes(10).hex()}"
+    try:
+        first = _expect_stored(storage, "first create", storage.put(key, b"first", IfAbsent()))
+        if isinstance(storage.put(key, b"second", IfAbsent()), Stored):
+            raise _not_supported(storage, "a second conditional create of the same object succeeded")
+        _expect_stored(storage, "conditional update", storage.put(key, b"third", IfVersion(first.version)))
+        if isinstance(storage.put(key, b"fourth", IfVersion(first.version)), Stored):
+            raise _not_supported(storage, "a conditional update with a stale version succeeded")
+    finally:
+        storage.delete([key])
+
+
+def create_and_probe(storage: Storage, first: tuple[str, bytes], second: tuple[str, bytes]) -> bool:
+    """Create two files, and test by the first one whether a storage supports conditional writes.
+
+    The function creates both files at the same time. Then it sends the first file twice again, at the same
+    time: as a new object, and with the version of the second file. The storage must refuse both writes. A
+    storage that accepts one of them stores the same bytes again.
+    """
+
+    def put(write: tuple[str, bytes, Condition]) -> Stored | Refused:
+        return storage.put(*write)
+
+    send = partial(map_bounded, Purpose.CATALOG_WRITES, put)
+    match send([(*first, IfAbsent()), (*second, IfAbsent())]):
+        case [Stored(version), Stored(other)] if other not in (version, Version()):
+            stale = IfVersion(other)
+        case _:
+            return False
+    again, replaced = send([(*first, IfAbsent()), (*first, stale)])
+    if isinstance(again, Stored):
+        raise _not_supported(storage, "a second conditional create of the same object succeeded")
+    if isinstance(replaced, Stored):
+        raise _not_supported(storage, "a conditional update with a stale version succeeded")
+    return True
+
+
+def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:
+    if not isinstance(outcome, Stored):
+        raise _not_supported(storage, f"the {action} of a new object was refused")
+    return outcome
+
+
+def _not_supported(storage: Storage, offence: str) -> StorageError:
+    return StorageError(
+        "the storage does not support conditional writes, so concurrent commits would be lost: "
+        f"{offence}. Use another storage instead of {storage.label()}",
+        ErrorKind.CONDITIONS_NOT_SUPPORTED,
+    )

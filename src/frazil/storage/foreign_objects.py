@@ -1,0 +1,607 @@
+"""Reads of the objects that virtual chunks refer to: objects of other owners, in any storage.
+
+A virtual chunk is a range of an object. Often it has a condition: the etag of the object, or a time after
+which the object did not change. The reader compares both with the answer that contains the bytes. So no
+change can happen in between, and no server needs to support conditions.
+
+URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent
+codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In
+``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:``
+URL has no query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, override
+from urllib.parse import quote, unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
+from frazil.storage import failures
+from frazil.storage import web_client as web_failures
+from frazil.storage.access import anonymous_access, require_scheme
+from frazil.storage.base import Storage
+from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from frazil.storage.credential_families import AnyCredential, Credentials
+from frazil.storage.files import reads
+from frazil.storage.files import reads as file_failures
+from frazil.storage.files.reads import open_inside
+from frazil.storage.local import LocalStorage
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
+from frazil.storage.option_names import secret_options, shown_url
+from frazil.storage.services import TIGRIS_ENDPOINT
+from frazil.storage.settings import StorageSettings
+from frazil.storage.traffic import TRAFFIC, enter_runtime
+from frazil.storage.urls import UrlParts
+from frazil.storage.web_client import WebClient, reason_of_status, web_options
+from frazil.storage.web_storages import HttpStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterator
+
+    from obstore import GetOptions, GetResult
+    from obstore.store import ObjectStore
+
+    from frazil.storage.web_client import Answer
+
+
+def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
+    """Return the URL of a folder in a storage, with a slash at its end, and the store of a container for it.
+
+    Neither contains credentials, or options that may contain credentials. The result is None for a storage
+    without a URL, such as an in-memory storage.
+    """
+    if isinstance(storage, LocalStorage):
+        root = os.path.join(storage.root, folder, "")
+        return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
+    if isinstance(storage, HttpStorage):
+        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
+            _public(storage.options) or None
+        )
+    if not isinstance(storage, ObjectStorage):
+        return None
+    prefix = "".join(f"{part}/" for part in (storage.prefix, folder) if part)
+    match storage.bucket:
+        case S3Bucket(name, options):
+            store = ObjectStoreConfig.S3Compatible if options.endpoint_url else ObjectStoreConfig.S3
+            return UrlParts("s3", name, prefix).chunk_location, store(options)
+        case GcsBucket(name, config):
+            return UrlParts("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(_public(config) or None)
+        case AzureContainer(account, name, config):
+            azure = ObjectStoreConfig.Azure({**_public(config), "account": account})
+            return UrlParts("az", name, prefix, account).chunk_location, azure
+    return None
+
+
+def _public(options: Mapping[str, str]) -> dict[str, str]:
+    secret = set(secret_options(options))
+    return {name: value for name, value in options.items() if name not in secret}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRange:
+    """A range of an object and the conditions on the object.
+
+    Attributes:
+        url: URL of the object.
+        start: First byte of the range.
+        stop: End of the range; the byte at this position is not part of the range.
+        etag: Etag that the object must have. Default: no condition.
+        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+            Default: no condition.
+    """
+
+    url: str
+    start: int
+    stop: int
+    etag: str | None = None
+    not_modified_since: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the range has no bytes."""
+        return self.stop <= self.start
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether there is a condition on the object."""
+        return self.etag is not None or self.not_modified_since is not None
+
+    def check_object(self, etag: str | None, modified: float) -> None:
+        """Check the conditions on the object."""
+        if self.etag is not None and (etag is None or self.etag.strip('"') != etag.strip('"')):
+            raise self._modified(f"its etag must be {self.etag}, got {etag}")
+        # References contain whole seconds. A file that is newer by a fraction of a second has changed.
+        limit = self.not_modified_since
+        if limit is not None and modified > int(limit.timestamp()):
+            changed = datetime.fromtimestamp(modified, UTC)
+            raise self._modified(
+                f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
+            )
+
+    def _modified(self, difference: str) -> StorageError:
+        return StorageError(
+            f"the object of a virtual chunk has changed ({shown_url(self.url)}): {difference}. Restore the "
+            "object, or write the virtual references again",
+            ErrorKind.VIRTUAL_CHUNK_MODIFIED,
+        )
+
+    def too_short(self, end: int) -> StorageError:
+        """Return the error for an object that ends at byte ``end``, before the end of the range."""
+        return StorageError(
+            f"error fetching virtual reference: {shown_url(self.url)} must have the range "
+            f"[{self.start}, {self.stop}), but it ends at byte {end}",
+            ErrorKind.VIRTUAL_CHUNK_FETCH,
+        )
+
+
+class ForeignObjects(ABC):
+    """The objects below one URL prefix.
+
+    It can be pickled, and it connects at its first use. ``open_foreign`` creates it.
+    """
+
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        """Return a range of an object: all its bytes, or an error.
+
+        Args:
+            url: URL of the object, below the prefix.
+            start: First byte of the range.
+            stop: End of the range; the byte at this position is not part of the range.
+            etag: Etag that the object must have. Default: no condition.
+            not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+                Default: no condition.
+
+        Returns:
+            The bytes ``start <= i < stop``.
+
+        Raises:
+            StorageError: ``virtual-chunk-modified`` if a condition does not hold; ``virtual-chunk-fetch`` if
+                the range cannot be read.
+            InvalidInputError: ``invalid-virtual-ref`` for a URL that is not below the prefix.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from frazil.storage import local_filesystem_store, open_foreign
+            >>> size = Path("data.bin").write_bytes(b"0123456789")
+            >>> folder = Path.cwd().as_uri() + "/"
+            >>> files = open_foreign(local_filesystem_store(""), None, folder)
+            >>> bytes(files.get(f"{folder}data.bin", 2, 5))
+            b'234'
+        """
+        return self._read(ForeignRange(url, start, stop, etag, not_modified_since))
+
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        """Do the same as ``get``, for an event loop."""
+        return await self._read_async(ForeignRange(url, start, stop, etag, not_modified_since))
+
+    @abstractmethod
+    def _read(self, byte_range: ForeignRange) -> Buffer:
+        """Return the bytes of a range. Each kind of store implements this method for ``get``."""
+
+    @abstractmethod
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        """Do the same as ``_read``, for an event loop."""
+
+    @abstractmethod
+    def size(self, url: str) -> int:
+        """Return the size of an object.
+
+        Args:
+            url: URL of the object, below the prefix.
+
+        Returns:
+            The size in bytes.
+
+        Raises:
+            StorageError: ``virtual-chunk-fetch`` if the object cannot be found.
+            InvalidInputError: ``invalid-virtual-ref`` for a URL that is not below the prefix.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from frazil.storage import local_filesystem_store, open_foreign
+            >>> size = Path("data.bin").write_bytes(b"0123456789")
+            >>> folder = Path.cwd().as_uri() + "/"
+            >>> open_foreign(local_filesystem_store(""), None, folder).size(f"{folder}data.bin")
+            10
+        """
+
+
+def outside_prefix(url: str, prefix: str) -> InvalidInputError:
+    """Return the error for a URL that is not below the prefix."""
+    return InvalidInputError(
+        f"the location {shown_url(url)!r} must begin with {shown_url(prefix)!r}, the URL prefix of its "
+        "virtual chunk container",
+        ErrorKind.INVALID_VIRTUAL_REF,
+    )
+
+
+def check_segments(url: str, key: str) -> None:
+    """Raise ``InvalidInputError`` for a key that clients normalise: they would read another object."""
+    if any(segment in ("", ".", "..") for segment in key.split("/")):
+        raise InvalidInputError(
+            f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
+
+
+def credentials_mismatch(credentials: object, config: object) -> InvalidInputError:
+    """Return the error for credentials of another kind of store."""
+    return InvalidInputError(
+        f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
+        f"{type(config).__qualname__}. Pass credentials of the same kind",
+        ErrorKind.INVALID_CREDENTIALS,
+    )
+
+
+@contextmanager
+def fetch_errors(url: str) -> Iterator[None]:
+    """Count a request, and raise its errors as ``StorageError`` (``virtual-chunk-fetch``)."""
+    TRAFFIC.count_request()
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        kind, reason = _reason(error, url)
+        failure = StorageError(
+            f"error fetching virtual reference {shown_url(url)}: {reason}", ErrorKind.VIRTUAL_CHUNK_FETCH
+        )
+        if kind is ErrorKind.CREDENTIALS_MISSING:
+            failure.with_remedy(
+                "Pass the credentials of this container in `authorize_virtual_chunk_access`",
+                shell="Set the credentials of this container in the environment",
+            )
+        raise failure from error
+
+
+def is_foreign_outage(error: BaseException) -> bool:
+    """Return whether a failed read says nothing about the foreign object, as ``is_outage`` does for ours."""
+    cause = error.__cause__
+    if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
+        return False
+    is_absent = isinstance(cause, (*file_failures.MISSING_FILE, NotFoundError))
+    return not is_absent and failures.ErrorParts.from_text(str(cause)).status != _NO_SUCH_RANGE
+
+
+#: The status of an object store for a range behind the end of an object.
+_NO_SUCH_RANGE: Final = "416"
+
+
+def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
+    """Return the kind of a failure, and why the object cannot be read."""
+    if isinstance(error, OSError) and error.errno is not None:
+        kind, text = file_failures.reason_of(error)
+        return kind, f"{text} ({error.strerror})"
+    terms = failures.MessageTerms("/".join(shown_url(url).split("/", 3)[:3]), "virtual chunks")
+    if isinstance(error, UnreachableError):
+        return web_failures.reason_of(error, url)
+    reason = failures.reason_of(error, terms)
+    failures.shorten(error)
+    return reason
+
+
+@dataclass(slots=True)
+class ForeignFiles(ForeignObjects):
+    """Local files below the path of ``url_prefix``, or otherwise below ``path``.
+
+    Links to files outside of that folder are refused: see ``frazil.storage.files.reads``.
+    """
+
+    url_prefix: str
+    path: str
+
+    @override
+    def _read(self, byte_range: ForeignRange) -> Buffer:
+        with fetch_errors(byte_range.url):
+            descriptor = open_inside(*self._path_and_folder(byte_range.url))
+            try:
+                if byte_range.has_conditions:
+                    status = os.fstat(descriptor)
+                    byte_range.check_object(file_etag(status), status.st_mtime)
+                return TRAFFIC.count_read(_read_all(descriptor, byte_range))
+            finally:
+                os.close(descriptor)
+
+    @override
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        return self._read(byte_range)
+
+    @override
+    def size(self, url: str) -> int:
+        with fetch_errors(url):
+            descriptor = open_inside(*self._path_and_folder(url))
+            try:
+                return os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+
+    def _path_and_folder(self, url: str) -> tuple[str, str]:
+        """Return the path of a file, and the folder that must contain it."""
+        base = _url_path(self.url_prefix).rstrip("/") + "/"
+        path = _url_path(url)
+        if not path.startswith(base):
+            raise outside_prefix(url, self.url_prefix)
+        if self.path and not os.path.exists(path):
+            folder = self.path.removeprefix("file://")
+            return os.path.join(folder, path[len(base) :]), folder
+        return path, base
+
+
+def _url_path(url: str) -> str:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or "//" in path or "\0" in path:
+        raise InvalidInputError(
+            f"a file URL must be file:///path without empty segments, got {url!r}",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    return posixpath.normpath(path)
+
+
+def file_etag(status: os.stat_result) -> str:
+    """Return the etag of a file, as the object_store crate computes it: inode, time in us, and size."""
+    return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
+
+
+def _read_all(descriptor: int, byte_range: ForeignRange) -> bytes:
+    parts: list[bytes] = []
+    at = byte_range.start
+    while at < byte_range.stop:
+        part = os.pread(descriptor, min(byte_range.stop - at, reads.CALL_BYTES), at)
+        if not part:
+            raise byte_range.too_short(at)
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@dataclass(slots=True)
+class ForeignStore(ForeignObjects):
+    """Objects in S3, GCS or Azure, with one client for each bucket or container."""
+
+    url_prefix: str
+    config: AnyObjectStoreConfig
+    credentials: AnyCredential
+    settings: StorageSettings
+    user_agent: str | None = None
+    _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (self.url_prefix, self.config, self.credentials, self.settings, self.user_agent)
+        return (ForeignStore, values)
+
+    @override
+    def _read(self, byte_range: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(byte_range.url)
+        if byte_range.is_empty:
+            return b""
+        with fetch_errors(byte_range.url):
+            options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
+            answer = obstore.get(client, key, options=options)
+            _check_answer(byte_range, answer)
+            return TRAFFIC.count_read(answer.bytes())
+
+    @override
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(byte_range.url)
+        if byte_range.is_empty:
+            return b""
+        with fetch_errors(byte_range.url):
+            answer = await obstore.get_async(
+                client, key, options={"range": (byte_range.start, byte_range.stop)}
+            )
+            _check_answer(byte_range, answer)
+            return TRAFFIC.count_read(await answer.bytes_async())
+
+    @override
+    def size(self, url: str) -> int:
+        client, key = self._client_and_key(url)
+        with fetch_errors(url):
+            return obstore.head(client, key)["size"]
+
+    def _client_and_key(self, url: str) -> tuple[ObjectStore, str]:
+        if not url.startswith(self.url_prefix):
+            raise outside_prefix(url, self.url_prefix)
+        name, key = _split_bucket(url)
+        check_segments(url, key)
+        enter_runtime()
+        client = self._clients.get(name)
+        if client is None:
+            bucket = _bucket_of(self.config, self.credentials, name)
+            headers = {} if self.user_agent is None else {"User-Agent": self.user_agent}
+            client = self._clients[name] = bucket.connect("", self.settings, headers)
+        return client, key
+
+
+#: Names of buckets become parts of host names. They must not contain characters that end a host name.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
+
+
+def _split_bucket(url: str) -> tuple[str, str]:
+    name, _, key = url.partition("://")[2].partition("/")
+    if _BUCKET.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    return name, key
+
+
+def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: str) -> Bucket:
+    """Return the bucket or container of this name, with the credentials that the user granted."""
+    match config, credentials:
+        case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
+            return S3Bucket(name, options, keys)
+        case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
+            region, endpoint = options.region or "auto", options.endpoint_url or TIGRIS_ENDPOINT
+            return S3Bucket(name, replace(options, region=region, endpoint_url=endpoint), keys)
+        case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
+            return GcsBucket(name, dict(opts or {}), token)
+        case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
+            return _azure(name, dict(opts or {}), secret)
+        case _:
+            raise credentials_mismatch(credentials, config)
+
+
+def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureContainer:
+    if "account" not in opts:
+        raise InvalidInputError(
+            "an Azure store must have the name of its account. Use azure_store(account=...)",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return AzureContainer(opts.pop("account"), container, opts, credentials)
+
+
+def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
+    meta = answer.meta
+    # Object stores send whole seconds. Some send fractions in listings.
+    byte_range.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
+    if answer.range != (byte_range.start, byte_range.stop):
+        raise byte_range.too_short(answer.range[1])
+
+
+#: The statuses of a server that does not have an object, or not this range of it.
+_ABSENT: Final = frozenset({404, 410, 416})
+
+
+@dataclass(slots=True)
+class ForeignWeb(ForeignObjects):
+    """Files on web servers. Redirects to other servers are refused: see ``frazil.storage.web_client``."""
+
+    url_prefix: str
+    client: WebClient
+
+    @override
+    def _read(self, byte_range: ForeignRange) -> Buffer:
+        url, start, stop = byte_range.url, byte_range.start, byte_range.stop
+        self._check(url)
+        if byte_range.is_empty:
+            return b""
+        with fetch_errors(url):
+            headers = {"Range": f"bytes={start}-{stop - 1}"}
+            answer = self.client.request("GET", url, headers, stop - start)
+            if answer.status == 200:
+                raise OSError("the server does not support range requests: its status must be 206, got 200")
+            _require_status(answer, 206, url)
+            byte_range.check_object(answer.etag, int(answer.modified))
+            if answer.start != start or len(answer.body) != stop - start:
+                raise byte_range.too_short(answer.start + len(answer.body))
+            return TRAFFIC.count_read(answer.body)
+
+    @override
+    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.client.thread_pool(), self._read, byte_range)
+
+    @override
+    def size(self, url: str) -> int:
+        self._check(url)
+        with fetch_errors(url):
+            answer = self.client.request("HEAD", url, {})
+            _require_status(answer, 200, url)
+            if answer.length is None:
+                raise OSError("the server must send the size in the header content-length")
+            return answer.length
+
+    def _check(self, url: str) -> None:
+        if not url.startswith(self.url_prefix):
+            raise outside_prefix(url, self.url_prefix)
+        parts = urlsplit(url)
+        if parts.query:
+            raise InvalidInputError(
+                f"the URL of a virtual chunk must not have a query ('?...'), got {shown_url(url)!r}",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
+        check_segments(url, unquote(parts.path.removeprefix("/")))
+
+
+def _require_status(answer: Answer, expected: int, url: str) -> None:
+    if answer.status != expected:
+        reason = reason_of_status(answer.status, url)[1]
+        failure = FileNotFoundError if answer.status in _ABSENT else OSError
+        raise failure(f"the status must be {expected}, got {answer.status}: {reason}")
+
+
+def open_foreign(
+    config: AnyObjectStoreConfig,
+    credentials: AnyCredential | None,
+    url_prefix: str,
+    settings: StorageSettings | None = None,
+    *,
+    user_agent: str | None = None,
+) -> ForeignObjects:
+    """Return a reader for the objects whose URLs begin with a prefix.
+
+    Args:
+        config: Kind of store, and its options. If its kind is a local file system, a file that does not exist
+            at the path of its URL is searched below ``config.path``. This path is the place of the prefix's
+            files on this machine.
+        credentials: Credentials for the store. None means requests without credentials.
+        url_prefix: Prefix of the URLs of all objects.
+        settings: Time-outs and retries. Default: ``StorageSettings()``.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Returns:
+        The reader. No request is sent.
+
+    Raises:
+        InvalidInputError: ``invalid-virtual-ref`` for a store that cannot hold such URLs;
+            ``invalid-credentials`` for credentials of another kind of store; ``storage-config`` for a
+            store in memory.
+
+    Examples:
+        >>> from frazil.storage import open_foreign, s3_store
+        >>> objects = open_foreign(s3_store(region="eu-west-1", anonymous=True), None, "s3://bucket/data/")
+    """
+    if credentials is None:
+        credentials = anonymous_access(url_prefix)
+    match config:
+        case ObjectStoreConfig.LocalFileSystem(path):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.LocalFileSystemAccess):
+                raise credentials_mismatch(credentials, config)
+            return ForeignFiles(url_prefix, path)
+        case ObjectStoreConfig.InMemory():
+            raise InvalidInputError(
+                "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
+                "got a store in memory",
+                ErrorKind.STORAGE_CONFIG,
+            )
+        case ObjectStoreConfig.Http(opts, headers):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.HttpAccess):
+                raise credentials_mismatch(credentials, config)
+            options = web_options(opts or {}, settings or StorageSettings(), user_agent)
+            return ForeignWeb(url_prefix, WebClient(options, headers or {}))
+        case _:
+            require_scheme(config, url_prefix)
+            return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)

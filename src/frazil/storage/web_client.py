@@ -1,0 +1,545 @@
+"""A client of web servers that does not follow redirects to other servers.
+
+``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
+reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
+tries together. It logs URLs with their queries, which may contain signatures.
+
+The client of the object stores follows redirects to any server and sends the user's headers to it. So a
+server that the user authorised could send its readers to machines that only the readers can reach. The client
+in this module follows redirects to the same server (host and port), and from http to https on it. It refuses
+other redirects, unless the user sets the option ``follow_redirects``. Then it follows them without the user's
+headers, but never from https to http.
+
+An event loop sends the requests from threads (``thread_pool``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from frazil.errors import ErrorKind, StorageError, UnreachableError
+from frazil.lazy_names import ModuleOnDemand
+from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
+from frazil.storage.option_names import check_headers, shown_url
+from frazil.storage.settings import StorageSettings, client_options, retry_config
+from frazil.threads import Purpose, shared_pool
+
+_PORTS: Final = {"http": 80, "https": 443}
+#: Characters of a path that are not encoded. Percent codes are not encoded again.
+_UNQUOTED: Final = "/%!$&'()*+,;=:@~"
+_STRAY_PERCENT: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+
+type Origin = tuple[str, str, int]
+
+
+def origin_of(url: str) -> Origin:
+    """Return scheme, host and port of a URL."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in _PORTS and parts.hostname:
+            return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        pass  # invalid brackets or an invalid port
+    raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
+
+
+def basic_authorization(url: str) -> str | None:
+    """Return the header value with the user name and password of a URL, or None if it has none."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return None
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {b64encode(login.encode()).decode()}"
+
+
+def join_url(url: str, target: str) -> str:
+    """Return the URL that a redirect from ``url`` leads to. An invalid ``target`` is returned unchanged."""
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        return target
+
+
+def request_url(url: str) -> str:
+    """Return a URL as it is sent: without login and fragment, with percent codes where HTTP needs them."""
+    parts = urlsplit(url)
+    server = parts.netloc.rpartition("@")[2]
+    try:
+        server = server if server.isascii() else server.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise UnreachableError(f"a web URL must have a valid host name, got {shown_url(url)}") from None
+    path = quote(_STRAY_PERCENT.sub("%25", parts.path or "/"), safe=_UNQUOTED)
+    return parts._replace(netloc=server, path=path, fragment="").geturl()
+
+
+#: Numbers of at most 64 bits. Python refuses to convert very long numbers.
+_NUMBER: Final = re.compile("[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a server after all redirects. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+    @property
+    def etag(self) -> str | None:
+        """The header ``etag``, or None if the server does not send it."""
+        return self.headers.get("etag")
+
+    @property
+    def modified(self) -> float:
+        """Time of the last change of the object, in Unix seconds. 0 if the server does not send it."""
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
+            return parsedate_to_datetime(self.headers["last-modified"]).timestamp()
+        return 0.0
+
+    @property
+    def length(self) -> int | None:
+        """Size of the body in bytes, also in the answer to HEAD. None if the server does not send it."""
+        return _number(self.headers.get("content-length", ""))
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte of the body in the object."""
+        unit, _, span = self.headers.get("content-range", "").partition(" ")
+        is_part = self.status == 206 and unit == "bytes"
+        return (_number(span.partition("-")[0]) or 0) if is_part else 0
+
+    @property
+    def size(self) -> int:
+        """Size of the whole object in bytes. 0 if the server does not send it."""
+        return _number(self.headers.get("content-range", "").rpartition("/")[2]) or 0
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+#: Errors of the network, and their words in the table for clients of object stores.
+_NETWORK: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (ssl.SSLCertVerificationError, "InvalidCertificate"),
+    (socket.gaierror, '"dns error"'),
+    (ConnectionRefusedError, "ConnectionRefused"),
+    (TimeoutError, "TimedOut"),
+    (ConnectionError, "ConnectionReset"),
+)
+
+
+def reason_of_status(status: int, url: str) -> tuple[ErrorKind, str]:
+    """Return the kind of error for an unexpected status, and a text with the cause and the remedy."""
+    reason = reason_of_answer(ErrorParts(url, str(status)), _terms(url))
+    return reason or (ErrorKind.OBJECT_STORE, f"the server answered with status {status}")
+
+
+def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
+    """Return the kind of an error of the client, and a text with the cause and the remedy.
+
+    The function also searches the causes of the error. Without a known cause, the text is the
+    error's message.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        words = next((words for of, words in _NETWORK if isinstance(cause, of)), "")
+        if words and (reason := reason_of_answer(ErrorParts(url, network=words), _terms(url))):
+            return reason
+        cause = cause.__cause__ or cause.__context__
+    return ErrorKind.OBJECT_STORE, str(error)
+
+
+def _terms(url: str) -> MessageTerms:
+    return MessageTerms(repr(shown_url(url)), "HTTP")
+
+
+_TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Number of connections to one server, and of threads that send requests for event loops.
+CONNECTIONS: Final = 64
+#: Unit of a time -> seconds.
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), 0.001),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 3600.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """Options of requests to web servers. Times are in seconds.
+
+    Attributes:
+        connect_timeout: Limit for opening a connection.
+        timeout: Limit for each read.
+        user_agent: Value of the header ``User-Agent``.
+        retries: Number of tries after the first one.
+        first_pause: Pause before the second try.
+        longest_pause: Longest pause between two tries.
+        all_tries: Limit for one request with all its tries.
+        follow_redirects: Whether redirects to other servers are followed.
+        proxy_url: URL of the proxy. Default: the environment.
+        proxy_excludes: Servers that are reached without ``proxy_url``.
+        root_certificate: Additional certificates in PEM form.
+        allow_invalid_certificates: Whether certificates are not checked.
+    """
+
+    connect_timeout: float
+    timeout: float
+    user_agent: str
+    retries: int
+    first_pause: float
+    longest_pause: float
+    all_tries: float
+    follow_redirects: bool = False
+    proxy_url: str | None = field(default=None, repr=False)
+    proxy_excludes: tuple[str, ...] = ()
+    root_certificate: str | bytes | None = field(default=None, repr=False)
+    allow_invalid_certificates: bool = False
+
+    def proxy_for(self, scheme: str, host: str) -> str | None:
+        """Return the URL of the proxy for a server, or None: ``proxy_url``, or the proxy of the environment.
+
+        An entry of ``proxy_excludes`` is a host, a domain with all its hosts, or ``*``.
+        """
+        if self.proxy_url is None:
+            proxy = None if proxy_bypass(host) else getproxies().get(scheme)
+        else:
+            domains = (name.lower().lstrip(".") for name in self.proxy_excludes if name)
+            is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
+            proxy = None if is_excluded else self.proxy_url
+        return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+    def tls(self) -> ssl.SSLContext:
+        """Return a TLS context with the certificate authorities of this machine and ``root_certificate``."""
+        context = ssl.create_default_context()
+        if self.root_certificate is not None:
+            certificate = self.root_certificate
+            try:
+                text = certificate if isinstance(certificate, str) else certificate.decode("ascii")
+                context.load_verify_locations(cadata=text)
+            except (ssl.SSLError, ValueError) as error:
+                raise StorageError(
+                    f"option `root_certificate` must contain certificates in PEM form: {error}",
+                    ErrorKind.STORAGE_CONFIG,
+                ) from error
+        if self.allow_invalid_certificates:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def web_options(
+    options: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
+) -> WebOptions:
+    """Return the values of ``options``, and the values of ``settings`` for all other options."""
+    client: dict[str, Any] = {**client_options(settings, {}), **options}
+    retry: Any = retry_config(settings)
+    connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))
+    return WebOptions(
+        connect_timeout=min(connect or whole, whole),
+        timeout=min(read or whole, whole),
+        user_agent=user_agent or str(client["user_agent"]),
+        retries=retry["max_retries"],
+        first_pause=retry["backoff"]["init_backoff"].total_seconds(),
+        longest_pause=retry["backoff"]["max_backoff"].total_seconds(),
+        all_tries=retry["retry_timeout"].total_seconds(),
+        follow_redirects=_flag(client, "follow_redirects"),
+        proxy_url=client.get("proxy_url"),
+        proxy_excludes=tuple(each.strip() for each in client.get("proxy_excludes", "").split(",")),
+        root_certificate=client.get("root_certificate") or client.get("proxy_ca_certificate"),
+        allow_invalid_certificates=_flag(client, "allow_invalid_certificates"),
+    )
+
+
+def _seconds(options: Mapping[str, Any], name: str) -> float:
+    value = options.get(name, 0)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    match = _TIME.fullmatch(str(value).lower())
+    unit = None if match is None else _UNITS.get(match[2])
+    if match is None or unit is None:
+        raise StorageError(
+            f"option `{name}` must be a time such as 30s, got {value!r}", ErrorKind.STORAGE_CONFIG
+        )
+    return float(match[1]) * unit
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = str(options.get(name, "false")).lower()
+    if value not in ("true", "false"):
+        raise StorageError(f"option `{name}` must be true or false, got {value!r}", ErrorKind.STORAGE_CONFIG)
+    return value == "true"
+
+
+if TYPE_CHECKING:
+    import urllib3
+else:
+    urllib3 = ModuleOnDemand("urllib3")
+
+#: Statuses after which the same request may succeed.
+_TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
+
+
+class Pools:
+    """The connections of one process, by server and proxy. Threads may share them.
+
+    At most ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
+    """
+
+    def __init__(self, options: WebOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
+        """Return the answer to one request, without redirects. The body ends after ``max_bytes`` bytes.
+
+        Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503
+        is returned.
+        """
+        options = self._options
+        scheme, host, _ = origin_of(url)
+        proxy = options.proxy_for(scheme, host)
+        manager = self._manager(scheme, proxy)
+        sent = {"accept": "*/*", "user-agent": options.user_agent} | dict(headers)
+        # Names in the spelling of urllib3, so that no header is sent twice. Values are UTF-8.
+        sent = {name.title(): value.encode().decode("latin-1") for name, value in sent.items()}
+        end = time.monotonic() + options.all_tries
+        tries = urllib3.Retry(
+            options.retries,
+            status_forcelist=_TRY_AGAIN,
+            backoff_factor=options.first_pause / 2,  # urllib3 tries at once, then waits twice the factor
+            backoff_max=options.longest_pause,
+        )
+        target = request_url(url)
+        while True:
+            answer, failure = None, None
+            try:
+                answer = _send_once(manager, method, target, sent, max_bytes)
+                is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
+            except urllib3.exceptions.LocationValueError:
+                raise UnreachableError(
+                    f"a web URL must be an http or https URL, got {shown_url(url)}"
+                ) from None
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                failure = error
+                is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)
+            if not is_over and tries.total:
+                tries = tries.increment(method, shown_url(url), error=failure)
+                pause = self._pause(tries, answer)
+                if time.monotonic() + pause <= end:
+                    time.sleep(pause)
+                    continue
+            if answer is not None:
+                return answer
+            raise _unreachable(url, proxy, failure)
+
+    def _pause(self, tries: urllib3.Retry, answer: Answer | None) -> float:
+        """Return seconds before the next try. The server may ask for them, up to the longest pause."""
+        server_pause = 0.0
+        with suppress(urllib3.exceptions.HTTPError, KeyError, ValueError, OverflowError):
+            if answer is not None:
+                server_pause = tries.parse_retry_after(answer.headers["retry-after"])
+        return max(tries.get_backoff_time(), min(server_pause, self._options.longest_pause))
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self._options.tls()  # slow: it reads hundreds of certificates
+
+    def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
+        with self._lock:
+            manager = self._managers.get((scheme, proxy))
+            if manager is None:
+                manager = self._managers[scheme, proxy] = self._connect(scheme, proxy)
+        return manager
+
+    def _connect(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
+        options = self._options
+        timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.timeout)
+        pool_options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
+        if scheme == "https":
+            pool_options["ssl_context"] = self._tls
+        if proxy is None:
+            manager = urllib3.PoolManager(**pool_options)
+        else:
+            if proxy.startswith("https:"):
+                pool_options["proxy_ssl_context"] = self._tls
+            try:
+                login = basic_authorization(proxy)
+                pool_options["proxy_headers"] = {} if login is None else {"Proxy-Authorization": login}
+                manager = urllib3.ProxyManager(proxy, **pool_options)
+            except ValueError:
+                raise StorageError(
+                    "the proxy in the option proxy_url or the environment must be an http or https URL, "
+                    f"got {shown_url(proxy)}",
+                    ErrorKind.STORAGE_CONFIG,
+                ) from None
+        if options.allow_invalid_certificates:
+            manager.pool_classes_by_scheme = {**manager.pool_classes_by_scheme, "https": _unchecked_pool()}
+        return manager
+
+
+def _unchecked_pool() -> type[urllib3.HTTPSConnectionPool]:
+    """Return pools for users who allow invalid certificates. urllib3 warns for each other connection."""
+
+    class UncheckedConnection(urllib3.connection.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.is_verified = True
+
+    class UncheckedPool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = UncheckedConnection
+
+    return UncheckedPool
+
+
+def _send_once(
+    manager: urllib3.PoolManager, method: str, target: str, headers: Mapping[str, str], max_bytes: int | None
+) -> Answer:
+    response = manager.urlopen(
+        method, target, headers=headers, retries=False, redirect=False, preload_content=False
+    )
+    try:
+        # One more byte shows whether the body has ended. Only then the connection is used again.
+        body = response.read(None if max_bytes is None else max_bytes + 1, decode_content=False)
+    finally:
+        response.close()
+        response.release_conn()
+    headers_by_name = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, headers_by_name, body if max_bytes is None else body[:max_bytes])
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the innermost error inside an error of urllib3, which puts some errors into ``args``."""
+    while True:
+        inner = [each for each in error.args if isinstance(each, BaseException)]
+        below = error.__cause__ or (inner[-1] if inner else None)
+        if below is None:
+            return error
+        error = below
+
+
+def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> UnreachableError:
+    through = (
+        f" through the proxy {shown_url(proxy or '')}"
+        if isinstance(error, urllib3.exceptions.ProxyError)
+        else ""
+    )
+    cause = None if error is None else _cause(error)
+    unreachable = UnreachableError(
+        f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"
+    )
+    # The errors of urllib3 in between contain the URL with its query. They must not be in tracebacks.
+    unreachable.__cause__ = cause
+    return unreachable
+
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS: Final = 10
+
+
+class WebClient:
+    """A client for web servers, with the same options and headers for all requests.
+
+    Threads may share a client. A pickle contains no connections, and a forked process opens its own.
+    """
+
+    def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
+        check_headers(headers)
+        self._options = options
+        self._headers = _lower_names(headers)
+        self._pools: dict[int, Pools] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WebClient, (self._options, self._headers))
+
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
+    ) -> Answer:
+        """Return the answer to one request. The body ends after ``max_bytes`` bytes."""
+        origin_of(url)  # raises an error for an invalid URL
+        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = self._current_pools().send(method, current_url, sent, max_bytes)
+            target = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or target is None:
+                return answer
+            after = join_url(current_url, target)
+            if not _is_same_server(current_url, after):
+                self._require_same_server(current_url, after)
+                origin_of(after)
+                sent = _authorization(after) | _lower_names(headers)
+            current_url = after
+        raise UnreachableError(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
+
+    def request_once(
+        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
+    ) -> Answer:
+        """Do the same as ``request``, without following redirects."""
+        origin_of(url)
+        return self._current_pools().send(
+            method, url, _authorization(url) | self._headers | _lower_names(headers), max_bytes
+        )
+
+    def thread_pool(self) -> Executor:
+        """Return the threads that send requests for an event loop."""
+        return shared_pool(Purpose.WEB_REQUESTS).executor
+
+    def _current_pools(self) -> Pools:
+        process = os.getpid()
+        pools = self._pools.get(process)
+        if pools is None:
+            # Threads may race here: `setdefault` returns the same pools to all. A parent's pools are dropped.
+            pools = self._pools.setdefault(process, Pools(self._options))
+            self._pools = {process: pools}
+        return pools
+
+    def _require_same_server(self, url: str, target: str) -> None:
+        before, after = _scheme(url), _scheme(target)
+        is_possible = after == "https" or before == after == "http"
+        if not self._options.follow_redirects or not is_possible:
+            raise StorageError(
+                f"a redirect from {shown_url(url)} must lead to the same server, got {shown_url(target)}. "
+                "If you trust the other server, use its URL, or set the option follow_redirects to true "
+                "(then requests to the other server do not carry your headers)",
+                ErrorKind.REDIRECT_REFUSED,
+            )
+
+
+def _authorization(url: str) -> dict[str, str]:
+    value = basic_authorization(url)
+    return {} if value is None else {"authorization": value}
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].lower()
+
+
+def _is_same_server(url: str, target: str) -> bool:
+    try:
+        before, after = origin_of(url), origin_of(target)
+    except UnreachableError:
+        return False
+    is_upgrade = (before[0], before[2], after[0], after[2]) == ("http", 80, "https", 443)
+    return before[1] == after[1] and (before == after or is_upgrade)

@@ -1,0 +1,505 @@
+"""Storages that are read only: the files on a web server, and the storage that a web URL redirects to.
+
+Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects. ``get`` then returns
+the requested part. Redirects to other servers are refused: see ``frazil.storage.web_client``.
+
+At the first use, Frazil sends GET to the web URL. It follows at most ten redirects over http or https. A
+redirect to a URL with another scheme names the storage. These URLs have the form that
+``frazil.storage.urls`` describes, with query parameters and a few more schemes:
+
+====================================================  =============================================
+``s3://bucket/prefix?region=...``                     S3
+``gs://bucket/prefix`` or ``gcs:``                    Google Cloud Storage
+``r2://bucket/prefix?account_id=...``                 Cloudflare R2
+``tigris://bucket/prefix?region=...``                 Tigris
+``az://container/prefix?account=...``                 Azure (Frazil only)
+``http+icechunk://host/path``, ``https+icechunk:``    a web server (or ``http+ic:``, ``https+ic:``)
+====================================================  =============================================
+
+Frazil reads the storage without credentials and never writes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, override
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from frazil.arguments import checked
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError, UnreachableError
+from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
+from frazil.storage.buckets import AzureContainer, GcsBucket
+from frazil.storage.checks import check_key, check_range, object_not_found, range_past_end
+from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import S3Options
+from frazil.storage.option_names import shown_url
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, S3Arguments, build_s3
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+from frazil.storage.traffic import TRAFFIC
+from frazil.storage.urls import UrlParts, parse_parts
+from frazil.storage.web_client import Answer, WebClient, join_url, reason_of, reason_of_status, web_options
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+
+    from frazil.storage.base import Condition, Refused, Stored
+
+
+class ReadOnlyStorage(Storage):
+    """A storage in which every write raises ``ReadOnlyError`` (``read-only-storage``)."""
+
+    is_read_only = True
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        raise _read_only(self)
+
+    @override
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        raise _read_only(self)
+
+    @override
+    def delete(self, keys: Iterable[str]) -> None:
+        raise _read_only(self)
+
+
+def _read_only(storage: Storage) -> ReadOnlyError:
+    return ReadOnlyError(
+        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
+    )
+
+
+#: Characters of a key that stay as they are in the path of a URL.
+_UNQUOTED = "/!$&'()*+,;=:@~"
+
+
+class HttpStorage(ReadOnlyStorage):
+    """The files below a URL on a web server. Read only.
+
+    A pickle contains the headers in plain text. ``repr`` does not show them.
+
+    Args:
+        url: URL of the directory that holds the objects.
+        options: Options of the HTTP client and their values. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+        settings: Time-outs and retries. Default: ``StorageSettings()``.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for an
+            invalid option.
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+    Examples:
+        >>> HttpStorage("https://example.org/data").is_read_only
+        True
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: StorageSettings | None = None,
+        user_agent: str | None = None,
+    ) -> None:
+        self._url = check_url(url)
+        self._options = dict(options or {})
+        self._headers = dict(headers or {})
+        self._settings = StorageSettings() if settings is None else settings
+        self._user_agent = user_agent
+        self._client = WebClient(web_options(self._options, self._settings, user_agent), self._headers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (HttpStorage, (self._url, self._options, self._headers, self._settings, self._user_agent))
+
+    def __repr__(self) -> str:
+        return f"<frazil.Storage>\ntype: HTTP\nurl: {shown_url(self._url)}\n"
+
+    @property
+    def url(self) -> str:
+        """The URL of the directory that holds the objects."""
+        return self._url
+
+    @property
+    def options(self) -> dict[str, str]:
+        """A copy of the options of the HTTP client."""
+        return dict(self._options)
+
+    @override
+    def encodes_names(self) -> bool:
+        return True
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        check_range(start, stop)
+        headers = {} if start == 0 and stop is None else {"Range": _range(start, stop)}
+        if headers and start == stop:
+            headers = {"Range": _range(start, start + 1)}  # HTTP has no empty ranges
+        answer = self._ask("GET", key, headers)
+        if answer.status == 416:
+            raise range_past_end(key, start, answer.size)
+        return TRAFFIC.count_read(_cut(key, answer, start, stop))
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._client.thread_pool(), self.get, key, start, stop)
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        answer = self._ask("GET", key, {})
+        return TRAFFIC.count_read(answer.body), Version((answer.etag or "").strip('"') or None)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        try:
+            answer = self._ask("HEAD", key, {})
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None
+        etag = (answer.etag or "").strip('"') or None
+        return ObjectInfo(key, answer.length or 0, datetime.fromtimestamp(answer.modified, UTC), etag)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        raise StorageError(
+            "a storage on a web server cannot list its objects. Use the storage that the web server reads "
+            "from",
+            ErrorKind.OBJECT_STORE,
+        )
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings()
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> HttpStorage:
+        return HttpStorage(self._url, self._options, self._headers, settings, self._user_agent)
+
+    @override
+    def with_user_agent(self, user_agent: str) -> HttpStorage:
+        return HttpStorage(self._url, self._options, self._headers, self._settings, user_agent)
+
+    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
+        parts = urlsplit(self._url)
+        path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
+        TRAFFIC.count_request()
+        try:
+            answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
+        except UnreachableError as error:
+            kind, reason = reason_of(error, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind) from error
+        if answer.status in (404, 410):
+            raise object_not_found(key)
+        if answer.status not in (200, 206, 416):
+            kind, reason = reason_of_status(answer.status, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind)
+        return answer
+
+
+def _range(start: int, stop: int | None) -> str:
+    return f"bytes={start}-{'' if stop is None else stop - 1}"
+
+
+def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
+    """Return the requested bytes from an answer that may hold more."""
+    first = answer.start
+    if first > start or (start and start >= first + len(answer.body)):
+        raise range_past_end(key, start, first + len(answer.body))
+    view = memoryview(answer.body)[start - first :]
+    return view if stop is None else view[: stop - start]
+
+
+def check_url(url: str) -> str:
+    """Return ``url`` if it has a scheme, a host, and no invalid port."""
+    try:
+        parts = urlsplit(url)
+        is_valid = bool(parts.scheme and parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise StorageError(
+            f"cannot parse URL {shown_url(url)!r}: it must have a scheme, a host and optionally a port, such "
+            "as https://host/path",
+            ErrorKind.CANNOT_PARSE_URL,
+        )
+    return url
+
+
+@checked
+def http_storage(
+    base_url: str, opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
+) -> Storage:
+    """Return a read-only storage of the objects below a URL on a web server.
+
+    The storage cannot list its objects.
+
+    Args:
+        base_url: URL of the directory that holds the objects, for example ``https://example.org/ice``.
+        opts: Options of the HTTP client and their values, for example ``{"timeout": "30s"}``,
+            ``follow_redirects`` or ``proxy_url``. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+
+    Returns:
+        The storage. No request is sent.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for an
+            invalid option.
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+    Examples:
+        >>> http_storage("https://example.org/ice", {"timeout": "30s"})
+        <frazil.Storage>
+        type: HTTP
+        url: https://example.org/ice
+        <BLANKLINE>
+    """
+    return HttpStorage(base_url, opts, headers)
+
+
+_MAX_REDIRECTS: Final = 10
+#: Few retries, because the user waits for the redirect before the first read.
+_FEW_TRIES: Final = StorageSettings(retries=StorageRetriesSettings(max_tries=3))
+
+
+class RedirectStorage(ReadOnlyStorage):
+    """The storage that a web URL redirects to. Read only.
+
+    The first use follows the redirects once. A pickle that is created after the first use contains the
+    result. The module's docstring lists the URLs that a redirect may lead to.
+
+    Args:
+        url: Web URL that redirects to the URL of the storage.
+        settings: Settings of the storage and of the requests for the redirects. Default: the defaults of the
+            storage, and three tries for the redirects.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
+
+    Examples:
+        >>> RedirectStorage("https://example.org/latest").is_read_only
+        True
+    """
+
+    def __init__(
+        self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
+    ) -> None:
+        self._url = check_url(url)
+        self._settings = settings
+        self._user_agent = user_agent
+        self._resolved: Storage | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<frazil.Storage>\ntype: redirect\nurl: {shown_url(self._url)}\n"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def target(self) -> Storage:
+        """Return the storage that the URL leads to.
+
+        The first call sends the requests. Later calls return the same storage.
+
+        Returns:
+            The storage.
+
+        Raises:
+            StorageError: ``bad-redirect`` if the server does not redirect, redirects more than ten times, or
+                redirects to a URL that does not name a storage.
+
+        Examples:
+            >>> RedirectStorage("https://example.org/latest").target()  # doctest: +SKIP
+            <frazil.Storage>
+            type: S3 (native)
+            bucket: ice
+            region: eu-west-1
+            anonymous: True
+        """
+        with self._lock:
+            if self._resolved is None:
+                storage = storage_of_redirect(
+                    follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
+                )
+                if self._settings is not None:
+                    storage = storage.with_settings(self._settings)
+                if self._user_agent is not None:
+                    storage = storage.with_user_agent(self._user_agent)
+                self._resolved = storage
+            return self._resolved
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.target().get(key, start, stop)
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        return self.target().get_versioned(key)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        return self.target().head(key)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.target().list(prefix)
+
+    @override
+    def encodes_names(self) -> bool:
+        return self.target().encodes_names()
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return await self.target().get_async(key, start, stop)
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings() if self._resolved is None else self._resolved.default_settings()
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> RedirectStorage:
+        return RedirectStorage(self._url, settings, self._user_agent)
+
+    @override
+    def with_user_agent(self, user_agent: str) -> RedirectStorage:
+        return RedirectStorage(self._url, self._settings, user_agent)
+
+
+def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
+    """Return the first URL with a scheme other than http and https that ``url`` redirects to."""
+    client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
+    for _ in range(_MAX_REDIRECTS + 1):
+        if urlsplit(current_url).scheme not in ("http", "https"):
+            return current_url
+        current_url = join_url(current_url, _redirect_target(client, current_url))
+    raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
+
+
+def _redirect_target(client: WebClient, url: str) -> str:
+    try:
+        answer = client.request_once("GET", url, {}, 0)
+    except UnreachableError as error:
+        raise _bad_redirect(str(error)) from error
+    location = answer.headers.get("location")
+    if location is None or not 300 <= answer.status < 400:
+        raise _bad_redirect(f"{shown_url(url)} must answer with a redirect, got status {answer.status}")
+    return location
+
+
+def storage_of_redirect(url: str) -> Storage:
+    """Return the storage that a redirect's URL names, read without credentials."""
+    plain, _, query = url.partition("#")[0].partition("?")
+    scheme, _, rest = plain.partition(":")
+    build = _BUILDERS.get(scheme.lower())
+    if build is None:
+        raise _bad_redirect(f"the scheme must be one of {', '.join(_BUILDERS)}, got {shown_url(url)}")
+    return build(_Target(url, rest, query))
+
+
+def _bad_redirect(text: str) -> StorageError:
+    return StorageError(f"bad redirect: {text}", ErrorKind.BAD_REDIRECT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A URL that a redirect leads to. ``rest`` is the part between the scheme and the query."""
+
+    url: str
+    rest: str
+    query: str
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return dict(parse_qsl(self.query))
+
+    def require_parameter(self, name: str) -> str:
+        parameters = self.parameters
+        if name not in parameters:
+            raise _bad_redirect(f"{shown_url(self.url)} must have the query parameter {name!r}")
+        return parameters[name]
+
+    def parts(self, scheme: str, account: str | None = None) -> UrlParts:
+        """Return the parts of the URL, with another scheme. An ``account`` comes before the container."""
+        rest = self.rest if account is None else self.rest.replace("//", f"//{account}/", 1)
+        try:
+            return parse_parts(f"{scheme}:{rest}")
+        except InvalidInputError as error:
+            raise _bad_redirect(str(error)) from error
+
+
+def _s3(target: _Target, options: S3Options) -> Storage:
+    parts = target.parts("s3")
+    return build_s3(S3Arguments(options, S3Credentials.Anonymous()), parts.bucket, parts.key, read_only=True)
+
+
+def _r2(target: _Target) -> Storage:
+    endpoint = R2_ENDPOINT.format(account_id=target.require_parameter("account_id"))
+    return _s3(target, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
+
+
+def _tigris(target: _Target) -> Storage:
+    region = target.parameters.get("region", "auto")
+    return _s3(target, S3Options(region=region, endpoint_url=TIGRIS_ENDPOINT))
+
+
+def _gcs(target: _Target) -> Storage:
+    parts = target.parts("gs")
+    return ObjectStorage(GcsBucket(parts.bucket, {}, GcsCredentials.Anonymous()), parts.key, read_only=True)
+
+
+def _azure(target: _Target) -> Storage:
+    parts = target.parts("az", target.require_parameter("account"))
+    bucket = AzureContainer(parts.account, parts.bucket, {}, AzureCredentials.Anonymous())
+    return ObjectStorage(bucket, parts.key, read_only=True)
+
+
+def _http(target: _Target) -> Storage:
+    scheme, _, rest = target.url.partition(":")
+    return HttpStorage(f"{scheme.lower().partition('+')[0]}:{rest}")
+
+
+_BUILDERS: Final[Mapping[str, Callable[[_Target], Storage]]] = {
+    "s3": lambda target: _s3(target, S3Options(region=target.require_parameter("region"))),
+    **dict.fromkeys(("gs", "gcs"), _gcs),
+    "r2": _r2,
+    "tigris": _tigris,
+    "az": _azure,
+    **dict.fromkeys(("http+icechunk", "http+ic", "https+icechunk", "https+ic"), _http),
+}
+
+
+@checked
+def redirect_storage(base_url: str) -> Storage:
+    """Return the read-only storage that a URL on a web server redirects to.
+
+    The first use sends a request to the URL and follows its redirects to the URL of the storage. The
+    docstring of ``frazil.storage.web_storages`` lists the possible URLs.
+
+    Args:
+        base_url: URL on a web server that redirects to the URL of the storage.
+
+    Returns:
+        The storage. No request is sent before its first use.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
+
+    Examples:
+        >>> redirect_storage("https://example.org/latest")
+        <frazil.Storage>
+        type: redirect
+        url: https://example.org/latest
+        <BLANKLINE>
+    """
+    return RedirectStorage(base_url)
