@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import graphlib
 import re
 import subprocess
@@ -466,7 +465,7 @@ def test_the_public_list_is_complete() -> None:
         for name, value in vars(frazil).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
-    assert public - {"TYPE_CHECKING", "import_on_demand"} <= set(frazil.__all__)
+    assert public - {"import_on_demand"} <= set(frazil.__all__)
     assert list(frazil.__all__) == sorted(frazil.__all__)
 
 
@@ -478,39 +477,6 @@ def test_public_objects_say_they_are_ours() -> None:
         if not str(getattr(value, "__module__", "frazil")).startswith("frazil")
     ]
     assert not foreign
-
-
-#: Modules with names of built-ins in `__all__` -> why.
-BUILT_INS_REPLACED = {
-    "frazil.pipeline.reductions": "`frazil.pipeline` and `frazil.spark` import from it by name, without these"
-}
-
-
-def test_a_star_import_replaces_no_built_in() -> None:
-    """`from frazil.spark import *` must leave `min`, `max` and `sum` alone."""
-    replaced = {
-        module
-        for module, path in PATHS.items()
-        if set(dir(builtins)).intersection(names_of_star_import(parsed(path)))
-    }
-    assert replaced == set(BUILT_INS_REPLACED)
-
-
-def names_of_star_import(tree: ast.Module) -> set[str]:
-    """The constant part of `__all__`."""
-    values = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if ast.unparse(target) == "__all__"
-    ]
-    return {
-        constant.value
-        for value in values
-        for constant in ast.walk(value)
-        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-    }
 
 
 # ---- what git holds ---------------------------------------------------------------------------------

@@ -1,15 +1,16 @@
-"""Names of packages that are imported on demand: the tables, the static imports, and what an import loads."""
+"""Names of packages that are imported on demand: the stubs, and what an import loads."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import importlib
 import io
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.programs import WARNINGS
@@ -17,7 +18,7 @@ from tests.support.house import PATHS, parsed
 
 import frazil
 import frazil.pipeline
-from frazil.lazy_names import TABLES, ModuleOnDemand, import_on_demand, value_of
+from frazil.lazy_names import TABLES, ModuleOnDemand
 
 #: Packages whose public names are imported on demand.
 PACKAGES = sorted(
@@ -25,36 +26,24 @@ PACKAGES = sorted(
     for module, path in PATHS.items()
     if path.name == "__init__.py" and "import_on_demand(" in path.read_text()
 )
-#: Names of tables that `__all__` may lack: `import *` must not replace functions of Python.
-NOT_IN_ALL = frozenset(("max", "min", "sum"))
 
 
-# ---- tables -----------------------------------------------------------------------------------------
+# ---- stubs ------------------------------------------------------------------------------------------
 
 
-def static_names(package: str) -> Iterator[tuple[str, str]]:
-    """The public names of a package for type checkers, each with its source as in a table."""
-    for block in parsed(PATHS[package]).body:
-        if not (isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"):
-            continue
-        for statement in block.body:
-            assert isinstance(statement, ast.ImportFrom)
-            for alias in statement.names:
-                if alias.name == "*":
-                    names = importlib.import_module(statement.module).__all__
-                    yield from ((name, statement.module) for name in names)
-                elif f"{statement.module}.{alias.name}" in PATHS:
-                    yield alias.name, f"{statement.module}.{alias.name}"
-                else:
-                    renamed = alias.asname not in (None, alias.name)
-                    yield alias.asname or alias.name, statement.module + f":{alias.name}" * renamed
+@pytest.mark.parametrize("package", [each for each in PACKAGES if not each.startswith("frazil.spark")])
+def test_each_name_is_the_object_of_its_module(package: str) -> None:
+    module = importlib.import_module(package)
+    assert TABLES[package]
+    for name, (source, attribute) in TABLES[package].items():
+        value = importlib.import_module(source)
+        assert getattr(module, name) is (getattr(value, attribute) if attribute else value)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_table_is_that_of_type_checkers(package: str) -> None:
+def test_star_imports_replace_no_built_in(package: str) -> None:
     module = importlib.import_module(package)
-    assert TABLES[package] == dict(static_names(package))
-    assert set(TABLES[package]) - NOT_IN_ALL <= set(module.__all__) <= set(TABLES[package])
+    assert set(module.__all__) == set(TABLES[package]) - set(dir(builtins))
     assert set(TABLES[package]) <= set(dir(module))
 
 
@@ -63,15 +52,7 @@ def test_a_name_hides_no_submodule(package: str) -> None:
     """Only a submodule that contains the name itself may have its name."""
     importlib.import_module(package)
     hidden = {name for name in TABLES[package] if f"{package}.{name}" in PATHS}
-    assert all((TABLES[package][name] + ".").startswith(f"{package}.{name}.") for name in hidden)
-
-
-@pytest.mark.parametrize("package", [each for each in PACKAGES if not each.startswith("frazil.spark")])
-def test_names_are_objects_of_their_modules(package: str) -> None:
-    module = importlib.import_module(package)
-    for name, source in TABLES[package].items():
-        submodule = source == f"{package}.{name}"
-        assert getattr(module, name) is value_of(source if ":" in source or submodule else f"{source}:{name}")
+    assert all((TABLES[package][name][0] + ".").startswith(f"{package}.{name}.") for name in hidden)
 
 
 def test_other_names_are_errors() -> None:
@@ -82,16 +63,22 @@ def test_other_names_are_errors() -> None:
         exec("from frazil import nothing")
 
 
-def test_the_module_of_a_name_is_imported_once(monkeypatch) -> None:
-    calls = []
-    package = type(sys)("package_of_a_test")
-    monkeypatch.setitem(sys.modules, package.__name__, package)
-    monkeypatch.setitem(TABLES, package.__name__, {})
-    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or frazil.errors)
-    import_on_demand(package.__name__, {"Kind": "frazil.errors:ErrorKind"})
-    assert calls == []
+def test_the_module_of_a_name_is_imported_once(monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "package_of_a_test").mkdir()
+    stub = "from frazil.errors import (\n    ErrorKind as Kind,\n)\nfrom frazil import errors as errors\n"
+    (tmp_path / "package_of_a_test" / "__init__.pyi").write_text(stub)
+    (tmp_path / "package_of_a_test" / "__init__.py").write_text(
+        "from frazil.lazy_names import import_on_demand\n__all__ = import_on_demand(__name__)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("package_of_a_test")
+    calls, load = [], importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or load(name))
+    assert package.__all__ == ["Kind", "errors"]
     assert package.Kind is package.Kind is frazil.errors.ErrorKind
     assert calls == ["frazil.errors"]
+    assert package.errors is frazil.errors
+    del sys.modules["package_of_a_test"], TABLES["package_of_a_test"]
 
 
 def test_pickles_name_the_modules_of_names() -> None:
@@ -166,7 +153,7 @@ def direct_imports(module: str) -> frozenset[str]:
                     if f"{base}.{alias.name}" in PATHS:
                         targets.add(f"{base}.{alias.name}")
                     elif source := TABLES.get(base, {}).get(alias.name):
-                        targets.add(source.partition(":")[0])
+                        targets.add(source[0])
         pending += ast.iter_child_nodes(node)
     return frozenset(targets)
 

@@ -6,6 +6,7 @@ the Gregorian calendar, are objects of cftime. Times have microseconds, or nanos
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.lazy_names import value_of
 from frazil.remedies import argument
 
 type Values = NDArray[Any]
@@ -169,7 +169,7 @@ class TimeUnits:
     def _cftime(self) -> Any:
         feature = f"the calendar {self.calendar}"
         with needs(feature, extra="pipeline"):
-            return value_of("cftime")
+            return importlib.import_module("cftime")
 
     def _undefined(self, reason: str) -> InvalidInputError:
         return InvalidInputError(

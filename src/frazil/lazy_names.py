@@ -1,18 +1,18 @@
-"""Names of packages that are imported when a program uses them, by PEP 562.
+"""Public names of packages that are imported on demand, by PEP 562.
 
-A package has a table from its public names to the modules that define them. Its import runs none of these
-modules:
+The stub of a package, ``__init__.pyi``, declares its public names once, for type checkers and for this
+module:
 
-    if TYPE_CHECKING:
-        from frazil.errors import ErrorKind
+    from frazil.errors import ErrorKind as ErrorKind
 
-    import_on_demand(__name__, {"ErrorKind": "frazil.errors"})
+The package calls `import_on_demand`, which reads the stub and imports nothing:
 
-The import below ``TYPE_CHECKING`` is for type checkers and editors. A test compares it with the table and
-with ``__all__``. The first use of a name imports its module, and stores the value in the package. So later
-uses cost the same as of any other name. The submodules of a package are names of the package too.
+    __all__ = import_on_demand(__name__)
 
-Python binds a submodule to its package when it loads the submodule. This hides a name of the table that the
+The first use of a name imports its module, and stores the value in the package. So later uses cost the same
+as of any other name. The submodules of a package are names of the package too.
+
+Python binds a submodule to its package when it loads the submodule. This hides a name of the stub that the
 submodule also has: `frazil.pipeline.ingest` is a function, and a package with the module of the function.
 Therefore `import_on_demand` loads such a submodule first, and removes its name. Python does not bind it
 again.
@@ -20,40 +20,54 @@ again.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
 from frazil.extras import needs
 
-#: Package -> the table of its public names.
-TABLES: Final[dict[str, Mapping[str, str]]] = {}
+#: Package -> its public names -> the module and the name there. An empty name means the module itself.
+TABLES: Final[dict[str, dict[str, tuple[str, str]]]] = {}
+_PUNCTUATION: Final = str.maketrans("(),", "   ")
 
 
-def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | None = None) -> None:
-    """Make a package import its public names on first use."""
+def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
+    """Make a package import the public names of its stub on first use.
+
+    Args:
+        package: The ``__name__`` of the package.
+        extra: The extra that installs all packages that the names need. By default, the error for a missing
+            package names the extra of this package.
+
+    Returns:
+        The value of ``__all__``: the names without those of built-ins, so that ``import *`` replaces no
+        function of Python.
+    """
     namespace = vars(sys.modules[package])
-    TABLES[package] = names
+    names = TABLES[package] = _names_of_stub(package, namespace)
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # of the package
-        source, submodule = names.get(name), f"{package}.{name}"
-        if source is None and not _exists(submodule):
+        module, attribute = names.get(name) or (f"{package}.{name}", "")
+        if name not in names and not _exists(module):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needs(f"{package}.{name}", extra=extra):
-            value = value_of(_with_name(source or submodule, name, submodule))
+            value = importlib.import_module(module)
+            if attribute:
+                value = getattr(value, attribute)
         namespace[name] = value  # later uses do not call this function
         return value
 
     def __dir__() -> list[str]:  # noqa: N807
         return sorted({*namespace, *names})
 
-    for name, source in names.items():
-        if source.startswith(f"{package}.{name}."):
+    for name, (module, _) in names.items():
+        if module.startswith(f"{package}.{name}."):
             importlib.import_module(f"{package}.{name}")
             namespace.pop(name, None)
     namespace.update(__getattr__=__getattr__, __dir__=__dir__)
+    return sorted(name for name in names if not hasattr(builtins, name))
 
 
 class ModuleOnDemand:
@@ -76,16 +90,20 @@ class ModuleOnDemand:
         return getattr(importlib.import_module(self._name), name)
 
 
-def value_of(source: str) -> Any:
-    """Import a module, and return it or one of its names."""
-    module_name, _, name = source.partition(":")
-    module = importlib.import_module(module_name)
-    return getattr(module, name) if name else module
-
-
-def _with_name(source: str, name: str, submodule: str) -> str:
-    """Return an entry of a table as ``"module:name"``. The name of a submodule stands for the submodule."""
-    return source if ":" in source or source == submodule else f"{source}:{name}"
+def _names_of_stub(package: str, namespace: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the imports of the stub of a package. The loader reads it, so that it may be in an archive."""
+    stub = namespace["__file__"].rpartition(".")[0] + ".pyi"
+    text = namespace["__spec__"].loader.get_data(stub).decode()
+    names: dict[str, tuple[str, str]] = {}
+    for statement in f"\n{text}".translate(_PUNCTUATION).split("\nfrom ")[1:]:
+        module, _, *aliases = statement.split()
+        if aliases == ["*"]:
+            importlib.import_module(module)
+            names.update((name, (module, name)) for name in TABLES[module])
+            continue
+        for name, public_name in zip(aliases[::3], aliases[2::3], strict=True):
+            names[public_name] = (f"{package}.{name}", "") if module == package else (module, name)
+    return names
 
 
 def _exists(submodule: str) -> bool:

@@ -19,11 +19,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.lazy_names import value_of
+from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.option_names import shown_url
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = ModuleOnDemand("tomllib")
 
 _VARIABLE: Final = "FRAZIL_PROFILE_"
 #: The options of a profile. Options that may hold a credential are not among them.
@@ -66,7 +71,7 @@ def tables() -> dict[str, Any]:
     path = profile_file()
     try:
         text = path.read_text("utf-8")
-        loaded: dict[str, Any] = value_of("tomllib:loads")(text)
+        loaded = tomllib.loads(text)
     except FileNotFoundError:
         return {}
     except ValueError as error:  # of TOML, or of UTF-8

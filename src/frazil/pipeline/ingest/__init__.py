@@ -17,40 +17,6 @@ The values that the plan passes on:
     array_plan    `PlannedArray` and `Item`: the arrays that tasks write, and whole chunks for one task
 """
 
-from typing import TYPE_CHECKING
-
 from frazil.lazy_names import import_on_demand
 
-if TYPE_CHECKING:
-    from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
-    from frazil.pipeline.ingest.options import ConcatDim, FilePattern, MergeDim
-    from frazil.pipeline.ingest.problems import KINDS, Problem
-    from frazil.pipeline.ingest.report import Report
-
-import_on_demand(
-    __name__,
-    {
-        "IngestResult": "frazil.pipeline.ingest.operation",
-        "ingest": "frazil.pipeline.ingest.operation",
-        "inspect_files": "frazil.pipeline.ingest.operation",
-        "ConcatDim": "frazil.pipeline.ingest.options",
-        "FilePattern": "frazil.pipeline.ingest.options",
-        "MergeDim": "frazil.pipeline.ingest.options",
-        "KINDS": "frazil.pipeline.ingest.problems",
-        "Problem": "frazil.pipeline.ingest.problems",
-        "Report": "frazil.pipeline.ingest.report",
-    },
-    extra="pipeline",
-)
-
-__all__ = [
-    "KINDS",
-    "ConcatDim",
-    "FilePattern",
-    "IngestResult",
-    "MergeDim",
-    "Problem",
-    "Report",
-    "ingest",
-    "inspect_files",
-]
+__all__ = import_on_demand(__name__, extra="pipeline")

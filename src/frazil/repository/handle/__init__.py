@@ -1,19 +1,5 @@
 """The public handle ``Repository``, with its ``history`` and ``upkeep``."""
 
-from typing import TYPE_CHECKING
-
 from frazil.lazy_names import import_on_demand
 
-if TYPE_CHECKING:
-    from frazil.repository.handle.history import History
-    from frazil.repository.handle.upkeep import Upkeep
-
-import_on_demand(
-    __name__,
-    {
-        "History": "frazil.repository.handle.history",
-        "Upkeep": "frazil.repository.handle.upkeep",
-    },
-)
-
-__all__ = ["History", "Upkeep"]
+__all__ = import_on_demand(__name__)

@@ -1,0 +1,4 @@
+__all__: list[str]
+
+from frazil.importing.importer import upgrade as upgrade
+from frazil.importing.report import ImportReport as ImportReport

@@ -1,0 +1,9 @@
+__all__: list[str]
+
+from frazil.pipeline.replication.export import export_netcdf as export_netcdf
+from frazil.pipeline.replication.export import export_zarr as export_zarr
+from frazil.pipeline.replication.export import export_zip as export_zip
+from frazil.pipeline.replication.operation import Copied as Copied
+from frazil.pipeline.replication.operation import clone_repository as clone_repository
+from frazil.pipeline.replication.operation import copy_repository as copy_repository
+from frazil.pipeline.replication.part import RepositoryPart as RepositoryPart

@@ -1,0 +1,3 @@
+__all__: list[str]
+
+from frazil.zarr_store.store import IcechunkStore as IcechunkStore
