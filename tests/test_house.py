@@ -116,7 +116,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "maintenance", "spark.runtime"},
     "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
-    "spark.functions": ROOMS | {"jobs", "pipeline.publishing", "pipeline.replication", "spark.tables"},
+    "spark.functions": ROOMS
+    | {"jobs", "spark.runtime", "pipeline.publishing", "pipeline.replication", "spark.tables"},
     "spark": ROOMS
     | {
         *("jobs", "spark.__init__", "spark.runtime", "spark.tables"),
