@@ -287,20 +287,16 @@ class Undoing(RuleBasedStateMachine):
     @rule(by_plan=st.booleans())
     def undo(self, by_plan: bool) -> None:
         done = [each for each in self.current if each.left][-1]
-        call: Any = self.repo.history.undo
-        if done is not self.current[-1]:
+        by_plan = by_plan or done is self.current[-1]
+
+        def call() -> Any:
+            plan = self.repo.history.undo() if by_plan else self.repo.history.undo(update=done.time)
+            assert not by_plan or done is self.current[-1] or "changed nothing" in plan.notes[0]
+            return plan.apply()
+
+        if not by_plan and not self.is_possible(inverse(done.changes)):
             self.refused(call)
-
-            def call() -> Any:
-                return (
-                    self.repo.history.undo().apply()
-                    if by_plan
-                    else self.repo.history.undo(update=done.time).apply()
-                )
-
-            if not by_plan and not self.is_possible(inverse(done.changes)):
-                self.refused(call)
-                return
+            return
         if not self.is_possible(inverse(done.left)):
             self.refused(call)
             return
@@ -333,7 +329,7 @@ class Undoing(RuleBasedStateMachine):
     @rule()
     def redo(self) -> None:
         if not self.undone or not self.is_possible(inverse(self.undone[-1].changes)):
-            self.refused(self.repo.history.redo)
+            self.refused(lambda: self.repo.history.redo().apply())
             return
         before = self.states[-1][1]
         undone = self.undone.pop()
