@@ -390,7 +390,7 @@ def test_an_unknown_option_of_the_data_source(option: str, advice: str) -> None:
     trace = error.__traceback__
     while trace is not None:
         frames, trace = frames + 1, trace.tb_next
-    assert frames <= 3  # of this test, and one of the entry point
+    assert frames <= 4  # of this test, the entry point, and the check of options
     assert error.__cause__ is None
 
 

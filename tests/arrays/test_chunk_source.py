@@ -20,7 +20,11 @@ from frazil.testing import LatencyStorage
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The requests to `LatencyStorage`."""
     waits: list[str] = []
-    monkeypatch.setattr(LatencyStorage, "_wait", lambda self, what: waits.append(what))
+    for name in ("get", "get_async"):
+        read = getattr(LatencyStorage, name)
+        monkeypatch.setattr(
+            LatencyStorage, name, lambda *args, _read=read: waits.append("read") or _read(*args)
+        )
     return waits
 
 

@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "no backup of a commit",
         _COMMIT,
-        "puts.run(lambda: start.save_backup(context.storage))",
+        "uploads.run(lambda: start.save_backup(context.storage))",
         "pass",
         ("backup",),
     ),

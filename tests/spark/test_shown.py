@@ -106,7 +106,8 @@ ARGUMENTS = {
     "Attributes", "Block", "ConcatDim", "DType", "Dims", "Engine", "Exists", "FilePattern",
     "Filled", "Finite", "Inline", "Input", "Job", "Limits", "Local", "MergeDim",
     "Monotonic", "NanShare", "NoDuplicates", "OnSpark", "Outcome", "Phase", "Progress", "Range",
-    "Regular", "RepositoryPart", "Row", "Selection", "Shape", "Split", "StatisticsAgainst",
+    "Regular", "RepositoryPart", "Row", "Rule", "RuleCheck",
+    "Selection", "Shape", "Split", "StatisticsAgainst",
     "Target", "Tasks", "Units",
 }  # fmt: skip
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)

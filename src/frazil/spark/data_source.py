@@ -515,7 +515,7 @@ def read_stream(
 
     Examples:
         >>> import frazil.spark
-        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("stream"))
         >>> changes = frazil.spark.read_stream(repo, start="latest", spark=frazil.spark.get_spark())
         >>> changes.isStreaming, changes.columns[:2]
         (True, ['snapshot_id', 'parent_id'])
