@@ -3,7 +3,9 @@
 ==========================  =================================================================================
 ``LatencyStorage``          a storage that delays requests
 ``storage_suite``           the contract of storages as tests
-``storages``                storages whose requests fail or are slow
+``strategies``, ``trees``   configurations, hierarchies and moves of nodes for Hypothesis
+``models``                  a model of a store, in memory
+``invariants``, ``utils``   comparisons of a store with the model
 ``spark_cluster``           a Spark cluster on this machine
 ``processes``               programs that run during a ``with`` block
 ==========================  =================================================================================

@@ -1,130 +1,26 @@
-"""Moves of nodes: a session and a model of it agree, for hierarchies of nodes with similar names."""
+"""Hierarchies, similar names, and moves of nodes, for Hypothesis.
+
+Code for paths often fails with similar names side by side (``model`` and ``model-1``), or with the same name
+on several levels. Therefore the names of a hierarchy are derived from each other. Paths in this module are
+relative, and the root is the empty string. ``absolute`` converts them to paths of a session.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any, Final
+import re
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
-import pytest
-import zarr
-from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from tests.support.examples import examples
-from zarr.abc.store import Store
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
-import frazil
 from frazil.errors import ErrorKind
-from frazil.zarr_store import IcechunkStore
+from frazil.testing.models import ArrayNode, GroupNode, Node
 
-FEW = settings(max_examples=examples(15))
-#: Source and target. A refused move also has the kind of its error.
+#: Source and target. An invalid move also has the kind of its error.
 type Move = tuple[str, str]
+type InvalidMove = tuple[str, str, ErrorKind]
 type MixedMove = tuple[str, str, ErrorKind | None]
-
-
-class ModelStore(MemoryStore):
-    """zarr's memory store, with operations of a session: move nodes, shift chunks, copy."""
-
-    async def move(self, source: str, dest: str) -> None:
-        """Rename all nodes at and below the absolute path ``source``."""
-        old, new = source.strip("/"), dest.strip("/")
-        inside = f"{old}/" if old else ""
-        for key in [key for key in self._store_dict if key.startswith(inside)]:
-            tail = key[len(inside) :]
-            self._store_dict[f"{new}/{tail}" if new else tail] = self._store_dict.pop(key)
-
-
-@dataclass
-class ArrayNode:
-    """An array: its shape and type."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-@dataclass
-class GroupNode:
-    """A group, with its children by name.
-
-    Examples:
-        >>> tree = GroupNode.from_dict({"a": {"x": ArrayNode((2,), np.dtype("i4"))}, "b": {}})
-        >>> tree.nodes(), tree.groups(), tree.arrays()
-        (['a', 'a/x', 'b'], ['a', 'b'], ['a/x'])
-    """
-
-    children: dict[str, Node] = field(default_factory=dict)
-
-    def walk(self, prefix: str | PurePosixPath = "") -> Iterator[tuple[PurePosixPath, Node]]:
-        """Yield path and node of all nodes below, depth first."""
-        for name, child in self.children.items():
-            path = PurePosixPath(prefix) / name
-            yield path, child
-            if isinstance(child, GroupNode):
-                yield from child.walk(path)
-
-    def _paths(self, prefix: str, kinds: tuple[type, ...], include_root: bool) -> list[str]:
-        paths = [str(path) for path, child in self.walk(prefix) if isinstance(child, kinds)]
-        return [prefix, *paths] if include_root else paths
-
-    def nodes(self, prefix: str = "", *, include_root: bool = False) -> list[str]:
-        """Return the paths of all nodes below."""
-        return self._paths(prefix, (ArrayNode, GroupNode), include_root)
-
-    def groups(self, prefix: str = "", *, include_root: bool = False) -> list[str]:
-        """Return the paths of all groups below."""
-        return self._paths(prefix, (GroupNode,), include_root)
-
-    def arrays(self, prefix: str = "") -> list[str]:
-        """Return the paths of all arrays below."""
-        return self._paths(prefix, (ArrayNode,), False)
-
-    def materialize(self, store: Store) -> zarr.Group:
-        """Write the hierarchy with empty arrays to a store, and return its root group."""
-        root = zarr.group(store)
-        for path, child in self.walk():
-            if isinstance(child, GroupNode):
-                root.create_group(str(path))
-            else:
-                root.create_array(str(path), shape=child.shape, dtype=child.dtype)
-        return root
-
-    @classmethod
-    def from_dict(cls, d: dict[str, Any]) -> GroupNode:
-        """Return a hierarchy from nested dictionaries that contain array nodes."""
-        return cls(
-            {name: cls.from_dict(child) if isinstance(child, dict) else child for name, child in d.items()}
-        )
-
-    @classmethod
-    async def from_store_async(cls, store: Store) -> GroupNode:
-        """Return the hierarchy in a store."""
-        root = await zarr.api.asynchronous.open_group(store, mode="r")
-        children: dict[str, Any] = {}
-        async for path, node in root.members(max_depth=None):
-            *above, name = path.split("/")
-            level = children
-            for part in above:
-                level = level.setdefault(part, {})
-            if isinstance(node, zarr.AsyncArray):
-                level[name] = ArrayNode(node.shape, node.dtype)
-            else:
-                level.setdefault(name, {})
-        return cls.from_dict(children)
-
-    @classmethod
-    def from_store(cls, store: Store) -> GroupNode:
-        """Do the same as ``from_store_async``, without an event loop."""
-        return sync(cls.from_store_async(store))
-
-
-Node = ArrayNode | GroupNode
-
 
 node_names: Final = st.text("abcxyz012_", min_size=1, max_size=4)
 _AFFIXES: Final = ("-", "_", ".", "0", "_0", "-bar", "a")
@@ -207,6 +103,9 @@ def trees(
     return named(skeleton)
 
 
+# Paths
+
+
 def child_names_at(parent: str, all_paths: set[str]) -> set[str]:
     """Return the names of the nodes directly below a path.
 
@@ -223,10 +122,22 @@ def is_descendant(path: str, ancestor: str) -> bool:
     return path.startswith(f"{ancestor}/") if ancestor else bool(path)
 
 
-def moved(path: str, source: str, target: str) -> str:
-    """Return a path after a node was moved."""
-    inside = path == source or is_descendant(path, source)
-    return target + path[len(source) :] if inside else path
+def absolute(path: str) -> str:
+    """Return the path in the form of a session."""
+    return f"/{path}"
+
+
+def wrap_tolerant(pattern: str) -> str:
+    r"""Return a pattern that also matches a text with line breaks and a bar before each new line.
+
+    Examples:
+        >>> re.search(wrap_tolerant("no such group"), "there is no such\n  | group") is not None
+        True
+    """
+    return re.sub(r" +", lambda _: r"(?: +|\n *\| *)", pattern)
+
+
+# Moves
 
 
 def _eligible(all_nodes: set[str], all_arrays: set[str]) -> list[ErrorKind]:
@@ -253,7 +164,7 @@ def invalid_move(
     name_pool: set[str],
     *,
     eligible: list[ErrorKind] | None = None,
-) -> MixedMove:
+) -> InvalidMove:
     """Return one move that is refused, with the kind of its error."""
     nodes = sorted(all_nodes - {""})
     kind = draw(st.sampled_from(_eligible(all_nodes, all_arrays) if eligible is None else eligible))
@@ -316,60 +227,75 @@ def valid_and_invalid_moves(
             continue
         source, target = draw(valid_move(nodes, nodes - arrays, pool))
 
-        nodes, arrays = ({moved(path, source, target) for path in paths} for paths in (nodes, arrays))
+        def moved(path: str, source: str = source, target: str = target) -> str:
+            inside = path == source or is_descendant(path, source)
+            return target + path[len(source) :] if inside else path
+
+        nodes, arrays = set(map(moved, nodes)), set(map(moved, arrays))
         moves.append((source, target, None))
     return moves
 
 
-async def require_same_listings(model: ModelStore, store: IcechunkStore, paths: list[str]) -> None:
-    for path in paths:
-        inside = path.strip("/")
-        expected = {name async for name in model.list_dir(inside)} - {"c"}
-        listed = [name async for name in store.list_dir(inside)]
-        assert set(listed) - {"c"} == expected
-        assert len(listed) == len(set(listed))
+def valid_moves(
+    tree: GroupNode,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[list[Move]]:
+    """Return moves that all take effect, in order."""
+    mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
+    return mixed.map(lambda moves: [(source, target) for source, target, _ in moves])
 
 
-def model_and_session(tree: GroupNode) -> tuple[ModelStore, frazil.Session, frazil.Repository]:
-    note(f"tree: {tree}")
-    model = ModelStore()
-    tree.materialize(model)
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    session = repo.writable_session("main")
-    tree.materialize(session.store)
-    return model, session, repo
+def invalid_moves(
+    tree: GroupNode,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[list[InvalidMove]]:
+    """Return moves that are all refused, each with the kind of its error."""
+    nodes, arrays = set(tree.nodes()), set(tree.arrays())
+    pool = {part for node in nodes for part in node.split("/")}
+    return n_moves.flatmap(
+        lambda n: st.lists(invalid_move(nodes, arrays, pool), min_size=n if nodes else 0, max_size=n)
+    )
 
 
-@FEW
-@given(st.data(), trees(max_leaves=st.integers(1, 10)))
-def test_moves_of_a_model_and_of_a_session_agree(data: st.DataObject, tree: GroupNode) -> None:
-    moves = data.draw(valid_and_invalid_moves(tree))
-    model, session, repo = model_and_session(tree)
-    session.commit("tree")
-    arrays, groups = set(tree.arrays()), set(tree.groups())
-    moving = repo.rearrange_session("main")
-    for source, target, refused in moves:
-        if refused is not None:
-            with pytest.raises(frazil.IcechunkError) as raised:
-                moving.move(f"/{source}", f"/{target}")
-            assert raised.value.kind == refused
-            continue
-        moving.move(f"/{source}", f"/{target}")
-        asyncio.run(model.move(f"/{source}", f"/{target}"))
-        arrays, groups = ({moved(path, source, target) for path in paths} for paths in (arrays, groups))
-    read = GroupNode.from_store(moving.store)
-    assert (set(read.arrays()), set(read.groups())) == (arrays, groups)
-    asyncio.run(require_same_listings(model, moving.store, ["", *groups]))
-    targets = [target.split("/") for _, target in moving.status().moved_nodes]
-    assert targets == sorted(targets)
+@st.composite
+def _tree_and[T](
+    draw: st.DrawFn,
+    max_leaves: st.SearchStrategy[int] | None,
+    max_children: st.SearchStrategy[int] | None,
+    moves: Callable[[GroupNode], st.SearchStrategy[T]],
+) -> tuple[GroupNode, T]:
+    tree = draw(
+        trees(
+            max_leaves=st.integers(1, 10) if max_leaves is None else max_leaves,
+            max_children=st.integers(1, 4) if max_children is None else max_children,
+        )
+    )
+    return tree, draw(moves(tree))
 
 
-@FEW
-@given(trees(max_leaves=st.integers(1, 8)))
-def test_a_hierarchy_is_the_same_in_every_phase(tree: GroupNode) -> None:
-    model, session, repo = model_and_session(tree)
-    stores = [session.store]
-    session.commit("a commit")
-    for store in (*stores, session.store, repo.readonly_session("main").store):
-        assert sorted(GroupNode.from_store(store).nodes()) == sorted(tree.nodes())
-        asyncio.run(require_same_listings(model, store, tree.groups(include_root=True)))
+def tree_and_valid_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[Move]]]:
+    """Return a hierarchy, and moves in it that all take effect."""
+    return _tree_and(max_leaves, max_children, lambda tree: valid_moves(tree, n_moves))
+
+
+def tree_and_invalid_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[InvalidMove]]]:
+    """Return a hierarchy, and moves in it that are all refused."""
+    return _tree_and(max_leaves, max_children, lambda tree: invalid_moves(tree, n_moves))
+
+
+def tree_and_mixed_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[MixedMove]]]:
+    """Return a hierarchy, and moves in it of both kinds."""
+    return _tree_and(max_leaves, max_children, lambda tree: valid_and_invalid_moves(tree, n_moves, p_invalid))
