@@ -86,6 +86,6 @@ def _named(name: str) -> Engine:
         raise InvalidInputError(
             f"engine must be {', '.join(names)} or {last}, got {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
         )
-    with needs(f"the engine {name!r}", extra="spark"):
+    with needs(f"the engine {name!r}", extra="spark" if name == "spark" else "pipeline"):
         factory: Callable[[], Engine] = registered[name].load()
     return factory()

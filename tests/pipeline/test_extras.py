@@ -142,7 +142,7 @@ IMPORTS = [
     ("xarray", "from frazil.pipeline import mean", "frazil.pipeline.mean", "pipeline"),
     ("cloudpickle", "import frazil.pipeline as p; p.Local()", "frazil.pipeline.Local", "pipeline"),
     ("pandas", "from frazil.pipeline import regrid", "frazil.pipeline.regrid", "pipeline"),
-    ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline.Block", "pipeline"),
+    ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline.IngestResult", "pipeline"),
     ("cftime", "from frazil.pipeline import ingest", "frazil.pipeline.ingest", "pipeline"),
     ("datasketches", "from frazil.pipeline import quantile", "frazil.pipeline.quantile", "pipeline"),
     ("xarray", "from frazil.pipeline.reductions import mean", "frazil.pipeline.reductions.mean", "pipeline"),

@@ -60,7 +60,7 @@ def main():
     write_audit_publish(repo, coarser, rules)
     assert values("coarse/data/t") == [[1.0], [4.0], [7.0], [10.0]]
     assert len(lineage_graph(repo).steps) == 9
-    assert verify(repo).ok
+    assert repo.upkeep.verify(engine="local").ok
     assert job_metrics(repo)
     loaded = sorted(name for name, module in sys.modules.items() if "pyspark" in name and module is not None)
     assert loaded == [], loaded

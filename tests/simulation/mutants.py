@@ -1,44 +1,47 @@
 """Mutants: defects that are put into Frazil on purpose. The simulation must notice each of them.
 
-A mutant replaces a text in the source of one function. The new code replaces the code of the function in
-place, so all modules that have imported it run the mutant. `MUTANTS` says which check must notice it.
+A mutant replaces one function of Frazil, or of the simulated storage, by a function that calls the original
+and changes its arguments or its result. `MUTANTS` says which check must notice it.
 """
 
 from __future__ import annotations
 
-import inspect
 import random
-import textwrap
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
+import numpy as np
 from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
 from tests.simulation.run import Outcome, execute, forget_results, template
 
-_REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
-_GUARD = "frazil.repository.catalog.collection_guard"
-_COLLECTION = "frazil.maintenance.collection"
-_COMMIT = "frazil.repository.session.commit:_attempt_commit"
+from frazil.errors import OutcomeUnknownError
+from frazil.maintenance.collection import after_collection
+from frazil.repository.clock import now_us
+from frazil.storage.base import ALWAYS, Refused
+from frazil.storage.local_commit import OpenReplacement
+
+type Function = Callable[..., Any]
 _COLLECTING = ("commit", "collect")
 _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A defect: in ``function``, the text ``old`` becomes ``new``. One of ``checks`` must notice it.
+    """A defect: ``change`` of the function ``seam`` takes its place. One of ``checks`` must notice it.
 
     ``operations`` and ``fault_rate`` make plans in which the defect matters. ``seed`` is the first one that
     is tried: a seed whose run notices the defect.
     """
 
     name: str
-    function: str
-    old: str
-    new: str
+    seam: str
+    change: Callable[[Function], Function]
     checks: tuple[str, ...]
     operations: tuple[str, ...] = _WRITING
     fault_rate: float = 0.0
@@ -80,91 +83,196 @@ class Mutant:
         return None
 
 
-def _function(path: str) -> Callable[..., Any]:
-    module, _, name = path.partition(":")
-    value: Any = import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return inspect.unwrap(value.fget if isinstance(value, property) else value)
-
-
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
     """Run a mutant during a block. What runs have stored is not shared between sound and defective code."""
-    function: Any = _function(mutant.function)
-    source = textwrap.dedent(inspect.getsource(function))
-    if source.count(mutant.old) != 1:
-        raise LookupError(
-            f"{mutant.name}: {mutant.old!r} must be in {mutant.function} once. Adapt the mutant"
-        )
-    lines = source.replace(mutant.old, mutant.new).splitlines()
-    while lines[0].startswith("@"):
-        del lines[0]
-    names: dict[str, Any] = {}
-    text = "\n".join(["from __future__ import annotations", *lines])
-    exec(compile(text, mutant.name, "exec"), function.__globals__, names)
+    module, _, path = mutant.seam.partition(":")
+    *outer, name = path.split(".")
+    owner: Any = import_module(module)
+    for each in outer:
+        owner = getattr(owner, each)
+    original = vars(owner)[name]
+    # modules that have imported the function by its name
+    users = [each for each in list(sys.modules.values()) if vars(each).get(name) is original]
     templates = template.cache_info().currsize
     forget_results()
-    code, function.__code__ = function.__code__, names[function.__name__].__code__
+    changed = mutant.change(original)
+    patches = [mock.patch.object(each, name, changed) for each in (users if owner in users else [owner])]
+    for patch in patches:
+        patch.start()
     try:
         yield
     finally:
-        function.__code__ = code
+        for patch in patches:
+            patch.stop()
         forget_results()
         if template.cache_info().currsize != templates:
             template.cache_clear()
 
 
+def returning(value: Any) -> Callable[[Function], Function]:
+    """A function that does nothing and returns ``value``."""
+    return lambda _: lambda *_args, **_options: value
+
+
+def _result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """A function whose result is changed."""
+    return lambda original: lambda *args, **options: change(original(*args, **options))
+
+
+def _leases(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    return _result(lambda leases: list(map(change, leases)))
+
+
+def _without_condition(original: Function) -> Function:
+    return lambda self, key, data, condition=ALWAYS: original(self, key, data)
+
+
+def _with_short_backup(original: Function) -> Function:
+    return lambda self, key, version, data, to: original(self, key, version, bytes(data)[:-1], to)
+
+
+def _without_outcome(original: Function) -> Function:
+    def settled(self: Any) -> Any:
+        try:
+            return original(self)
+        except OutcomeUnknownError:
+            return None
+
+    return settled
+
+
+def _with_first_error(original: Function) -> Function:
+    def read(self: Any, call: Function) -> Any:
+        try:
+            return original(self, call)
+        except OutcomeUnknownError as error:
+            raise (error.__cause__ or error) from None
+
+    return read
+
+
+def _without_refused_backup(original: Function) -> Function:
+    def opened(storage: Any, replacement: Any, objects: Any = ()) -> Any:
+        original(storage, replacement, objects)
+
+        class Deleting(OpenReplacement):
+            def finish(self) -> Any:
+                answer = super().finish()
+                if isinstance(answer, Refused):
+                    storage.delete([replacement.backup])
+                return answer
+
+        return Deleting(storage, replacement)
+
+    return opened
+
+
+_with_short_log = _result(lambda info: replace(info, ops=info.ops.newest(1)))
+_without_older_log = _result(lambda info: replace(info, repo_before_updates=None))
+_without_collections = _result(lambda collected: False if collected else collected)
+_with_decided_conflicts = _result(lambda answer: (answer[0][: len(answer[1])], answer[1]))
+
+
+def _with_empty_list(original: Function) -> Function:
+    return lambda self, storage, garbage: original(self, storage, garbage[:0])
+
+
+def _with_all_snapshots_seen(original: Function) -> Function:
+    def call(self: Any, info: Any, now: int) -> Any:
+        snapshots = after_collection(info, self.old).table.ids()
+        return original(replace(self, live=replace(self.live, snapshots=snapshots)), info, now)
+
+    return call
+
+
+def _with_living_chunks(original: Function) -> Function:
+    def garbage(after: Any, old: Any, live: Any) -> Any:
+        return {**original(after, old, live), "chunks": old.chunks.select_files(live.chunks.rows())}
+
+    return garbage
+
+
+def _without_flush(original: Function) -> Function:
+    def reduce(self: Any) -> Any:
+        with mock.patch.object(type(self.writer), "flush"):
+            return original(self)
+
+    return reduce
+
+
+def _with_first_result(original: Function) -> Function:
+    results: dict[int, Any] = {}
+    handles: list[Any] = []  # alive, so that no other handle has the id
+
+    def repo_info(self: Any) -> Any:
+        if id(self) not in results:
+            handles.append(self)
+            results[id(self)] = original(self)
+        return results[id(self)]
+
+    return repo_info
+
+
+def _with_base_as_parent(original: Function) -> Function:
+    return lambda entry, branch, base, flag=None: original(
+        replace(entry, parent=base) if branch else entry, branch, base, flag
+    )
+
+
+def _with_damage_for_outages(original: Function) -> Function:
+    def steps(self: Any, repair: Any, findings: Any) -> Any:
+        damaged = (
+            replace(each, check="unreadable") if each.check == "unavailable" else each for each in findings
+        )
+        return original(self, repair, damaged)
+
+    return steps
+
+
+def _without_condition_of_ref(original: Function) -> Function:
+    def write_file(self: Any, write: Any) -> Any:
+        has_condition = getattr(write, "condition", None) is not None
+        return original(self, replace(write, condition=ALWAYS) if has_condition else write)
+
+    return write_file
+
+
 MUTANTS = (
     Mutant(
         "the tip is not compared",
-        "frazil.repository.catalog.repo_changes:new_snapshot",
-        "require_tip(info, branch, base)",
-        "pass",
+        "frazil.repository.catalog.repo_requirements:require_tip",
+        returning(None),
         ("refs", "conflicts", "content"),
     ),
     Mutant(
         "the write has no condition",
-        "frazil.storage.local_commit:OpenReplacement.finish",
-        ", IfVersion(replacement.version)",
-        "",
+        "tests.simulation.storage:SimulatedStorage.put",
+        _without_condition,
         ("conditional",),
     ),
     Mutant(
         "no backup of an update",
-        "frazil.storage.local_commit:open_replacement",
-        "storage.backup(replacement.key, replacement.version, replacement.old, replacement.backup)",
-        "pass",
+        "tests.simulation.storage:SimulatedStorage.backup",
+        returning(None),
         ("backup",),
     ),
     Mutant(
         "no backup of a commit",
-        _COMMIT,
-        "uploads.run(lambda: start.save_backup(context.storage))",
-        "pass",
+        "frazil.repository.catalog.repo_update:UpdateStart.save_backup",
+        returning(None),
         ("backup",),
     ),
     Mutant(
         "the backup has other bytes",
-        "frazil.repository.catalog.repo_update:UpdateStart.save_backup",
-        "self.raw, ",
-        "self.raw[:-1], ",
+        "tests.simulation.storage:SimulatedStorage.backup",
+        _with_short_backup,
         ("backup",),
     ),
     Mutant(
-        "a refusal is believed",
-        _REPO_UPDATE,
-        "if applied := sent.applied(at.info):",
-        "if False:",
-        ("exactly-once",),
-        fault_rate=0.05,
-        seed=5,
-    ),
-    Mutant(
-        "an error is believed",
+        "an answer is believed",
         "frazil.repository.catalog.repo_update:SentUpdates.applied",
-        "if name in self._infos:",
-        "if False:",
+        returning(None),
         ("exactly-once",),
         fault_rate=0.05,
         seed=5,
@@ -172,8 +280,7 @@ MUTANTS = (
     Mutant(
         "an unknown outcome is called a failure",
         "frazil.repository.catalog.repo_update:SentUpdates.settled",
-        "raise outcome_unknown(self._entry, why)",
-        "return None",
+        _without_outcome,
         ("exactly-once",),
         ("metadata", "tag"),
         fault_rate=0.6,
@@ -182,8 +289,7 @@ MUTANTS = (
     Mutant(
         "an unreadable repository is called a failure",
         "frazil.repository.catalog.repo_update:SentUpdates.read",
-        "raise outcome_unknown(self._entry, why) from error",
-        "raise error",
+        _with_first_error,
         ("exactly-once",),
         ("metadata", "tag"),
         fault_rate=0.6,
@@ -192,9 +298,8 @@ MUTANTS = (
     ),
     Mutant(
         "a backup is deleted when it is refused",
-        _REPO_UPDATE,
-        "refused.append(at.backup)",
-        "storage.delete([backup_key(at.backup)])",
+        "frazil.storage.local_commit:open_replacement",
+        _without_refused_backup,
         ("verify", "backup"),
         fault_rate=0.05,
         seed=14,
@@ -202,90 +307,79 @@ MUTANTS = (
     Mutant(
         "the ops log loses entries",
         "frazil.format.repo_info:RepoInfo.recorded",
-        "return replace(self, ops=ops)",
-        "return replace(self, ops=ops.newest(1))",
+        _with_short_log,
         ("ops-log", "backup"),
     ),
     Mutant(
         "an update is as old as the host's clock says",
-        _REPO_UPDATE,
-        "max(now_us(), newest + 1)",
-        "now_us()",
+        "frazil.repository.catalog.repo_update:next_update_time",
+        lambda _: lambda info: now_us(),
         ("ops-log", "honest-errors"),
         has_clocks=True,
     ),
     Mutant(
         "the log is cut too early",
         "frazil.format.repo_info:RepoInfo.with_short_log",
-        "repo_before_updates=self.ops.entry(length).backup_path",
-        "repo_before_updates=None",
+        _without_older_log,
         ("ops-log",),
         config="short-log",
     ),
     Mutant(
         "a collection stores no list",
         "frazil.repository.catalog.collection_guard:CollectionRecord.with_list",
-        "np.ascontiguousarray(garbage).tobytes()",
-        "b''",
+        _with_empty_list,
         ("content", "verify", "leases"),
         _COLLECTING,
     ),
     Mutant(
         "a commit does not look for its files",
-        f"{_GUARD}:is_uncollected",
-        "if not all(exists):",
-        "if False:",
+        "frazil.repository.catalog.collection_guard:RequiredFiles.keys",
+        returning([]),
         ("content", "verify"),
         _COLLECTING,
         seed=3,
     ),
     Mutant(
         "a commit ignores the lists of collections",
-        f"{_GUARD}:is_uncollected",
-        "if any(np.isin(ids, id_keys(garbage)).any() for garbage in running):",
-        "if False:",
+        "frazil.repository.catalog.collection_guard:CollectionRecord.garbage",
+        returning(np.zeros((0, 12), np.uint8)),
         ("content", "verify"),
         _COLLECTING,
     ),
     Mutant(
         "a commit does not see a collection in the log",
-        f"{_GUARD}:has_collected",
-        "if (newer == UpdateKind.GC_RAN).any():",
-        "if False:",
+        "frazil.repository.catalog.collection_guard:has_collected",
+        _without_collections,
         ("content", "verify"),
         _COLLECTING,
         seed=3,
     ),
     Mutant(
         "a collection does not look again",
-        f"{_COLLECTION}:CollectionChange.__call__",
-        "if not among(after.table.ids(), self.live.snapshots).all():",
-        "if False:",
+        "frazil.maintenance.collection:CollectionChange.__call__",
+        _with_all_snapshots_seen,
         ("content", "verify"),
         _COLLECTING,
         seed=2,
     ),
     Mutant(
         "a collection deletes living chunks",
-        f"{_COLLECTION}:garbage",
-        "~live.chunks.rows()",
-        "live.chunks.rows()",
+        "frazil.maintenance.collection:garbage",
+        _with_living_chunks,
         ("content", "verify"),
         _COLLECTING,
     ),
     Mutant(
         "leases are ignored",
-        "frazil.repository.catalog.leases:LeaseLimit.refresh",
-        "for lease in in_force(self.storage, self.now):",
-        "for lease in ():",
+        "frazil.repository.catalog.leases:in_force",
+        returning([]),
         ("leases",),
         ("fork", "fork", "collect"),
     ),
     Mutant(
         "a lease has no age",
         "frazil.repository.catalog.leases:leases",
-        'marker.modified - max(0, marker.number("age")) - ROUNDING',
-        'marker.number("age") + 2 * marker.modified',
+        _leases(lambda lease: replace(lease, since=2 * lease.taken)),
         ("leases",),
         ("fork", "collect", "collect"),
         seed=29,
@@ -293,43 +387,40 @@ MUTANTS = (
     Mutant(
         "a lease ends by another clock",
         "frazil.repository.catalog.leases:leases",
-        'max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))',
-        "-_LONGEST_US",
+        _leases(lambda lease: replace(lease, until=0)),
         ("leases",),
         ("fork", "collect", "collect"),
         seed=3,
     ),
     Mutant(
         "a rebase ignores conflicts",
-        "frazil.repository.session.rebase:_rebase_over",
-        "if len(decided) < len(conflicts):",
-        "if False:",
+        "frazil.repository.session.conflicts:solve",
+        _with_decided_conflicts,
         ("conflicts",),
         ("commit",),
         seed=1,
     ),
     Mutant(
         "a commit does not wait for its packs",
-        "frazil.repository.session.commit_files:Uploads.confirm",
-        "self._flush.confirm()",
-        "pass",
+        "frazil.chunks.writer:ChunkFlush.confirm",
+        returning(None),
         ("content", "verify"),
         ("commit",),
         config="packs",
+        fault_rate=0.3,
+        fault_kinds=frozenset({Fault.LOST}),
     ),
     Mutant(
         "a commit does not wait for its files",
         "frazil.repository.session.commit_files:Uploads.confirm",
-        "running.result()",
-        "pass",
+        returning(None),
         ("content", "verify", "honest-errors"),
         ("commit", "read"),
     ),
     Mutant(
         "a fork is pickled before its packs are stored",
         "frazil.repository.session.workspace:Workspace.__reduce__",
-        "self.writer.flush()",
-        "pass",
+        _without_flush,
         ("content", "verify"),
         ("fork",),
         config="packs",
@@ -337,26 +428,22 @@ MUTANTS = (
     Mutant(
         "a handle reads from its cache",
         "frazil.repository.catalog.catalog:CatalogV2.repo_info",
-        "info = open_current_repo_info(self.storage, self.assets.repo_info_cache)",
-        "last = self.assets.repo_info_cache._last; "
-        "info = last[1] if last else open_current_repo_info(self.storage, self.assets.repo_info_cache)",
+        _with_first_result,
         ("recent",),
         ("read", "read", "commit"),
         seed=1,
     ),
     Mutant(
         "an amended version has the wrong parent",
-        "frazil.repository.session.commit:_commit_change",
-        "before.parent if kind.replaces_parent else parent,",
-        "parent,",
+        "frazil.repository.catalog.repo_changes:new_snapshot",
+        _with_base_as_parent,
         ("refs", "content"),
         ("commit", "amend"),
     ),
     Mutant(
         "a reset does not compare",
         "frazil.repository.catalog.repo_changes:reset_branch",
-        "if tip != expected:",
-        "if False:",
+        lambda original: lambda name, snapshot, expected: original(name, snapshot, None),
         ("refs",),
         ("commit", "reset_branch", "reset_branch"),
         seed=12,
@@ -364,15 +451,13 @@ MUTANTS = (
     Mutant(
         "ids are not random",
         "frazil.repository.ids:new_object_id",
-        "host.random_bytes(OBJECT_ID_BYTES)",
-        "bytes(OBJECT_ID_BYTES)",
+        returning(bytes(12)),
         ("immutable", "honest-errors"),
     ),
     Mutant(
         "a repair takes an outage for damage",
         "frazil.maintenance.repair.copies:FileSearch.steps",
-        'if each.check == "unavailable"',
-        "if False",
+        _with_damage_for_outages,
         ("repair",),
         ("commit", "repair", "repair"),
         fault_rate=0.02,
@@ -382,16 +467,14 @@ MUTANTS = (
     Mutant(
         "a repair copies nothing",
         "frazil.maintenance.repair.copies:CopyFiles.perform",
-        "map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))",
-        "pass",
+        returning(None),
         ("repair", "verify"),
         ("commit", "lose_file"),
     ),
     Mutant(
         "a job looks for its commit in the history alone",
-        "frazil.jobs.job_history:_given_state",
-        "next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)",
-        "None",
+        "frazil.jobs.job_history:_removed_commits",
+        returning(()),
         ("exactly-once",),
         ("job", "job", "squash", "squash"),
         seed=1,
@@ -399,8 +482,7 @@ MUTANTS = (
     Mutant(
         "version 1: a ref is written without a condition",
         "frazil.repository.catalog.catalog_v1:CatalogV1._write_file",
-        "self.storage.put(key, data, condition)",
-        "self.storage.put(key, data)",
+        _without_condition_of_ref,
         ("exactly-once", "content"),
         ("commit",),
         spec_version=1,

@@ -107,12 +107,11 @@ from frazil.repository.catalog.collection_guard import (
     CollectionRecord,
     announce,
     delete_killed_records,
-    newest_update,
 )
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import RepoUpdate
+from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime

@@ -28,9 +28,10 @@ from frazil.maintenance.repair.copies import RepairContext, users_of_files
 from frazil.maintenance.repair.repair_plan import LostChoice, LostChunks, RepairStep
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.ancestry import FRAZIL
-from frazil.repository.catalog.collection_guard import SessionStart, newest_update
+from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_files import COMMIT, PendingCommit

@@ -19,7 +19,7 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFo
 from frazil.format.ids import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.remedies import call
-from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
 from frazil.storage.checks import require_whole, skip_damage

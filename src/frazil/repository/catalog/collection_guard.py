@@ -48,7 +48,13 @@ from frazil.format.columns import U8
 from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, ids_to_text
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.catalog.leases import LONGEST, ROUNDING, new_key, put_marker, read_markers
-from frazil.repository.catalog.repo_update import ConditionalChange, RepoChange, RepoUpdate, older_ops_backup
+from frazil.repository.catalog.repo_update import (
+    ConditionalChange,
+    RepoChange,
+    RepoUpdate,
+    newest_update,
+    older_ops_backup,
+)
 from frazil.repository.clock import from_datetime, now_us
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
@@ -187,11 +193,6 @@ def require_none_running(storage: Storage) -> None:
 
 
 # The ops log
-
-
-def newest_update(info: RepoInfo) -> int:
-    """Return the time of the last update, in microseconds since 1970. It is a sequence number."""
-    return int(info.ops.updated_at[0]) if len(info.ops) else 0
 
 
 def has_collected(info: RepoInfo, update: int) -> bool | None:

@@ -35,8 +35,9 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import Catalog, needs_version_2
-from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting, newest_update
+from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting
 from frazil.repository.catalog.repo_requirements import snapshot_not_found
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig

@@ -373,8 +373,7 @@ def update_repo_info(
         with suppress(StorageError):
             storage.delete(map(backup_key, refused))
         refused.clear()
-        newest = int(at.info.ops.updated_at[0]) if len(at.info.ops) else 0
-        now = max(now_us(), newest + 1)
+        now = next_update_time(at.info)
         changed = change(at.info, now)
         if changed is None:
             return None
@@ -387,7 +386,7 @@ def update_repo_info(
             with _opened(storage, replacement, first, is_saved=at is start and first is None) as ready:
                 if first is not None:
                     first.confirm()
-                sent.add_attempt(at.backup, after, entry, newest)
+                sent.add_attempt(at.backup, after, entry, newest_update(at.info))
                 answer = ready.finish()
         except StorageError as error:
             if first is not None and not sent.has_attempt(at.backup):
@@ -410,6 +409,16 @@ def update_repo_info(
     if applied := sent.settled():
         return applied
     raise attempts_exhausted(policy)
+
+
+def newest_update(info: RepoInfo) -> int:
+    """Return the time of the last update, in microseconds since 1970. It is a sequence number."""
+    return int(info.ops.updated_at[0]) if len(info.ops) else 0
+
+
+def next_update_time(info: RepoInfo) -> int:
+    """Return the time of the next update. It is later than all times in the log, whatever the clock says."""
+    return max(now_us(), newest_update(info) + 1)
 
 
 def _opened(

@@ -39,9 +39,9 @@ from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
 from frazil.repository.catalog.repo_requirements import find_snapshot, no_version
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.stream_records import (
     ALONE,
     BATCHES,

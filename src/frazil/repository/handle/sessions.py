@@ -16,8 +16,8 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.ancestry import at_time
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase, snapshot_of_version

@@ -26,9 +26,8 @@ from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, Stora
 from frazil.format.ids import REPO, id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.remedies import call
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_update import ops_parts
+from frazil.repository.catalog.repo_update import newest_update, ops_parts
 from frazil.repository.clock import to_datetime, utc_text
 
 _KINDS: Final = {
