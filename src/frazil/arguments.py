@@ -141,14 +141,9 @@ class _ArgumentCheck:
         else:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                text = str(error)
-                is_open = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-                unknown = next((name for name in kwargs if name not in signature.parameters), None)
-                if unknown is not None and not is_open:
-                    text = f"got an unexpected keyword argument {unknown!r}"
-                    text += suggest(unknown, signature.parameters)
-                raise TypeError(f"{_call(self._function)} {text}") from None
+            except TypeError:
+                self._raise_as_python_does(signature, args, kwargs)
+                raise
         for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
@@ -170,6 +165,19 @@ class _ArgumentCheck:
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
+
+    def _raise_as_python_does(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Raise the error of Python, which names the function. An unknown argument comes first."""
+        unknown = next((name for name in kwargs if name not in signature.parameters), None)
+        if unknown is None or any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
+            inspect.unwrap(self._function)(*args, **kwargs)
+            return
+        raise TypeError(
+            f"{self._function.__qualname__}() got an unexpected keyword argument {unknown!r}"
+            f"{suggest(unknown, signature.parameters)}"
+        )
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:

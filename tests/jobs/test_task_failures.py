@@ -314,7 +314,7 @@ def test_operations_on_spark_are_described(spark: SparkSession, tmp_path: Path) 
     jobs = store.jobsList(None)
     texts = [jobs.apply(number).description().get() for number in range(jobs.length() - before)]
     assert texts[-1] == "frazil rechunk /air -> /series/air (nightly)"
-    assert "frazil versions_piece" in texts
+    assert "frazil check_versions" in texts
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
