@@ -191,7 +191,7 @@ def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> Non
 
 
 def test_labels_need_the_extra_pipeline() -> None:
-    if find_spec("pyarrow"):
+    if find_spec("xarray"):
         pytest.skip("the extra is installed")
     with pytest.raises(frazil.errors.MissingExtraError, match=r"frazil\[pipeline\]"):
         importlib.import_module("frazil.pipeline").cell  # noqa: B018
