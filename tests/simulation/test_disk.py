@@ -155,7 +155,7 @@ def test_a_power_cut_loses_nothing(sequence: Sequence_, tmp_path: Path) -> None:
 
 
 def _replacing(old: str, new: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function whose source has another text: what reaches the disk is decided inside of these functions."""
+    """A function whose source has another text: these functions decide what reaches the disk."""
 
     def change(original: Any) -> Any:
         source = textwrap.dedent(inspect.getsource(original))
