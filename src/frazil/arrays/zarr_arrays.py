@@ -11,7 +11,7 @@ stay with zarr.
 zarr reads the metadata of an array once. If another array is created at its path later, with another grid or
 encoding, its coordinates and bytes are those of other elements. Reads and writes refuse such a stale array.
 
-As with reads (``zarr_reads``), the box follows from the first and the last selection. A write of few chunks
+As with reads, the box follows from the first and the last selection. A write of few chunks
 costs less in zarr's own way.
 """
 

@@ -3,7 +3,7 @@
     ChunkRef ──locate──> bytes in memory                     (inline, or written and not durable yet)
                          range of an object ──plan──> few requests ──> slices
 
-Neighbouring ranges of the same object become one request (``coalesce``), if they come in one call
+Neighbouring ranges of the same object become one request, if they come in one call
 (``read_many``) or in one turn of an event loop (``LoopReads``).
 
 Chunks that are cached need no request. Chunks that are read whole are added. The loops run once for each

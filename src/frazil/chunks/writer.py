@@ -18,7 +18,7 @@ never used for two different contents. Therefore a forked child cannot continue 
 Memory: at most ``max_in_flight`` sealed packs and the open pack. A writer that needs more waits for the
 oldest upload.
 
-With deduplication (``content_addressing``), the ids of files are hashes of their bytes. A chunk that the
+With deduplication, the ids of files are hashes of their bytes. A chunk that the
 session has packed before gets a second reference to the same range.
 
 Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless

@@ -42,10 +42,10 @@ class Verb(NamedTuple):
     def command(self) -> VerbCommand:
         """Import the command."""
         module = import_module(f"frazil.cli.{self.module}")
-        found: VerbCommand = (
+        verb_command: VerbCommand = (
             getattr(module, self.name.replace("-", "_"), None) or vars(module)[f"{self.name}_"]
         )
-        return found
+        return verb_command
 
 
 #: The sections of ``frazil --help``, in order.

@@ -291,14 +291,14 @@ def stats(output: Output, target: Location) -> None:
 
     opened = Opened(target)
     whole = opened.context.catalog.full_repo_info()
-    found = opened.repo.chunk_storage_stats()
+    statistics = opened.repo.chunk_storage_stats()
     document: dict[str, Any] = {
         "versions": len(whole.snapshots),
         "branches": len(whole.branches),
         "tags": len(whole.tags),
-        "native_bytes": found.native_bytes,
-        "inline_bytes": found.inlined_bytes,
-        "virtual_bytes": found.virtual_bytes,
+        "native_bytes": statistics.native_bytes,
+        "inline_bytes": statistics.inlined_bytes,
+        "virtual_bytes": statistics.virtual_bytes,
     }
     rows = [
         (name.replace("_", " "), size(value) if name.endswith("bytes") else f"{value:,}")

@@ -66,8 +66,8 @@ def diff(
         raise click.UsageError("--raw is for --values")
     version = Opened(target)
     after = id_to_text(version_id(version.info, to.removeprefix("@")))
-    found = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
-    changes = diff_document(found, version.path)
+    difference = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
+    changes = diff_document(difference, version.path)
     changes["shapes"] = _shapes(version, id_from_text(after), changes["updated_arrays"])
     document = {"from": version.id, "to": after, **changes}
     differences = _value_differences(version, after, changes, raw) if values else []
@@ -133,16 +133,16 @@ def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
     if target.path is None:
         raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     version = Opened(target)
-    found = version.repo.history.blame(version.path, snapshot_id=version.id)
-    counts = np.bincount(found.number, minlength=len(found.commits)).tolist()
+    answer = version.repo.history.blame(version.path, snapshot_id=version.id)
+    counts = np.bincount(answer.number, minlength=len(answer.commits)).tolist()
     indices: list[Any] = [[]] * len(counts)
     if chunks or output.as_json:
-        order = np.argsort(found.number, kind="stable")
-        parts = np.split(found.index[order], np.cumsum(counts)[:-1])[: len(counts)]
+        order = np.argsort(answer.number, kind="stable")
+        parts = np.split(answer.index[order], np.cumsum(counts)[:-1])[: len(counts)]
         indices = [part.tolist() for part in parts]
     documents = [
         {**_commit_document(each), "chunks": count, "indices": index}
-        for each, count, index in zip(found.commits, counts, indices, strict=True)
+        for each, count, index in zip(answer.commits, counts, indices, strict=True)
     ]
     rows = []
     for each in documents:

@@ -8,21 +8,12 @@ of another one.
 This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
 damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
 
-A rebase over a thousand commits reads a thousand logs. A function of numpy takes as long for ten rows as for
-a thousand. So the payloads of several logs are joined, and the lists of all logs are read as columns
-(``joined_files``). Logs with moves are read alone: they are rare.
-
-Specification: *Transaction Log Files*.
-
-A function of numpy takes as long for ten rows as for a thousand. So the payloads of several manifests are
-joined, and their references are read as the columns of one table (``joined_files``).
-
-Specification: *Chunk Manifest Files*.
-
 A snapshot has a list of its manifests, and its arrays refer to manifests. A manifest that is not in the list
 is included, with unknown sizes (0).
 
-Specification: *Snapshot Files*.
+Logs with moves are read alone: they are rare.
+
+Specification: *Snapshot Files*, *Chunk Manifest Files*, *Transaction Log Files*.
 """
 
 from __future__ import annotations

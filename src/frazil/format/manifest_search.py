@@ -10,7 +10,7 @@ files with unsorted references and damaged files have the same results and error
 
 A reader of one chunk needs one reference. Columns of all references cost more time than everything else: some
 hundred calls of numpy for a small manifest, and a pass over all bytes for a large one. So ``open_manifest``
-decompresses the file, reads the ids of the arrays, and searches (``frazil.format.manifest_search``) for
+decompresses the file, reads the ids of the arrays, and searches for
 single references. It decodes the columns when a caller asks for all references of an array, when a search has
 no result, or after ``MAX_SEARCHES``: then the columns cost less than further searches.
 """

@@ -18,7 +18,7 @@ Each worker has one thread of the driver. When a worker dies, its thread starts 
 attempt of the task. When the driver dies, the workers read the end of the socket and exit.
 
 Threads are enough for numpy, codecs and storage, which release the global interpreter lock. Processes
-(`frazil.jobs.engine`) are for other work, such as HDF5, which has one lock in each process, and for
+are for other work, such as HDF5, which has one lock in each process, and for
 work that may crash.
 
 Engine      the engine itself

@@ -2,8 +2,9 @@
 
     plan     1. List the files that are older than the limit. Only these can be deleted.
              2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
-             limit. 3. Survey the manifests of these versions. Their chunk files are alive. Store a list of
-             the others.
+                limit.
+             3. Survey the manifests of these versions. Their chunk files are alive. Store a list of the
+                others.
     finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
                 version is alive that the plan has not seen. Otherwise the plan is completed first.
              5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
@@ -35,42 +36,6 @@ read, the files that it refers to count as unreferenced.
 Files are deleted in batches, several at a time. A batch that fails is tried again object by object, so that
 one bad object does not block a thousand others. A storage with too many requests gets longer and longer
 pauses. After a number of failures in a row, the deletion stops.
-
-    plan     1. List the files that are older than the limit. Only these can be deleted.
-             2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
-             limit. 3. Survey the manifests of these versions. Their chunk files are alive. Store a list of
-             the others.
-    finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
-                version is alive that the plan has not seen. Otherwise the plan is completed first.
-             5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
-                that the ops log does not need, and abandoned staged files of jobs.
-
-A collection that dies at any point leaves a complete repository and some garbage. It deletes no file that the
-repo info leads to, and it deletes each kind of file before the files that it refers to. A file that cannot be
-read stops the collection in step 3, before any deletion.
-
-A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
-files. The age of a file is the time since its last modification, by the storage's clock.
-
-On a full storage, the record of the collection and the new repo info do not fit. Then the collection first
-deletes what it deletes last: backups that its own update makes unneeded. If it dies before that update, the
-ops log may end earlier, but no version is affected.
-
-A preview writes nothing. Without leases, the collection would delete all unused files that are older than its
-cut-off. With them it deletes those that are also older than every lease. One survey finds both: first the
-versions that live without leases, then the few that live because of them. Each file has a reason:
-
-    expired        it belongs to a version that an expiration, a squash or an amend has removed from a history
-    unreachable    it belongs to a version that the repository lists, but no branch and no tag leads to it
-    unreferenced   it belongs to no version: a session or commit that failed, or a version removed long ago
-    old-backup     a backup that neither the ops log nor a recovery needs
-
-To find the reasons, the preview also reads snapshots and manifests that are garbage. If one of them cannot be
-read, the files that it refers to count as unreferenced.
-
-A batch that fails is tried again object by object, so that one bad object does not block a thousand others. A
-storage with too many requests gets longer and longer pauses. After a number of failures in
-a row, the deletion stops.
 """
 
 from __future__ import annotations
@@ -111,7 +76,7 @@ from frazil.repository.catalog.collection_guard import (
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
-from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
+from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
 from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
@@ -575,7 +540,7 @@ class Collection:
         done = {name: DeletionResult(len(files), int(files.sizes.sum())) for name, files in phases.items()}
         # The collection would write a backup of ``info`` and name it.
         names = named(after) | {*filter(None, [info.repo_before_updates])}
-        now = max(now_us(), newest_update(info) + 1)  # as the collection would choose it
+        now = next_update_time(info)  # as the collection would choose it
         preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now), backup=_PREVIEW, keep=len(after.ops) + 1)
         if context.spec_version > 1 and planned_link(storage, preview, self._ops, now_us()) is not None:
             gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))

@@ -13,20 +13,6 @@ as its owner wants it. Each finding names the command that fixes it. Nothing is 
     broken-protection   another writer has moved a protected branch
 
 The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
-
-A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
-as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
-
-    small-chunk-files   readers make a request for each small file
-    backups             backups of ``repo`` are not collected
-    unsplit-manifest    readers of one chunk fetch a manifest with millions of references
-    over-split          readers fetch thousands of tiny manifests
-    stale-lease         a lease of a holder that will hardly return holds up garbage
-    staged-job          files of a job that cannot be resumed
-    missing-container   virtual chunks that nobody can read
-    broken-protection   another writer has moved a protected branch
-
-The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Expiration: removes old snapshots from the history.
 
-    kept     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
+    stay     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
              tips of other branches and of tags unless the user wants to delete those
     removed  all other snapshots, even if a ref leads to them
 
@@ -9,20 +9,9 @@ files of the removed snapshots are garbage, which a garbage collection deletes.
 
 In spec version 1, refs and snapshot files define the history. The refs are processed one by one, first the
 tags. The oldest remaining snapshot gets the first snapshot as its parent, and its file is written again in
-place. The snapshots in between are skipped, even if another ref leads to them: then the snapshot is kept but
-not in this history. If the process dies in between, a part is expired, and another run continues.
-
-    kept     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
-             tips of other branches and of tags unless the user wants to delete those
-    removed  all other snapshots, even if a ref leads to them
-
-A snapshot whose parent is removed gets the first snapshot as its parent. Only the repo info changes. The
-files of the removed snapshots are garbage, which a garbage collection deletes.
-
-The refs are processed one by one, first the tags. The oldest remaining snapshot gets the first snapshot as
-its parent, and its file is written again in place. The snapshots in between are skipped, even if another ref
-leads to them: then the snapshot is kept but not in this history. Each file is written separately. If the
-process dies in between, a part is expired, and another run continues.
+place. The snapshots in between are skipped, even if another ref leads to them: then the snapshot stays, but
+not in this history. Each file is written separately. If the process dies in between, a part is expired, and
+another run continues.
 """
 
 from __future__ import annotations

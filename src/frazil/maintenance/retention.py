@@ -7,29 +7,14 @@ A version stays if
 - it is in the history of a branch without a policy, or in no history of a branch with a policy.
 
 All other versions are removed, also from the middle of a history. A version whose parent is removed gets the
-next ancestor that stays as its parent, and the list of the transaction logs in between (``links``). So
-comparisons and rebases over the gap still work. All of this is one update of the repository, and a pure
-function. The report has the versions that stay and that are removed, with reasons, as columns.
-
-``policy`` and ``commit_pattern`` are the rules that a user writes, as values. ``periods`` computes the hours,
-days, weeks, months and years of many times. ``rules`` selects the rows of a table of snapshots. ``decision``
-returns the repository after a policy, as a pure function, and ``report`` is the decision as a table for
-people.
+next ancestor that stays as its parent, and the list of the transaction logs in between. So comparisons and
+rebases over the gap still work. All of this is one update of the repository, and a pure function. The report
+has the versions that stay and that are removed, with reasons, as columns.
 
 ``history`` is the history of one branch: the rows from its tip to the first snapshot. So "newest" is the
 order of the history. It does not depend on the clocks of writers.
 
 The lists are columns. A row becomes an object when it is read, so that a report of a long history is small.
-
-A version stays if
-
-- it is the first version, the tip of a branch, or the version of a tag that stays, or
-- the policy of a branch with the version in its history selects it, or
-- it is in the history of a branch without a policy, or in no history of a branch with a policy.
-
-All other versions are removed, also from the middle of a history. A version whose parent is removed gets the
-next ancestor that stays as its parent, and the list of the transaction logs in between (``collapse``). So
-comparisons and rebases over the gap still work. All of this is one update of the repository.
 """
 
 from __future__ import annotations

@@ -6,12 +6,6 @@ for items of the metadata.
 
 A period is an integer. Two times have the same integer if they are in the same hour, day, week, month or year
 of a time zone, and a later period has a larger integer. Weeks begin on Monday, as in ISO 8601.
-
-A period is an integer. Two times have the same integer if they are in the same period, and a later period has
-a larger integer. Weeks begin on Monday, as in ISO 8601.
-
-A policy is a value, so that a program can store it, compare it and send it. A version stays if one rule of
-the policy selects it.
 """
 
 from __future__ import annotations

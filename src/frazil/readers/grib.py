@@ -4,7 +4,7 @@ A GRIB file is a sequence of messages. Each message is a field with two dimensio
 fields, with CF attributes, and with the dimensions ``time``, ``step``, ``number`` and levels if there are
 several of these. Some fields do not fit one hypercube of cfgrib: 2 m temperature and 10 m wind, accumulated
 and instant values, several grids. They become variables of the same dataset with different levels, steps or
-grids. `grib_names` describes their names. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
+grids. `grib_cubes` describes their names. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
 
 eccodes decodes the values as float32, with NaN for values that the bitmap marks as missing.
 

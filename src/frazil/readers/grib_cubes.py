@@ -1,8 +1,8 @@
 """The hypercubes of a GRIB file, one for each variable, and their names in one dataset.
 
 cfgrib makes one hypercube of all its input fields, or raises an error. So it gets the fields of one
-parameter, and if they have several types of levels, steps or grids, the fields of one type. `grib_names`
-gives different names to hypercubes that have the same name.
+parameter, and if they have several types of levels, steps or grids, the fields of one type. Hypercubes
+that have the same name get different names.
 
 The names are those of cfgrib. If two cubes have different variables or coordinates with the same name, the
 larger one keeps the name (the instant values, of instant and accumulated values). The other one gets a suffix

@@ -17,24 +17,6 @@ except secrets, into the metadata of the columns, where ``reader`` and ``writer`
     scan         the same rows by ``mapInArrow``: half the work
     map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
 
-Spark calls these classes in separate processes on the driver's machine, one after the other. Each process
-gets a pickle of the object of the process before:
-
-    schema()        which version is read, and its columns
-    reader()        the requested columns, compared with the existing ones
-    partitions()    the tasks, with the references of their chunks
-    read()          on the executors
-
-``schema`` looks the version up once, and the pickle carries it along. For a table of the catalog, and for a
-schema that the user passes, Spark does not call ``schema``; the version is then looked up during planning.
-
-``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, except secrets,
-into the metadata of the columns, where ``reader`` and ``writer`` find them.
-
-    read         the data source, as SQL uses it
-    scan         the same rows by ``mapInArrow``: half the work
-    map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
-
 Tasks get the references of their chunks, and read only these chunks.
 
 For a repository that options can name, ``format("frazil")`` has the same streams: see `frazil.spark.streams`.
@@ -66,7 +48,6 @@ from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark
 from frazil.spark.streams.sink import RowsWriter, stream_writer
 from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader, stream_reader
-from frazil.spark.tables import options as location
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import Conditions, predicates
 from frazil.spark.tables.data_source_reader import (
@@ -87,7 +68,10 @@ from frazil.spark.tables.options import (
     Options,
     Profiles,
     Use,
+    open_session_at,
     options_of,
+    repository_at,
+    session_at,
 )
 from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
@@ -192,12 +176,12 @@ class FrazilDataSource(spark.DataSource):
         if self.handle is not None:
             repo: Repository = pickle.loads(self.handle)
             return repo
-        return location.repository_at(options)
+        return repository_at(options)
 
     def _session_at(self, options: Options) -> Session:
         if self.handle is not None:
-            return location.session_at(self._repository(options), options)
-        return location.open_session_at(options)
+            return session_at(self._repository(options), options)
+        return open_session_at(options)
 
 
 def register(spark: SparkSession | None = None) -> None:

@@ -2,7 +2,7 @@
 
 Each cloud has a function for each way of authorisation, and one that chooses the way by its arguments.
 
-The functions (``services``) and the options of URLs (``url_options``) use these declarations.
+The functions (``services``) and the options of URLs (``urls``) use these declarations.
 """
 
 from __future__ import annotations

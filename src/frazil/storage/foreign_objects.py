@@ -28,14 +28,12 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
-from frazil.storage import failures
-from frazil.storage import web_client as web_failures
+from frazil.storage import failures, web_client
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.credential_families import AnyCredential, Credentials
 from frazil.storage.files import reads
-from frazil.storage.files import reads as file_failures
 from frazil.storage.files.reads import open_inside
 from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
@@ -288,7 +286,7 @@ def is_foreign_outage(error: BaseException) -> bool:
     cause = error.__cause__
     if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
         return False
-    is_absent = isinstance(cause, (*file_failures.MISSING_FILE, NotFoundError))
+    is_absent = isinstance(cause, (*reads.MISSING_FILE, NotFoundError))
     return not is_absent and failures.ErrorParts.from_text(str(cause)).status != _NO_SUCH_RANGE
 
 
@@ -299,11 +297,11 @@ _NO_SUCH_RANGE: Final = "416"
 def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
     """Return the kind of a failure, and why the object cannot be read."""
     if isinstance(error, OSError) and error.errno is not None:
-        kind, text = file_failures.reason_of(error)
+        kind, text = reads.reason_of(error)
         return kind, f"{text} ({error.strerror})"
     terms = failures.MessageTerms("/".join(shown_url(url).split("/", 3)[:3]), "virtual chunks")
     if isinstance(error, UnreachableError):
-        return web_failures.reason_of(error, url)
+        return web_client.reason_of(error, url)
     reason = failures.reason_of(error, terms)
     failures.shorten(error)
     return reason

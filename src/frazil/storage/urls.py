@@ -1,7 +1,5 @@
 """URLs of storages and objects, and the options that go with them. Python, SQL and ingests use the same.
 
-``frazil.storage.urls`` lists the URLs, and ``frazil.storage.urls`` lists the options.
-
 =====================================================  ======================================================
 ``s3://bucket/prefix``                                 S3, and servers with its protocol. Also ``s3a:``,
                                                        ``s3n:``
@@ -417,7 +415,7 @@ def storage_from_url(
 ) -> Storage:
     """Return the storage that a URL names.
 
-    ``frazil.storage.urls`` lists the URLs, and ``frazil.storage.urls`` lists the options. Without
+    ``frazil.storage.urls`` lists the URLs and the options. Without
     credentials in the options, the storage uses the credentials of the environment.
 
     Args:

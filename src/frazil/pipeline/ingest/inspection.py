@@ -1,7 +1,7 @@
 """Inspects all files in parallel, before anything is written.
 
     driver      divides the files among tasks, 50 for each task
-    executors   open each file (`frazil.pipeline.ingest.inspection`)
+    executors   open each file
     driver      makes columns with an entry for each file, and tables of the properties that files share
 
 `frazil.pipeline.ingest.dataset` decides which of the files are one dataset.

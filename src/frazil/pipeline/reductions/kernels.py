@@ -20,7 +20,7 @@ all types of floats. Integers are added in int64 or uint64, exactly, and modulo 
     merge_fields     the fields of two partial results -> of one: in any order and any tree, up to rounding
     finish_fields    the fields of all cells -> values
 
-A `Kernel` has these three for one statistic: see `frazil.pipeline.reductions.kernels`. A partial result has
+A `Kernel` has these three for one statistic. A partial result has
 one row for each group with cells; a reduction without groups has a single group.
 """
 

@@ -1,6 +1,6 @@
 """Arrays with other chunks, shards or codecs, or with native chunks: `rechunk`, `recompress`, `materialize`.
 
-The blocks are those of a plan (`frazil.pipeline.transform.rechunking`) with one stage, or with two stages
+The blocks are those of a plan with one stage, or with two stages
 and a temporary array between them. `materialize` copies bytes without decoding them.
 
 A *stage* reads blocks and writes them. Its blocks are whole cells of the written array (no two tasks write to

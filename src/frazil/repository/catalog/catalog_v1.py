@@ -2,9 +2,9 @@
 
 The functions of ``repo_changes`` are the same as for version 2. They get a repo info that reads refs and
 snapshots when they are needed, and return the next repo info with its ops log entry. Version 1 has no ops
-log: the kind of the entry selects the file that changes (``file_writes_v1``).
+log: the kind of the entry selects the file that changes.
 
-A writer whose request gets no answer finds out whether the file was written (``sent_writes_v1``).
+A writer whose request gets no answer finds out whether the file was written.
 
 *Garbage collections.* A collection writes each branch again, with the same content, before it deletes files.
 So a commit that has read its branch before that is refused, and checks for collections again
@@ -18,8 +18,8 @@ after it has written ``repo`` (``upgrade``). So a write that the upgrade does no
 The kind of the change's ops log entry selects the file, by the table ``_WRITES``. Changes of other kinds need
 spec version 2.
 
-As in ``sent_updates``, neither a refusal nor an error proves that a write had no effect. Frazil recognises
-its own ref files (``refs_v1``). It also recognises its commit if other writers have committed after it: its
+As in ``repo_update``, neither a refusal nor an error proves that a write had no effect. Frazil recognises
+its own ref files. It also recognises its commit if other writers have committed after it: its
 id is then among the ancestors of the branch.
 
 A garbage collection may delete the parent of a snapshot that stays. It then writes another parent into the

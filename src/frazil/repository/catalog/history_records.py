@@ -1,8 +1,8 @@
 """The records in the metadata of a repository that each change of a history carries on, and those of jobs.
 
 Commits of streaming queries and of jobs have marks in their metadata. When such a commit leaves the history,
-a record in the metadata of the repository takes its place: ``stream_records`` and ``job_records``. Operations
-that remove or replace commits call the functions of this module, for all kinds of records.
+a record in the metadata of the repository takes its place: one of ``stream_records``, or one of a job.
+Operations that remove or replace commits call the functions of this module, for all kinds of records.
 
 A publication (``frazil.pipeline.write_audit_publish``) ends with a commit that has the report of its check.
 Its record has the id of the publication after a prefix, because a job may have the same id.
@@ -15,7 +15,7 @@ repository have records under ``frazil.jobs``, which are written in the same upd
 
 A record with ``branch`` is of the commit of the job on this branch. A record without it is of a version that
 has the changes of a removed commit, and ``commit`` is the id of this commit. ``work`` is a digest of the name
-and the parameters of the job. Publications have such records too (``job_entry``).
+and the parameters of the job. Publications have such records too.
 
 A record is kept while it can be needed: the newest records, for drivers that run now; and records of commits
 that are not listed any more. The number of all records is limited, and the newest are kept.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import Any, Self, overload
+from typing import Self, overload
 
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
@@ -498,8 +498,3 @@ class Repository(
 def context_of(repo: Repository) -> Context:
     """Return the context that a handle and its sessions share."""
     return repo._context
-
-
-def default_metadata_of(repo: Repository) -> dict[str, Any]:
-    """Return the metadata that every commit through the handle gets."""
-    return dict(repo._default_metadata)

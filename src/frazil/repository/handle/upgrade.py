@@ -3,7 +3,7 @@
 Snapshots, manifests, transaction logs and chunks do not change, because each file records its own version.
 
 1. Read the refs, the configuration and all snapshot files, and build the repo info. Its ops log is
-   reconstructed from the refs and snapshots (``upgrade_history``).
+   reconstructed from the refs and snapshots.
 2. Create ``repo``, if absent, with the status read-only. From now on all readers see a repository of version
    2, and no writer of version 2 can change it.
 3. Read the refs again. If a writer has changed them, build the repo info again and replace the file.

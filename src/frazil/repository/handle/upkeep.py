@@ -345,7 +345,7 @@ class Upkeep(RepositoryBase):
         of the storage. It also deletes backups of the repository's state in ``overwritten/`` that were
         modified before this time, except the newest ones and those that the ops log needs.
 
-        Sessions with forks and resumable jobs hold leases (``list_leases``), which protect their files. The
+        Sessions with forks and resumable jobs hold leases (``leases``), which protect their files. The
         summary counts the respected leases. A session without forks holds no lease. If a collection deletes
         its chunks, its commit is refused (``garbage-collected``). While a collection is about to delete them,
         the commit is refused too, and may be retried later (``garbage-collection-running``). No clock has to

@@ -15,7 +15,7 @@ still have the values that they had after the update.
     expiration, collection, migration     not possible
 
 The next update to undo is the newest one. If that is an undo, its record has the cursor, which is the state
-from which the search goes on (``undo_record``). A redo returns to the state before an undo. It is an ordinary
+from which the search goes on. A redo returns to the state before an undo. It is an ordinary
 update, which the next undo undoes.
 
 Each changed field gets its own entry in the ops log, with the kind that every reader knows: a branch that

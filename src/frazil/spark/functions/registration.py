@@ -24,10 +24,17 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 from frazil.spark.functions.declaration import constants, options_of_call, upkeep_udtf
 from frazil.spark.functions.upkeep import UPKEEP
 from frazil.spark.runtime.errors import causes_only
-from frazil.spark.tables import options as location
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
-from frazil.spark.tables.options import ROWS, VERSION_OPTIONS, Profiles, Use, use_of_table
+from frazil.spark.tables.options import (
+    ROWS,
+    VERSION_OPTIONS,
+    Profiles,
+    Use,
+    open_session_at,
+    repository_at,
+    use_of_table,
+)
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 from frazil.spark.tables.snapshot_tables import SCHEMAS
 
@@ -57,14 +64,14 @@ def rows_function(profiles: Profiles) -> Any:
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> RowsAnalysis:
             values = constants("frazil_rows", _POSITIONAL, args, kwargs)
             options = profiles.resolve(options_of_call(values, _USE))
-            session = location.open_session_at(options)
+            session = open_session_at(options)
             version = {"snapshot-id": session.snapshot_id}
             pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
             return RowsAnalysis(to_spark(schema_of_rows(session, options)), options=pinned)
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             options = self._analysis.options
-            session = location.open_session_at(options)
+            session = open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
             for partition in reader.partitions():
                 for batch in reader.read(partition):
@@ -87,7 +94,7 @@ def table_function(table: str, profiles: Profiles) -> Any:
             columns = {"path": path, "options": options, **named}
             values = {name: each[0].as_py() for name, each in columns.items() if each is not None}
             query = profiles.resolve(options_of_call(values, use))
-            yield repository_tables.table(location.repository_at(query), query | {"table": table})
+            yield repository_tables.table(repository_at(query), query | {"table": table})
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"
     return arrow_udtf(Function, returnType=to_spark(repository_tables.SCHEMAS[table]))

@@ -19,13 +19,12 @@ from frazil.repository.catalog.ancestry import is_in_history
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.spark.functions.declaration import Call, Rows, UpkeepFunction, parse_options
-from frazil.spark.tables import options as location
-from frazil.spark.tables.options import Use
+from frazil.spark.tables.options import PLACE_OPTIONS, Use, snapshot_named, storage_at
 from frazil.spark.tables.snapshot_tables import columns
 
 #: The key of the id of a call in the metadata of its commit.
 CALL: Final = "frazil.sql.call"
-_TARGET: Final = Use("the target of a copy", location.PLACE_OPTIONS)
+_TARGET: Final = Use("the target of a copy", PLACE_OPTIONS)
 
 
 def expire(
@@ -115,7 +114,7 @@ def _commit_of_call(call: Call, branch: str) -> str | None:
 def copy(call: Call, target: str, target_options: str = "") -> Rows:
     """Copy the repository. A second evaluation copies the objects that the target lacks."""
     options = parse_options(target_options, _TARGET)
-    storage = location.storage_at(call.profiles.resolve({**options, "path": target}))
+    storage = storage_at(call.profiles.resolve({**options, "path": target}))
     copied = copy_repository(call.repo, storage, engine=Local())
     yield {"objects": copied.objects, "bytes": copied.bytes, "existing": copied.existing}
 
@@ -204,7 +203,7 @@ UPKEEP: Final[tuple[UpkeepFunction, ...]] = (
     UpkeepFunction(
         tag,
         columns("tag, snapshot_id, done_before flag"),
-        lambda repo, *, version, **others: {"snapshot_id": location.snapshot_named(repo, version)},
+        lambda repo, *, version, **others: {"snapshot_id": snapshot_named(repo, version)},
     ),
     UpkeepFunction(
         publish,

@@ -13,7 +13,7 @@
 
 The tasks send their rows, compressed, to the driver's machine, where one process writes them and commits.
 So the rows of a batch must fit into memory there: limit the rate of the source. For more rows, use a pipeline
-for each batch (`batch_pipelines`).
+for each batch (`foreach_batch`).
 
 A batch without rows makes no commit. If a batch fails, its chunks are not deleted: they are garbage.
 """

@@ -22,9 +22,7 @@ branch was reset, or its commit was amended.
                                 milliseconds since 1970
     stream-max-commits          the most commits of a batch
     stream-max-rows             or the most changed chunks (at least one commit)
-    stream-fail-on-data-loss    ``false`` to continue after the branch was reset: see `commit_order`
-
-An offset is the id of the last snapshot that was read. A commit is in one batch, whole.
+    stream-fail-on-data-loss    ``false`` to continue after the branch was reset
 
 Spark 4.1 does not have these names. There a batch takes all available commits, and the stand-ins of this
 module only keep the source importable.
@@ -33,16 +31,6 @@ A position in the history is the id of the last snapshot that was read. It stays
 the format keeps the ids of expired snapshots, and their transaction logs, with the next snapshot that stayed.
 A stream gets their changes as one step. A position is lost if the branch was reset, or its commit was
 amended.
-
-    snapshot_id, parent_id, written_at, message, metadata    the commit; metadata is JSON
-    change       new_group, new_array, deleted_group, deleted_array, updated_group, updated_array (their
-                 metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed
-    path, node_id, from_path
-    chunk        coordinates in the grid of chunks
-
-A transaction log names the touched chunks, and the manifests of both versions show how they changed. Only
-manifests that may have one of these chunks are read. A chunk that is in neither version (written and deleted
-by commits that have expired) has no row.
 """
 
 from __future__ import annotations

@@ -15,27 +15,8 @@ commits, the batch is written again.
 
 A pipeline works on a separate branch, which starts at the tip of the target's branch, with any number of
 jobs and commits. Then a commit with the stamp of the batch is added, and the target's branch moves there
-in one step.
-
-A batch is named by its query (an id of Spark's, or the ``txnAppId`` of the user) and its number. The metadata
-of its commit hold the stamp, so that data and stamp are one atomic step. If the driver dies afterwards, or
-Spark's own log lacks the batch, a retry finds that the batch is done. The same update of the repository
-writes a record of it into the repository's metadata, which outlives the commit
-(`frazil.repository.catalog.stream_records`).
-
-A version has a batch if the commit of the batch is in its history, even if the commit has expired, was
-amended, merged or picked since (`frazil.repository.catalog.stream_records`). So a branch that is reset to
-before a batch does not have the batch, and a branch that was created from another has the batches of the
-other. Spec version 1 has no such metadata: there the stamp lives as long as the commit.
-
-Other writers may commit to the branch meanwhile, even a second driver of the same query. A late commit is
-rebased onto the new tip, where the stamp is looked for again. If its rows conflict with the other commits,
-the batch is written again.
-
-The pipeline works on a separate branch, which starts at the tip of the target's branch, with any number of
-jobs and commits. Then a commit with the stamp of the batch is added, and the target's branch moves there in
-one step. If other writers have committed meanwhile, or the driver dies, nothing was published and the
-pipeline runs again. A batch whose stamp is in the history is skipped.
+in one step. If other writers have committed meanwhile, or the driver dies, nothing was published, and the
+pipeline runs again.
 """
 
 from __future__ import annotations

@@ -13,25 +13,7 @@ All conditions must hold. OR and arithmetic are not supported; use them in queri
 is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals NaN and is
 larger than every other number. Numbers are compared exactly: float32 is widened to float64. Times of
 other calendars are compared as times, and with LIKE as text. Values without an exact comparison (a
-decimal, a date, a number with a text) are refused.
-
-    [("lat", ">=", 80.0), ("name", "in", ("a", "b")), ("tas", "is not", None)]
-    lat >= 80 AND name IN ('a', 'b') AND tas IS NOT NULL
-
-    condition   name  = == <=> != <> < <= > >=  literal
-                name  [NOT] IN (literal, ...)         name  IS [NOT] NULL
-                name  [NOT] BETWEEN literal AND literal
-                name  [NOT] LIKE 'x%' | '%x' | '%x%'
-    literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
-
-All conditions must hold. OR and arithmetic are not supported; use them in queries of Spark.
-
-    =  <=>  <  <=  >  >=  IN  IS NULL  LIKE 'x%' '%x' '%x%', and NOT before any of them
-
-A condition is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals
-NaN and is larger than every other number. Numbers are compared exactly: float32 is widened to float64.
-Times of other calendars are compared as times, and with LIKE as text. ``comparable`` refuses values without
-an exact comparison (a decimal, a date, a number with a text), so that Spark compares them itself.
+decimal, a date, a number with a text) are refused, so that Spark compares them itself.
 """
 
 from __future__ import annotations

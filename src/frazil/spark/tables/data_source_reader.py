@@ -18,11 +18,10 @@ from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.runtime.errors import causes_only
-from frazil.spark.tables import options as location
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
-from frazil.spark.tables.options import Options
+from frazil.spark.tables.options import Options, choice, count, flag, listed, session_at, snapshot_named
 from frazil.spark.tables.row_changes import (
     BEFORE,
     CHANGE,
@@ -45,20 +44,20 @@ from frazil.spark.tables.write_layout import require_distinct_names
 
 def selection_of(options: Options) -> Selection:
     """Return which arrays the options name, and how they are read."""
-    variables = location.listed(options, "variables") or location.listed(options, "arrays")
+    variables = listed(options, "variables") or listed(options, "arrays")
     return Selection(
         options.get("group", "/"),
         tuple(variables),
-        location.flag(options, "cf", True),
-        location.choice(options, "calendar", CALENDARS),
-        location.count(options, "block-rows") or Selection().block_rows,
+        flag(options, "cf", True),
+        choice(options, "calendar", CALENDARS),
+        count(options, "block-rows") or Selection().block_rows,
     )
 
 
 def schema_of_rows(session: Session, options: Options) -> pa.Schema:
     """Return the columns of the rows that the options choose."""
     grid = grid_of(session, selection_of(options))
-    names = location.listed(options, "columns")
+    names = listed(options, "columns")
     if not names:
         return grid.schema
     return pa.schema([grid.schema.field(grid.column(name).name) for name in names])
@@ -66,7 +65,7 @@ def schema_of_rows(session: Session, options: Options) -> pa.Schema:
 
 def split_of(options: Options) -> Split:
     """Return how the options split rows into tasks."""
-    return Split(location.count(options, "partitions"), location.count(options, "rows-per-partition"))
+    return Split(count(options, "partitions"), count(options, "rows-per-partition"))
 
 
 @causes_only
@@ -108,9 +107,9 @@ class GridReader(spark.DataSourceReader):
                 self._grid,
                 self._where,
                 schema=self._schema,
-                missing=location.choice(options, "include-missing", MISSING),
+                missing=choice(options, "include-missing", MISSING),
                 split=split_of(options),
-                batch_rows=location.count(options, "batch-rows") or 1 << 17,
+                batch_rows=count(options, "batch-rows") or 1 << 17,
             )
         return self._plan
 
@@ -213,14 +212,14 @@ class RowChangesTable:
                 ErrorKind.INVALID_ARGUMENT,
             )
         if "end" in options:
-            session = repo.readonly_session(snapshot_id=location.snapshot_named(repo, options["end"]))
+            session = repo.readonly_session(snapshot_id=snapshot_named(repo, options["end"]))
         else:
-            session = location.session_at(repo, options)
+            session = session_at(repo, options)
         end = session.snapshot_id
         start = options.get("start") or repo.lookup_snapshot(end).parent_id or end
-        start = location.snapshot_named(repo, start)
+        start = snapshot_named(repo, start)
         self.versions = {"start": start, "end": end}
-        is_net = location.flag(options, "net-changes", True) or start == end
+        is_net = flag(options, "net-changes", True) or start == end
         self._commits = [repo.lookup_snapshot(end)] if is_net else _commits(repo, start, end)
         self._split = split_of(options)
         selection, where = selection_of(options), options.get("where", ())
@@ -230,7 +229,7 @@ class RowChangesTable:
         earlier = [repo.readonly_session(snapshot_id=each) for each in ids]
         self._tables = [*(TableVersion.of(each, selection, where, last.grid) for each in earlier), last]
         self.columns = _columns([each for each in self._tables if each is not None])
-        names = location.listed(options, "columns")
+        names = listed(options, "columns")
         chosen = (
             [self.grid.column(each) for each in dict.fromkeys([CHANGE, *names])] if names else self.columns
         )

@@ -12,19 +12,6 @@ with the attribute ``sample_dimension``), or by an index variable (with ``instan
 Elements become values by the CF conventions (`frazil.cf`). Integers with a fill value stay integers:
 unlike numpy, columns have nulls. NaN stays NaN, unless it is the fill value. Times become timestamps
 (UTC, microseconds). Times in other calendars are objects of cftime, and become text in a column.
-
-    grid       dimensions with a name and a size: those of the variables together
-    column     a dimension (its coordinate, or the number of the cell), a coordinate, or a variable; an array
-               of fewer dimensions is repeated along the others
-    block      the chunks that one read takes: those of the variable with all dimensions
-
-*Ragged data* (CF conventions, chapter 9) is a grid of one dimension, that of the observations. A value of an
-instance (a profile, station or trajectory) is repeated for its observations: by ``row_size`` (an array with
-the attribute ``sample_dimension``), or by an index variable (with ``instance_dimension``).
-
-Integers with a fill value stay integers: unlike numpy, columns have nulls. NaN stays NaN, unless it is the
-fill value. Times become timestamps (UTC, microseconds). Times in other calendars are objects of cftime, and
-become text in a column.
 """
 
 from __future__ import annotations

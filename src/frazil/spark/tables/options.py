@@ -15,45 +15,15 @@ in the environment of each process. Options are part of a query's plan, and Spar
 table in its catalog. So keys should be in the environment of the processes instead. ``CREATE TABLE``
 never keeps the options in ``SECRET``.
 
-A profile is a name of a location, with defaults of options (``spark.frazil.profile.climate.location``).
-An option of a query replaces the option of the profile. The profile file of the command line has profiles
-too; those of Spark's configuration come first. A process of an executor has neither the configuration nor
-the file. So `register` reads both, and the data source and the functions that it registers carry the
-profiles.
+A profile is a name of a location, with defaults of options. ``spark.frazil.profile.climate.location`` is the
+location of the path ``climate``. Spark makes a folder of the path of a table in its catalog, so a table needs
+the option ``profile``. An option of a query replaces the option of the profile. The profile file of the
+command line has profiles too. Those of Spark's configuration come first. A process of an executor has neither
+the configuration nor the file. So `register` reads both, and the data source and the functions that it
+registers carry the profiles.
 
 The name of an option may be in upper or lower case, with ``_`` instead of ``-``, or without both:
 ``snapshotId`` is ``snapshot-id``. ``_ALIASES`` has the names that Iceberg and Delta use.
-
-    path                  a folder or a URL, see ``frazil.storage.urls``, or the name of a profile
-    profile               instead of a path, the name of a profile: see `frazil.spark.tables.options`
-    region, endpoint-url, allow-http, force-path-style, anonymous
-    access-key-id, secret-access-key, session-token
-    service-account-file, service-account-key, application-credentials, bearer-token
-    account, account-key, sas-token
-                          of an object store, see ``frazil.storage.urls``; without a key, the
-                          credentials in the environment of each process
-    authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
-    virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
-                          credentials in the environment of each process
-    branch, tag, snapshot-id, as-of-timestamp, version
-                          the version; the default is ``main``. A timestamp is text in ISO 8601 (UTC without
-                          a zone) or a number of milliseconds since 1970, and belongs to a branch. The option
-                          ``version`` is the name of a branch or tag, or (the start of) a snapshot id.
-
-Options are part of a query's plan, and Spark keeps the options of a table in its catalog. So keys should be
-in the environment of the processes instead. ``CREATE TABLE`` never keeps the options in ``SECRET``.
-
-    spark.frazil.profile.climate.location   s3://bucket/ice
-    spark.frazil.profile.climate.region     eu-west-1
-    spark.frazil.profile.climate.branch     dev
-
-Then the path ``climate`` is this location, and so is the option ``profile`` with the value ``climate``.
-(Spark makes a folder of the path of a table in its catalog: a table needs the option ``profile``.) An option
-of a query replaces the option of the profile. The profile file of the command line
-(`frazil.storage.profiles`) has profiles too; those of Spark's configuration come first.
-
-A process of an executor has neither the configuration nor the file. So `frazil.spark.register` reads both,
-and the data source and the functions that it registers carry the profiles.
 """
 
 from __future__ import annotations

@@ -10,17 +10,6 @@
 Each is a function of a repository that returns a ``pyarrow.Table`` with the schema in ``SCHEMAS``. It
 needs no Spark. Versions are named as in ``Repository.readonly_session``; the default is the tip of
 ``main``. No loop runs over chunks.
-
-    snapshots   every snapshot of a branch or tag                 history   those of one ref, newest first
-    refs        branches and tags                                 ops       every update of the repository
-    nodes       groups and arrays of one version                  arrays    arrays: shape, chunks, types
-    manifests   files of references of one version                chunks    every reference of one version
-    regions     how full arrays are, or slabs of them             storage   bytes by kind of file
-    changes     changes from one version to another
-
-Each is a function of a repository that returns a ``pyarrow.Table`` with the schema in ``SCHEMAS``. It needs
-no Spark. Versions are named as in ``Repository.readonly_session``; the default is the tip of ``main``.
-No loop runs over chunks.
 """
 
 from __future__ import annotations
@@ -43,8 +32,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import Node
 from frazil.maintenance.statistics import ArraySizes, array_sizes
 from frazil.repository.handle.repository import Repository, context_of
-from frazil.spark.tables import options as location
-from frazil.spark.tables.options import Options
+from frazil.spark.tables.options import Options, session_at
 from frazil.spark.tables.snapshot_tables import (
     NUMBERS,
     SCHEMAS,
@@ -304,14 +292,14 @@ def table(repo: Repository, options: Options) -> pa.Table:
 
 def _of_version(table_of: Callable[..., pa.Table], *names: str) -> Callable[[Repository, Options], pa.Table]:
     def call(repo: Repository, options: Options) -> pa.Table:
-        id_ = location.session_at(repo, options).snapshot_id
+        id_ = session_at(repo, options).snapshot_id
         return table_of(repo, snapshot_id=id_, **{name: options[name] for name in names if name in options})
 
     return call
 
 
 def _between(repo: Repository, options: Options) -> pa.Table:
-    end = options.get("end") or location.session_at(repo, options).snapshot_id
+    end = options.get("end") or session_at(repo, options).snapshot_id
     return changes(repo, options.get("start"), end)
 
 

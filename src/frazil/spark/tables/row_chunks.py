@@ -3,10 +3,6 @@
 Every writer of rows ends in `write_rows`: helpers, the data source, streams. It has to get all rows of
 each unit that it writes (see `frazil.spark.tables.write_layout`). A chunk that these rows do not fill is
 read first, and written with the new values.
-
-Every writer of rows ends in `write_rows`: helpers, the data source, streams. It has to get all rows of each
-unit that it writes (see ``write_layout``). A chunk that these rows do not fill is read first, and written
-with the new values.
 """
 
 from __future__ import annotations

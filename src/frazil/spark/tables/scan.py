@@ -12,27 +12,8 @@ rows are exact. Blocks of arrays become Arrow batches, column by column: values 
 for each array, repeated along the dimensions that the array does not have, and cut into batches. No loop
 runs over rows. For a remote storage, the next blocks are read while Spark processes one.
 
-    driver     snapshot, manifests ──> the nodes that are read, and for each task its references
-    task       a session over these alone: it requests only chunks
-
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
 that are in its part of the grid.
-
-A condition on a small column (a coordinate, or an array with fewer dimensions than the grid) is evaluated on
-all values of the column. The tasks evaluate it again, cell by cell.
-
-    conditions on coordinates ──> where each one holds, along its own dimensions
-                              ──> blocks in which any cell is left
-
-    blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
-
-The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on all
-of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their rows are
-exact.
-
-Values of a block are read once for each array, repeated along the dimensions that the array does not have,
-and cut into batches. No loop runs over rows. For a remote storage, the next blocks are read while Spark
-processes one.
 """
 
 from __future__ import annotations

@@ -15,21 +15,6 @@ The chunks of new arrays do not depend on the number of rows of the first batch:
 coordinate for each batch, every batch would read all chunks of the batches before it. A column without an
 array beside existing ones gets their dimensions and chunks.
 
-The module `axes` explains the modes.
-
-    append             all coordinates are new, and behind the existing ones along the append dimension
-    insert             all coordinates exist: their values are replaced, nothing is added
-    upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
-    overwrite-region   as insert; cells without a row in the box around the rows are cleared: along each
-                       dimension it has the positions from the first to the last coordinate of the rows
-
-An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep that
-order. An axis of one value rises. Text and unsorted values have no order: their new values are added behind
-the existing ones, in ascending order. A dimension without coordinates grows to the largest number of a cell.
-
-Their chunks do not depend on the number of rows of the first batch: with one chunk of a coordinate for each
-batch, every batch would read all chunks of the batches before it.
-
 A new array has the dimensions of the existing arrays of the rows, and the chunks of the first of them by
 name. Its cells without a row are null for numbers with a fraction, times and durations, else zero, false or
 an empty text.

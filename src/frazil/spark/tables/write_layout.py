@@ -8,15 +8,6 @@ it, and no other task writes the same chunks.
 Before the rows are written, some boxes of cells are *cleared*: the cells of new coordinates, and in mode
 overwrite-region the box around the rows. The driver clears whole chunks, which costs one chunk for each
 array. The tasks clear the *edges*: units that a cleared box contains in part.
-
-    row ──coordinates──> position along each dimension ──> unit of writing ──> task
-
-A unit is the smallest box of whole chunks of all the arrays. A task that has all rows of a unit writes it,
-and no other task writes the same chunks.
-
-Before the rows are written, some boxes of cells are *cleared*: the cells of new coordinates, and in mode
-overwrite-region the box around the rows. The driver clears whole chunks, which costs one chunk for each
-array. The tasks clear the *edges*: units that a cleared box contains in part.
 """
 
 from __future__ import annotations

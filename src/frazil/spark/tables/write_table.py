@@ -9,13 +9,6 @@ This is a job as any other (`frazil.jobs.job`), on an engine that brings each ta
 the data source send their rows, compressed, to the driver instead, which commits once. So the data source
 is for few rows.
 
-    driver      the distinct coordinates (one pass over the rows) -> arrays are created or grow, units, groups
-    shuffle     each row goes to the task of its unit: no two tasks write one chunk
-    executors   rows -> chunks
-    driver      merge, one commit
-
-This is a job as any other (`frazil.jobs.job`), on an engine that brings each task its rows.
-
 So this writer is for few rows. ``write_table`` sends each row to the task of its chunk.
 """
 
@@ -46,8 +39,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
 from frazil.spark.runtime.on_spark import labelled
-from frazil.spark.tables import options as location
-from frazil.spark.tables.options import Options
+from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
 from frazil.spark.tables.row_chunks import (
     Grouping,
     InMemory,
@@ -427,7 +419,7 @@ class TableWriter(DataSourceArrowWriter):
         usual = OVERWRITE if overwrite else "append"
         self._options = write_options({"write": usual, **options}, MODES)
         self._schema = schema
-        self._target = Target(repo, location.require_branch(options), options.get("group", "/"))
+        self._target = Target(repo, require_branch(options), options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
         self._layout: Layout | None = None
@@ -475,16 +467,16 @@ class TableWriter(DataSourceArrowWriter):
 
 def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
-    pairs = [each.partition("=") for each in location.listed(options, "chunks")]
+    pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
         raise InvalidInputError(
             f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}",
             ErrorKind.INVALID_ARGUMENT,
         )
     return WriteOptions(
-        location.choice(options, "write", tuple(modes)),
-        location.listed(options, "dims") or None,
+        choice(options, "write", tuple(modes)),
+        listed(options, "dims") or None,
         options.get("append-dim"),
         {name.strip(): int(size) for name, _, size in pairs} or None,
-        merge_schema=location.flag(options, "merge-schema", False),
+        merge_schema=flag(options, "merge-schema", False),
     )
