@@ -11,31 +11,16 @@ them, and yields what a power cut after each call may leave. POSIX promises litt
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
+from unittest import mock
 
-import frazil.storage.local
-from frazil.storage.files import flushes as directories
-from frazil.storage.files import flushes as flusher
-from frazil.storage.files import flushes as locks
-from frazil.storage.files import flushes as process_state
-from frazil.storage.files import reads as links
-from frazil.storage.files import writes
-from frazil.storage.files import writes as replacements
+import frazil.storage.local  # noqa: F401 - the modules of local storages are loaded
 
-_MODULES = (
-    frazil.storage.local,
-    directories,
-    flusher,
-    links,
-    locks,
-    process_state,
-    replacements,
-    writes,
-)
 #: With more changes of names at a time, only the loss of all, of none, and of each alone is tried.
 _ALL_SUBSETS = 6
 
@@ -133,13 +118,11 @@ class Recorder:
 def recorded() -> Iterator[Recorder]:
     """Record the system calls of local storages during a block."""
     recorder = Recorder()
-    for module in _MODULES:
-        module.os = recorder  # type: ignore[attr-defined]
-    try:
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("frazil.storage.") and getattr(module, "os", None) is os:
+                stack.enter_context(mock.patch.object(module, "os", recorder))
         yield recorder
-    finally:
-        for module in _MODULES:
-            module.os = os  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.simulation.disk import Recorder, lost_promises, recorded
-from tests.simulation.mutants import Mutant, applied
+from tests.simulation.disk import Call, Recorder, lost_promises, recorded
 from tests.simulation.pools import installed
 from tests.simulation.scheduler import Preempting, Scheduler
 
@@ -21,10 +17,6 @@ from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
 from frazil.storage.files.writes import FileReplacement
 from frazil.storage.local import LocalStorage
 from frazil.storage.local_commit import Replacement
-
-_WRITES = "frazil.storage.files.writes"
-_REPLACEMENTS = "frazil.storage.files.writes"
-_LOCAL = "frazil.storage.local:LocalStorage"
 
 
 def put(
@@ -140,141 +132,31 @@ _JOINT = (
 type Sequence_ = Callable[[Recorder, LocalStorage], None]
 
 
-def offences(sequence: Sequence_, folder: Path) -> list[str]:
-    root = folder / "ice"
+def recording(sequence: Sequence_, root: Path) -> list[Call]:
     root.mkdir()
     with installed(Scheduler(Preempting({}))), recorded() as recorder:
         sequence(recorder, LocalStorage(root))
     assert [call for call in recorder.calls if call.kind == "done"]
-    return lost_promises(recorder.calls, str(root), may_tear=lambda key: sequence in _JOINT and key != "repo")
+    return recorder.calls
+
+
+def offences(sequence: Sequence_, calls: list[Call], root: Path) -> list[str]:
+    return lost_promises(calls, str(root), may_tear=lambda key: sequence in _JOINT and key != "repo")
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
-def test_a_power_cut_loses_nothing(sequence: Sequence_, tmp_path: Path) -> None:
-    assert offences(sequence, tmp_path) == []
+def test_a_power_cut_loses_nothing_and_every_flush_is_needed(sequence: Sequence_, tmp_path: Path) -> None:
+    calls = recording(sequence, tmp_path / "ice")
+    assert offences(sequence, calls, tmp_path / "ice") == []
+    for flush in {call for call in calls if call.kind in ("flush", "flush-names")}:
+        if flush.kind == "flush" or flush.path.startswith(str(tmp_path / "ice")):  # not the folders above
+            assert offences(sequence, [call for call in calls if call != flush], tmp_path / "ice"), flush
 
 
-def _replacing(old: str, new: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function whose source has another text: these functions decide what reaches the disk."""
-
-    def change(original: Any) -> Any:
-        source = textwrap.dedent(inspect.getsource(original))
-        assert source.count(old) == 1, source
-        names: dict[str, Any] = {}
-        text = "from __future__ import annotations\n" + source.replace(old, new)
-        exec(compile(text, old, "exec"), original.__globals__, names)
-        return names[original.__name__]
-
-    return change
-
-
-MUTANTS = (
-    (
-        Mutant(
-            "no flush of a file",
-            f"{_WRITES}:write_and_name",
-            _replacing("flusher.flush_file(descriptor)", "pass"),
-            (),
-        ),
-        put_always,
-    ),
-    (
-        Mutant(
-            "no flush of the name",
-            f"{_WRITES}:write_and_name",
-            _replacing("flusher.flush_names(os.path.dirname(path))", "pass"),
-            (),
-        ),
-        put_always,
-    ),
-    (
-        Mutant(
-            "the name before the bytes",
-            f"{_WRITES}:write_and_name",
-            _replacing(
-                "flusher.flush_file(descriptor)",
-                "set_name(temporary, path); os.link(path, temporary); flusher.flush_file(descriptor)",
-            ),
-            (),
-        ),
-        put_always,
-    ),
-    (
-        Mutant(
-            "no flush of a batch",
-            f"{_WRITES}:UnnamedFile.flush",
-            _replacing("self._flusher.flush_file(self._descriptor)", "pass"),
-            (),
-        ),
-        put_many,
-    ),
-    (
-        Mutant(
-            "a backup without a flush",
-            f"{_LOCAL}.backup",
-            _replacing("[os.path.dirname(self._path(to))]", "[]"),
-            (),
-        ),
-        back_up,
-    ),
-    (
-        Mutant(
-            "a backup of bytes without a flush",
-            f"{_REPLACEMENTS}:BackupLink.flushes",
-            _replacing("[] if is_flushed else", "[] if True else"),
-            (),
-        ),
-        back_up_another_program,
-    ),
-    (
-        Mutant(
-            "the new bytes of a replacement without a flush",
-            f"{_LOCAL}.open_replacement",
-            _replacing("[new, *files, *copies]", "[*files, *copies]"),
-            (),
-        ),
-        replace_twice,
-    ),
-    (
-        Mutant(
-            "new files of a replacement without a flush",
-            f"{_LOCAL}.open_replacement",
-            _replacing("[new, *files, *copies]", "[new, *copies]"),
-            (),
-        ),
-        replace_twice,
-    ),
-    (
-        Mutant(
-            "the backup of a replacement without a flush",
-            f"{_LOCAL}.open_replacement",
-            _replacing("directories.append(os.path.dirname(self._path(replacement.backup)))", "pass"),
-            (),
-        ),
-        replace_twice,
-    ),
-    (
-        Mutant(
-            "no flush after a replacement",
-            f"{_REPLACEMENTS}:FileReplacement.finish",
-            _replacing("self._flusher.flush_names(os.path.dirname(path))", "pass"),
-            (),
-        ),
-        replace_twice,
-    ),
-    (
-        Mutant(
-            "a directory without a flush",
-            "frazil.storage.files.flushes:flush_directory",
-            _replacing("_flush_name_of(directory)", "pass"),
-            (),
-        ),
-        after_a_killed_writer,
-    ),
-)
-
-
-@pytest.mark.parametrize(("mutant", "sequence"), MUTANTS, ids=[mutant.name for mutant, _ in MUTANTS])
-def test_the_disk_notices_a_mutant(mutant: Mutant, sequence: Sequence_, tmp_path: Path) -> None:
-    with applied(mutant):
-        assert offences(sequence, tmp_path) != []
+def test_a_name_before_the_bytes_is_noticed(tmp_path: Path) -> None:
+    calls = recording(put_always, tmp_path / "ice")
+    number = next(number for number, call in enumerate(calls) if call.kind == "flush")
+    rename = next(number for number, call in enumerate(calls) if call.kind in ("rename", "link"))
+    assert number < rename
+    calls.insert(number, calls.pop(rename))
+    assert offences(put_always, calls, tmp_path / "ice") != []
