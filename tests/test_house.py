@@ -1,11 +1,10 @@
-"""The shape of the house: who imports whom, what is public, and what never goes into git."""
+"""The shape of the house: who imports whom, private names, one clock, one maker of pools."""
 
 from __future__ import annotations
 
 import ast
 import graphlib
 import re
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -429,32 +428,74 @@ def test_no_import_cycles() -> None:
         pytest.fail("import cycle: " + " -> ".join(reversed(error.args[1])))
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import frazil.format.ids", {("frazil.format.ids", False)}),
-        ("from ..format import A_NAME", {("frazil.format", False)}),
-        ("from . import base", {("frazil.storage.base", False)}),
-        ("from frazil.storage.base import Storage, Version", {("frazil.storage.base", False)}),
-        ("if TYPE_CHECKING:\n import zarr", set()),
-        ("if typing.TYPE_CHECKING:\n import zarr\nelse:\n import obstore", {("obstore", False)}),
-        ("class A:\n async def f(self):\n  if x:\n   import zarr", {("zarr", True)}),
-        ("try:\n import a\nexcept ImportError:\n import b", {("a", False), ("b", False)}),
-    ],
-)
-def test_imports_are_detected(source: str, expected: set, tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "probe.py"
-    path.write_text(source)
-    monkeypatch.setitem(PATHS, "frazil.storage.checks", path)
-    assert {(edge.target, edge.in_function) for edge in imports_of("frazil.storage.checks")} == expected
+# ---- private names ----------------------------------------------------------------------------------
+
+#: Private names that rooms may use though others define them -> why.
+STANDARD_PRIVATE = {
+    "_replace": "of named tuples",
+    "_asdict": "of named tuples",
+    "_fields": "of named tuples",
+    "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
+    "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
+    "_meta": "of dask arrays: the only way to the type of their chunks",
+    "_write_region": "of xarray's writer of zarr, which has no public form",
+    "_validate_encoding": "of xarray's writer of zarr, which has no public form",
+    "_validate_and_autodetect_region": "of xarray's writer of zarr, which has no public form",
+}
 
 
-def test_imports_for_types_are_found(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "probe.py"
-    path.write_text("if TYPE_CHECKING:\n import zarr\nelse:\n import obstore")
-    monkeypatch.setitem(PATHS, "frazil.storage.checks", path)
-    targets = {edge.target for edge in imports_of("frazil.storage.checks", for_types=True)}
-    assert targets == {"zarr", "obstore"}
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_names(tree: ast.Module) -> Iterator[str]:
+    """Names that a module defines: functions, classes, variables, attributes, slots."""
+    for node in nodes_of(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
+                for constant in ast.walk(value):
+                    if isinstance(constant, ast.Constant):
+                        yield str(constant.value)
+
+
+@cache
+def names_of_rooms() -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {}
+    for module in PATHS:
+        names.setdefault(room(module), set()).update(defined_names(parsed(PATHS[module])))
+    return names
+
+
+def foreign_private_names(module: str, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Private names of other rooms that a module uses."""
+    classes = {node.name for node in nodes_of(tree) if isinstance(node, ast.ClassDef)}
+    own = names_of_rooms()[room(module)]
+    for node in nodes_of(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner)) if owner in {"self", "cls", *classes}:
+                continue
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+                continue
+            case ast.Attribute(attr=name) if is_private(name):
+                if name not in own and name not in STANDARD_PRIVATE:
+                    yield node, name
+            case ast.ImportFrom(names=aliases, module=source) if (source or "").startswith("frazil"):
+                for alias in aliases:
+                    if is_private(alias.name) and alias.name not in own:
+                        yield node, alias.name
+
+
+def test_no_private_names_of_other_rooms() -> None:
+    offences = [
+        f"{PATHS[module].relative_to(REPOSITORY)}:{getattr(node, 'lineno', 1)}: {name} is private"
+        for module in PATHS
+        for node, name in foreign_private_names(module, parsed(PATHS[module]))
+    ]
+    assert not offences, "give it an inner seam:\n" + "\n".join(offences)
 
 
 # ---- the public list --------------------------------------------------------------------------------
@@ -478,47 +519,3 @@ def test_public_objects_say_they_are_ours() -> None:
         if not str(getattr(value, "__module__", "frazil")).startswith("frazil")
     ]
     assert not foreign
-
-
-# ---- what git holds ---------------------------------------------------------------------------------
-
-LARGEST = 1_000_000
-# In pieces, so that this file does not offend itself.
-HOME_FOLDERS = r"(?<![\w.])/(?:root|home|Users|work)" + r"/\w"
-PACKAGE_INDEXES = r"(?:index-url|find-links|registry)" + r"\W+\w+://"
-UNWANTED = re.compile(f"{HOME_FOLDERS}|{PACKAGE_INDEXES}".encode())
-LOCK_FILES = re.compile(r"(?:^|/)(?:[\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml)$")
-
-
-@pytest.fixture(scope="module")
-def in_git() -> list[str]:
-    if not (REPOSITORY / ".git").exists():
-        pytest.skip("not a git checkout")
-    run = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    return [name for name in run.stdout.split("\0") if (REPOSITORY / name).is_file()]
-
-
-def test_no_large_files(in_git: list[str]) -> None:
-    assert [name for name in in_git if (REPOSITORY / name).stat().st_size > LARGEST] == []
-
-
-def test_no_lock_files(in_git: list[str]) -> None:
-    assert [name for name in in_git if LOCK_FILES.search(name)] == []
-
-
-def test_no_paths_of_a_machine_and_no_registries(in_git: list[str]) -> None:
-    offences = [
-        f"{name}:{number}: {line[:80]!r}"
-        for name in in_git
-        for number, line in enumerate((REPOSITORY / name).read_bytes().splitlines(), 1)
-        if UNWANTED.search(line)
-    ]
-    assert not offences, "\n".join(offences)
-
-
-def test_pins_are_versions_only() -> None:
-    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert [line for line in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
-import functools
 import importlib
 import io
 import pickle
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.programs import WARNINGS
-from tests.support.house import PATHS, parsed
+from tests.support.house import PATHS
 
 import frazil
 import frazil.pipeline
@@ -132,56 +130,6 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 
 
-@functools.cache
-def direct_imports(module: str) -> frozenset[str]:
-    """The modules that a module of Frazil imports when it is loaded, the sources of lazy names included."""
-    targets = {module.rpartition(".")[0]} - {""}
-    pending: list[ast.AST] = list(parsed(PATHS[module]).body)
-    while pending:
-        node = pending.pop()
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                continue
-            case ast.If(test=test) if ast.unparse(test).endswith("TYPE_CHECKING"):
-                pending += node.orelse
-                continue
-            case ast.Import():
-                targets.update(alias.name for alias in node.names)
-            case ast.ImportFrom(module=str(base)):
-                targets.add(base)
-                for alias in node.names:
-                    if f"{base}.{alias.name}" in PATHS:
-                        targets.add(f"{base}.{alias.name}")
-                    elif source := TABLES.get(base, {}).get(alias.name):
-                        targets.add(source[0])
-        pending += ast.iter_child_nodes(node)
-    return frozenset(targets)
-
-
-def loaded_by(module: str) -> dict[str, str]:
-    """All modules that an import loads, each with the module of Frazil that imports it first."""
-    importers, pending = {module: ""}, [module]
-    for package in PACKAGES:
-        importlib.import_module(package)  # for the tables
-    while pending:
-        each = pending.pop(0)
-        for target in sorted(direct_imports(each)) if each in PATHS else ():
-            if target not in importers:
-                importers[target] = each
-                pending.append(target)
-    return importers
-
-
-@pytest.mark.parametrize("module", ALLOWED)
-def test_an_import_loads_no_other_slow_package(module: str) -> None:
-    offences = {
-        target: importer
-        for target, importer in loaded_by(module).items()
-        if not ALLOWED[module].issuperset(SLOW.intersection((target, target.partition(".")[0])))
-    }
-    assert not offences, f"package -> the module that imports it: {offences}. Import it on demand"
-
-
 _PROGRAM = f"""
 import importlib, sys
 slow = {sorted(SLOW)!r}
@@ -195,9 +143,8 @@ print(frazil.pipeline.ingest.__name__, frazil.spark.ingest.__name__, "ingest" in
 """
 
 
-@pytest.mark.deep
 def test_processes_load_no_other_slow_package() -> None:
-    """Also not through packages of others. Each import follows those before it, and each may load more."""
+    """Not even through packages of others. Each import follows those before it, and each may load more."""
     run = subprocess.run([sys.executable, *WARNINGS, "-c", _PROGRAM], capture_output=True, text=True)
     assert run.stderr == ""
     modules = "frazil frazil.errors frazil.extras frazil.lazy_names frazil.pipeline frazil.pipeline.ingest "
