@@ -17,25 +17,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import frazil.storage.files
 import frazil.storage.local
-from frazil.storage.files import flushes as directories
-from frazil.storage.files import flushes as flusher
-from frazil.storage.files import flushes as locks
-from frazil.storage.files import flushes as process_state
-from frazil.storage.files import reads as links
-from frazil.storage.files import writes
-from frazil.storage.files import writes as replacements
 
-_MODULES = (
-    frazil.storage.local,
-    directories,
-    flusher,
-    links,
-    locks,
-    process_state,
-    replacements,
-    writes,
-)
+_MODULES = (frazil.storage.local, frazil.storage.files)
 #: With more changes of names at a time, only the loss of all, of none, and of each alone is tried.
 _ALL_SUBSETS = 6
 

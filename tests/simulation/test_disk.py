@@ -18,12 +18,10 @@ from tests.simulation.scheduler import Preempting, Scheduler
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
-from frazil.storage.files.writes import FileReplacement
-from frazil.storage.local import LocalStorage
+from frazil.storage.local import FileReplacement, LocalStorage
 from frazil.storage.local_commit import Replacement
 
-_WRITES = "frazil.storage.files.writes"
-_REPLACEMENTS = "frazil.storage.files.writes"
+_FILES = "frazil.storage.files"
 _LOCAL = "frazil.storage.local:LocalStorage"
 
 
@@ -100,7 +98,7 @@ def replace_before_the_flush_of_another_writer(recorder: Recorder, storage: Loca
 
 
 def _finish_without_flush(replacement: FileReplacement) -> Stored:
-    replacement._new.set_name()
+    replacement.new.rename()
     raise StorageError("the writer was killed", ErrorKind.IO)
 
 
@@ -172,8 +170,8 @@ MUTANTS = (
     (
         Mutant(
             "no flush of a file",
-            f"{_WRITES}:write_and_name",
-            _replacing("flusher.flush_file(descriptor)", "pass"),
+            f"{_FILES}:write_file",
+            _replacing("flusher.flush_file(new.descriptor)", "pass"),
             (),
         ),
         put_always,
@@ -181,7 +179,7 @@ MUTANTS = (
     (
         Mutant(
             "no flush of the name",
-            f"{_WRITES}:write_and_name",
+            f"{_FILES}:write_file",
             _replacing("flusher.flush_names(os.path.dirname(path))", "pass"),
             (),
         ),
@@ -190,10 +188,10 @@ MUTANTS = (
     (
         Mutant(
             "the name before the bytes",
-            f"{_WRITES}:write_and_name",
+            f"{_FILES}:write_file",
             _replacing(
-                "flusher.flush_file(descriptor)",
-                "set_name(temporary, path); os.link(path, temporary); flusher.flush_file(descriptor)",
+                "flusher.flush_file(new.descriptor)",
+                "os.link(new.temporary, path); flusher.flush_file(new.descriptor)",
             ),
             (),
         ),
@@ -202,8 +200,8 @@ MUTANTS = (
     (
         Mutant(
             "no flush of a batch",
-            f"{_WRITES}:UnnamedFile.flush",
-            _replacing("self._flusher.flush_file(self._descriptor)", "pass"),
+            f"{_LOCAL}.put_many",
+            _replacing("[(file.key, file.descriptor) for file in new]", "[]"),
             (),
         ),
         put_many,
@@ -220,8 +218,8 @@ MUTANTS = (
     (
         Mutant(
             "a backup of bytes without a flush",
-            f"{_REPLACEMENTS}:BackupLink.flushes",
-            _replacing("[] if is_flushed else", "[] if True else"),
+            f"{_LOCAL}._back_up",
+            _replacing("self._flusher.is_flushed(path, descriptor)", "True"),
             (),
         ),
         back_up_another_program,
@@ -230,7 +228,7 @@ MUTANTS = (
         Mutant(
             "the new bytes of a replacement without a flush",
             f"{_LOCAL}.open_replacement",
-            _replacing("[new, *files, *copies]", "[*files, *copies]"),
+            _replacing("[new, *named]", "named"),
             (),
         ),
         replace_twice,
@@ -239,7 +237,7 @@ MUTANTS = (
         Mutant(
             "new files of a replacement without a flush",
             f"{_LOCAL}.open_replacement",
-            _replacing("[new, *files, *copies]", "[new, *copies]"),
+            _replacing("[new, *named]", "[new]"),
             (),
         ),
         replace_twice,
@@ -248,7 +246,7 @@ MUTANTS = (
         Mutant(
             "the backup of a replacement without a flush",
             f"{_LOCAL}.open_replacement",
-            _replacing("directories.append(os.path.dirname(self._path(replacement.backup)))", "pass"),
+            _replacing("folders.append(os.path.dirname(self._path(replacement.backup)))", "pass"),
             (),
         ),
         replace_twice,
@@ -256,8 +254,8 @@ MUTANTS = (
     (
         Mutant(
             "no flush after a replacement",
-            f"{_REPLACEMENTS}:FileReplacement.finish",
-            _replacing("self._flusher.flush_names(os.path.dirname(path))", "pass"),
+            "frazil.storage.local:FileReplacement.finish",
+            _replacing("self.flusher.flush_names(os.path.dirname(path))", "pass"),
             (),
         ),
         replace_twice,
@@ -265,8 +263,8 @@ MUTANTS = (
     (
         Mutant(
             "a directory without a flush",
-            "frazil.storage.files.flushes:flush_directory",
-            _replacing("_flush_name_of(directory)", "pass"),
+            f"{_FILES}:Flusher.flush_names",
+            _replacing("self._flush_name_of(directory)", "pass"),
             (),
         ),
         after_a_killed_writer,

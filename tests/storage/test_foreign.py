@@ -245,7 +245,7 @@ def test_else_it_is_below_the_path_of_the_store(tmp_path: Path) -> None:
 
 def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign, url, _ = _file(tmp_path)
-    monkeypatch.setattr("frazil.storage.files.reads.CALL_BYTES", 7)
+    monkeypatch.setattr("frazil.storage.files.CALL_BYTES", 7)
     assert foreign.get(url, 3, 90) == _DATA[3:90]
 
 

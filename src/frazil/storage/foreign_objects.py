@@ -32,16 +32,16 @@ from frazil.storage import failures, web_client
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.credential_families import AnyCredential, Credentials
-from frazil.storage.files import reads
-from frazil.storage.files.reads import open_inside
+from frazil.storage.files import MISSING_FILE, open_inside, read_into
+from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options, shown_url
 from frazil.storage.services import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
-from frazil.storage.traffic import TRAFFIC, enter_runtime
 from frazil.storage.urls import UrlParts
 from frazil.storage.web_client import WebClient, reason_of_status, web_options
 from frazil.storage.web_storages import HttpStorage
@@ -263,7 +263,7 @@ def credentials_mismatch(credentials: object, config: object) -> InvalidInputErr
 @contextmanager
 def fetch_errors(url: str) -> Iterator[None]:
     """Count a request, and raise its errors as ``StorageError`` (``virtual-chunk-fetch``)."""
-    TRAFFIC.count_request()
+    TRAFFIC.count()
     try:
         yield
     except (BaseError, OSError, ValueError) as error:
@@ -286,7 +286,7 @@ def is_foreign_outage(error: BaseException) -> bool:
     cause = error.__cause__
     if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
         return False
-    is_absent = isinstance(cause, (*reads.MISSING_FILE, NotFoundError))
+    is_absent = isinstance(cause, (*MISSING_FILE, NotFoundError))
     return not is_absent and failures.ErrorParts.from_text(str(cause)).status != _NO_SUCH_RANGE
 
 
@@ -297,7 +297,7 @@ _NO_SUCH_RANGE: Final = "416"
 def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
     """Return the kind of a failure, and why the object cannot be read."""
     if isinstance(error, OSError) and error.errno is not None:
-        kind, text = reads.reason_of(error)
+        kind, text = reason_of_file(error)
         return kind, f"{text} ({error.strerror})"
     terms = failures.MessageTerms("/".join(shown_url(url).split("/", 3)[:3]), "virtual chunks")
     if isinstance(error, UnreachableError):
@@ -311,7 +311,7 @@ def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
 class ForeignFiles(ForeignObjects):
     """Local files below the path of ``url_prefix``, or otherwise below ``path``.
 
-    Links to files outside of that folder are refused: see ``frazil.storage.files.reads``.
+    Links to files outside of that folder are refused: see ``frazil.storage.files``.
     """
 
     url_prefix: str
@@ -325,7 +325,11 @@ class ForeignFiles(ForeignObjects):
                 if byte_range.has_conditions:
                     status = os.fstat(descriptor)
                     byte_range.check_object(file_etag(status), status.st_mtime)
-                return TRAFFIC.count_read(_read_all(descriptor, byte_range))
+                data = memoryview(bytearray(max(byte_range.stop - byte_range.start, 0)))
+                length = read_into(descriptor, byte_range.start, data)
+                if length < len(data):
+                    raise byte_range.too_short(byte_range.start + length)
+                return TRAFFIC.count_read(data)
             finally:
                 os.close(descriptor)
 
@@ -368,18 +372,6 @@ def _url_path(url: str) -> str:
 def file_etag(status: os.stat_result) -> str:
     """Return the etag of a file, as the object_store crate computes it: inode, time in us, and size."""
     return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
-
-
-def _read_all(descriptor: int, byte_range: ForeignRange) -> bytes:
-    parts: list[bytes] = []
-    at = byte_range.start
-    while at < byte_range.stop:
-        part = os.pread(descriptor, min(byte_range.stop - at, reads.CALL_BYTES), at)
-        if not part:
-            raise byte_range.too_short(at)
-        parts.append(part)
-        at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 @dataclass(slots=True)

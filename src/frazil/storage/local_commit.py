@@ -36,17 +36,15 @@ class Replacement:
     backup: str
 
 
+@dataclass(frozen=True, slots=True)
 class OpenReplacement:
     """A replacement whose backup and new objects are durable. Only ``finish`` is missing.
 
     It is a context manager. Its end removes temporary files.
     """
 
-    __slots__ = ("_replacement", "_storage")
-
-    def __init__(self, storage: Storage, replacement: Replacement) -> None:
-        self._storage = storage
-        self._replacement = replacement
+    storage: Storage
+    replacement: Replacement
 
     def __enter__(self) -> Self:
         return self
@@ -59,8 +57,8 @@ class OpenReplacement:
 
         The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
         """
-        replacement = self._replacement
-        return self._storage.put(replacement.key, replacement.data, IfVersion(replacement.version))
+        new = self.replacement
+        return self.storage.put(new.key, new.data, IfVersion(new.version))
 
 
 @runtime_checkable

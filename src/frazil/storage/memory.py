@@ -30,9 +30,16 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.checks import (
+    TRAFFIC,
+    check_key,
+    check_prefix,
+    check_range,
+    forked_process,
+    object_not_found,
+    range_past_end,
+)
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC, forked_process
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -117,7 +124,7 @@ class MemoryStorage(SynchronousStorage):
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         stored_object = self._objects().get(check_key(key))
         if stored_object is None:
             raise object_not_found(key)
@@ -142,8 +149,7 @@ class MemoryStorage(SynchronousStorage):
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
         content = bytes(data)
-        TRAFFIC.count_request()
-        TRAFFIC.count_write(len(content))
+        TRAFFIC.count(written=len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
@@ -156,7 +162,7 @@ class MemoryStorage(SynchronousStorage):
 
     @override
     def head(self, key: str) -> ObjectInfo | None:
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         stored_object = self._objects().get(check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
@@ -164,7 +170,7 @@ class MemoryStorage(SynchronousStorage):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         # A copy, because objects may be written and deleted during the listing.
         items = list(self._objects().items())
         return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
@@ -174,7 +180,7 @@ class MemoryStorage(SynchronousStorage):
         objects = self._objects()
         for key in keys:
             check_key(key)
-            TRAFFIC.count_request()
+            TRAFFIC.count()
             with self._contents.lock:
                 objects.pop(key, None)
 

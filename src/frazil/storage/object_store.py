@@ -41,11 +41,17 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found
+from frazil.storage.checks import (
+    TRAFFIC,
+    check_key,
+    check_prefix,
+    check_range,
+    enter_runtime,
+    object_not_found,
+)
 from frazil.storage.failures import first_line, is_missing_bucket, shorten, storage_error
 from frazil.storage.option_names import check_headers
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC, enter_runtime
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -227,7 +233,7 @@ class ObjectStorage(Storage):
     def _put(self, key: str, data: _Data, size: int, condition: Condition) -> Stored | Refused:
         client = self._write_client()
         check_key(key)
-        TRAFFIC.count_write(size)
+        TRAFFIC.count(0, written=size)
         match self._effective_condition(key, condition):
             case None:
                 return Refused()
@@ -250,7 +256,7 @@ class ObjectStorage(Storage):
 
     async def _put_async(self, key: str, data: _Data, size: int) -> Stored:
         client = self._write_client()
-        TRAFFIC.count_write(size)
+        TRAFFIC.count(0, written=size)
         with self._errors(check_key(key), is_write=True):
             return _outcome(await obstore.put_async(client, key, data, **self._put_options(key, size)))
 
@@ -340,7 +346,7 @@ class ObjectStorage(Storage):
     def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
         """Convert the errors of obstore to errors of the contract."""
         start = time.perf_counter()
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         try:
             yield
         except FileNotFoundError as error:

@@ -32,14 +32,13 @@ from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError, UnreachableError
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
 from frazil.storage.buckets import AzureContainer, GcsBucket
-from frazil.storage.checks import check_key, check_range, object_not_found, range_past_end
+from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, S3Arguments, build_s3
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC
 from frazil.storage.urls import UrlParts, parse_parts
 from frazil.storage.web_client import Answer, WebClient, join_url, reason_of, reason_of_status, web_options
 
@@ -189,7 +188,7 @@ class HttpStorage(ReadOnlyStorage):
     def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
         parts = urlsplit(self._url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
         except UnreachableError as error:
