@@ -274,6 +274,7 @@ def test_threads_share_at_most_64_connections(web: Web) -> None:
     assert web.connections <= CONNECTIONS
 
 
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 def test_certificates(secure: Web) -> None:
     with pytest.raises(UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
         client().request("GET", f"{secure.url}/x", {})

@@ -339,12 +339,8 @@ def shorten(error: BaseException) -> None:
     error.args = (first_line(error),)
 
 
-def is_missing_bucket(error: BaseException) -> bool:
+def is_missing_bucket(parts: ErrorParts) -> bool:
     """Return whether an object was not found because its bucket does not exist."""
-    return _is_missing_bucket(ErrorParts.from_text(str(error)))
-
-
-def _is_missing_bucket(parts: ErrorParts) -> bool:
     is_named = "specified bucket does not exist" in parts.message
     return BY_CODE.get(parts.code) is NO_BUCKET or (is_named and parts.status == "404")
 
@@ -354,7 +350,7 @@ def _cause(text: str, parts: ErrorParts, terms: MessageTerms) -> Cause | None:
         return NO_CREDENTIALS
     if text.partition(_DEBUG)[0].find(_TOKEN) >= 0 and parts.status in ("400", "401", "403"):
         return NOT_EXCHANGED
-    if _is_missing_bucket(parts):
+    if is_missing_bucket(parts):
         return NO_BUCKET
     if _REDIRECT in text or (parts.code == "AuthorizationHeaderMalformed" and "region" in parts.message):
         return REGION
