@@ -71,11 +71,12 @@ def with_argument_docs(*sources: object) -> Decorator:
     return decorate
 
 
-def with_keywords(keywords: type, **defaults: object) -> Decorator:
+def with_keywords(keywords: type, *sources: object, **defaults: object) -> Decorator:
     """Return a decorator that lists the keywords of ``**name: Unpack[keywords]``.
 
-    They stand in the signature and, with the descriptions of the ``TypedDict``, in the docstring.
-    ``defaults`` are those that are neither None nor, for flags, False.
+    They stand in the signature and, with the descriptions of the ``TypedDict``, in the docstring. ``sources``
+    describe the other arguments, as in `with_argument_docs`. ``defaults`` are those that are neither None
+    nor, for flags, False.
     """
 
     def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
@@ -88,7 +89,7 @@ def with_keywords(keywords: type, **defaults: object) -> Decorator:
             parameters.append(inspect.Parameter(name, kind, default=default, annotation=text))
         listed = own.replace(parameters=parameters)
         function.__signature__ = listed  # type: ignore[attr-defined]  # `inspect` reads it
-        function.__doc__ = complete_doc(function.__doc__, listed.parameters, [keywords])
+        function.__doc__ = complete_doc(function.__doc__, listed.parameters, [keywords, *sources])
         return function
 
     return decorate

@@ -53,7 +53,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Lines, Record, Shown, utc
+from frazil.display import PACKAGE, Lines, Record
 from frazil.storage.class_methods import StorageClassMethods
 
 if TYPE_CHECKING:
@@ -143,13 +143,6 @@ class StorageObjectInfo(Record):
     created_at: datetime
 
     shown_as: ClassVar[str] = "storage.StorageObjectInfo"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (
-            ("key", self.key),
-            ("size_bytes", str(self.size_bytes)),
-            ("created_at", utc(self.created_at)),
-        )
 
 
 def storage_label(storage: Storage) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from frazil.argument_docs import with_argument_docs, with_keywords
+from frazil.argument_docs import with_keywords
 from frazil.arguments import checked
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
@@ -91,13 +91,12 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        arguments = PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers)
-        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix))
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_s3_object_store(
         cls,
         config: S3Options,
@@ -121,13 +120,12 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
             's3://ice/a'
         """
-        arguments = PUBLIC.services.S3Arguments(config, credentials, **headers)
-        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix, shown_as="S3"))
+        others = {"credentials": credentials, "shown_as": "S3", **headers}
+        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_tigris(
         cls,
         config: S3Options,
@@ -158,20 +156,14 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
             True
         """
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast(
-            "Storage",
-            PUBLIC.services.build_tigris(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                use_weak_consistency,
-            ),
+            "Storage", PUBLIC.services.build_tigris(config, bucket, prefix, use_weak_consistency, **others)
         )
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_r2(
         cls,
         config: S3Options,
@@ -204,20 +196,12 @@ class StorageClassMethods[Storage]:
             >>> storage.bucket.name, storage.prefix
             ('ice', 'a')
         """
-        return cast(
-            "Storage",
-            PUBLIC.services.build_r2(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                account_id,
-            ),
-        )
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_r2(config, bucket, prefix, account_id, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_hf(
         cls,
         config: S3Options,
@@ -247,20 +231,12 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
             'https://s3.hf.co/me'
         """
-        return cast(
-            "Storage",
-            PUBLIC.services.build_hf(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                namespace,
-            ),
-        )
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_hf(config, bucket, prefix, namespace, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_gcs(
         cls,
         bucket: str,

@@ -38,22 +38,6 @@ from frazil.storage.object_store_config import ChecksumAlgorithm, StorageHeaders
 type _Secrets = Mapping[str, Callable[[Any], Any]]
 
 
-def _pickled(function: Callable[[], Any]) -> bytes:
-    """Return the pickle of a function that gets credentials.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if it cannot be pickled.
-    """
-    try:
-        return pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidInputError(
-            "get_credentials must be a picklable function, because it is sent to other processes, got "
-            f"{function!r} ({error}). Define the function at the top level of a module",
-            ErrorKind.INVALID_CREDENTIALS,
-        ) from error
-
-
 def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str | None:
     """Return the name of the only way that the user passed, or None."""
     names = list(names)
@@ -92,7 +76,16 @@ def _credentials(function: str, family: Any, secrets: _Secrets, ways: Mapping[st
 
 
 def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool) -> Any:
-    return family.Refreshable(_pickled(get_credentials), get_credentials() if scatter else None)
+    """Return credentials that a function gets. Raise ``InvalidInputError`` if it cannot be pickled."""
+    try:
+        pickled = pickle.dumps(get_credentials)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "get_credentials must be a picklable function, because it is sent to other processes, got "
+            f"{get_credentials!r} ({error}). Define the function at the top level of a module",
+            ErrorKind.INVALID_CREDENTIALS,
+        ) from error
+    return family.Refreshable(pickled, get_credentials() if scatter else None)
 
 
 class AnyWay(TypedDict, total=False):
@@ -239,25 +232,24 @@ def s3_credentials(**ways: Unpack[S3Ways]) -> AnyS3Credential:
         >>> s3_credentials(anonymous=True) == s3_anonymous_credentials()
         True
     """
-    key: dict[str, Any] = {name: ways.get(name) for name in _S3_KEY if ways.get(name) is not None}
+    key: dict[str, Any] = {
+        name: value for name, value in ways.items() if name in _S3_KEY and value is not None
+    }
     if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
         raise _incomplete(
             "s3_credentials",
             "one way to get credentials, got only ways that are False. Set one of them to True",
         )
-    chosen = {**ways, "access_key_id": key or None}
-    return _credentials("s3_credentials", S3Credentials, {"access_key_id": _s3_key}, chosen)  # type: ignore[no-any-return]
-
-
-_S3_KEY: Final = tuple(S3Key.__annotations__)
-
-
-def _s3_key(parts: dict[str, Any]) -> S3StaticCredentials:
-    if not {"access_key_id", "secret_access_key"} <= parts.keys():
+    if key and not {"access_key_id", "secret_access_key"} <= key.keys():
         raise _incomplete(
             "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
         )
-    return S3StaticCredentials(**parts)
+    secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
+    chosen = {**ways, "access_key_id": key or None}
+    return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]
+
+
+_S3_KEY: Final = S3Key.__annotations__.keys()
 
 
 _GCS_SECRETS: Final[_Secrets] = {
@@ -567,20 +559,17 @@ def containers_credentials(
             <frazil.credentials.S3Credentials.Anonymous>
         <BLANKLINE>
     """
-    return {prefix: _wrap(prefix, credential) for prefix, credential in m.items()}
-
-
-def _wrap(prefix: str, credential: Any) -> AnyCredential | None:
-    if credential is None or isinstance(credential, _ACCESS):
-        return credential
-    for family, wrap in _WRAPPERS:
-        if isinstance(credential, family):
-            return wrap(credential)
-    raise InvalidInputError(
-        f"the value for container {prefix} must be credentials for S3, GCS or Azure, LocalFileSystemAccess, "
-        f"HttpAccess or None, got {type(credential).__name__}",
-        ErrorKind.INVALID_CREDENTIALS,
-    )
+    access: dict[str, AnyCredential | None] = {}
+    for prefix, credential in m.items():
+        wrap = next((wrap for family, wrap in _WRAPPERS if isinstance(credential, family)), None)
+        if wrap is None and credential is not None and not isinstance(credential, _ACCESS):
+            raise InvalidInputError(
+                f"the value for container {prefix} must be credentials for S3, GCS or Azure, "
+                f"LocalFileSystemAccess, HttpAccess or None, got {type(credential).__name__}",
+                ErrorKind.INVALID_CREDENTIALS,
+            )
+        access[prefix] = credential if wrap is None else wrap(credential)
+    return access
 
 
 class HfKeywords(S3Key, StorageHeaders, total=False):

@@ -153,11 +153,14 @@ class MemoryStorage(SynchronousStorage):
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
-            if not _holds(condition, current):
-                return Refused()
+            match condition:
+                case IfAbsent() if current is not None:
+                    return Refused()
+                case IfVersion(version) if current is None or current.version != version:
+                    return Refused()
             self._contents.writes += 1
-            new = _Object(content, Version(etag=str(self._contents.writes)), _now())
-            objects[key] = new
+            now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
+            new = objects[key] = _Object(content, Version(etag=str(self._contents.writes)), now)
         return Stored(new.version)
 
     @override
@@ -196,20 +199,6 @@ class MemoryStorage(SynchronousStorage):
     @override
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:
         return _storage_of_contents(self._contents, settings)
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
-
-
-def _holds(condition: Condition, current: _Object | None) -> bool:
-    match condition:
-        case IfAbsent():
-            return current is None
-        case IfVersion(version):
-            return current is not None and current.version == version
-        case _:
-            return True
 
 
 def _storage_of_contents(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:

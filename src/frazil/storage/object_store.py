@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager, suppress
+from copy import copy
 from itertools import batched
 from typing import TYPE_CHECKING, Any, Final, override
 
@@ -350,19 +351,13 @@ class ObjectStorage(Storage):
 
     @override
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
-        return ObjectStorage(
-            self.bucket,
-            self.prefix,
-            settings,
-            read_headers=self._read_headers,
-            write_headers=self._write_headers,
-            read_only=self.is_read_only,
-            user_agent=self._user_agent,
-        )
+        other = copy(self)
+        other._settings = settings
+        return other
 
     @override
     def with_user_agent(self, user_agent: str) -> Storage:
-        other = self.with_settings(self._settings)
+        other = copy(self)
         other._user_agent = user_agent
         return other
 

@@ -35,7 +35,7 @@ from frazil.storage.credential_families import AzureCredentials, GcsCredentials,
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import address_parts, shown_url
-from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, S3Arguments, build_s3
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, build_s3
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.storage.web_client import (
@@ -421,7 +421,7 @@ def storage_of_redirect(url: str) -> Storage:
         case _:
             raise _bad_redirect(f"the scheme must be one of {', '.join(_SCHEMES)}, got {shown_url(url)}")
     at = parts("s3")
-    return build_s3(S3Arguments(options, S3Credentials.Anonymous()), at.bucket, at.key, read_only=True)
+    return build_s3(options, at.bucket, at.key, credentials=S3Credentials.Anonymous(), read_only=True)
 
 
 @checked
