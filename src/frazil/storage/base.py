@@ -50,14 +50,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines, Record
 from frazil.storage.class_methods import StorageClassMethods
-
-if TYPE_CHECKING:
-    from frazil.storage.settings import StorageSettings
+from frazil.storage.settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,20 +442,20 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """Do the same as ``put_parts`` without a condition, for an event loop."""
         return await self.put_async(key, b"".join(parts))
 
-    @abstractmethod
     def default_settings(self) -> StorageSettings:
         """Return the default settings of this kind of storage.
 
         A repository uses a default where the user's settings and the saved configuration have None.
 
         Returns:
-            The settings. Fields without a special default are None.
+            The settings. Fields without a special default are None. The base class returns only such fields.
 
         Examples:
             >>> from frazil.storage import in_memory_storage
             >>> in_memory_storage().default_settings().retries.max_tries
             1
         """
+        return StorageSettings()
 
     @abstractmethod
     def with_settings(self, settings: StorageSettings) -> Storage:

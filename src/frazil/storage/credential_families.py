@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -176,14 +176,10 @@ class GcsBearerCredential(Credential):
     """
 
     bearer: str
-    expires_after: datetime | None = None
+    expires_after: datetime | None = field(default=None, kw_only=True)
 
+    __match_args__ = ("bearer", "expires_after")
     _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
-
-    def __init__(self, bearer: str, *, expires_after: datetime | None = None) -> None:
-        object.__setattr__(self, "bearer", bearer)
-        object.__setattr__(self, "expires_after", expires_after)
-        self.__post_init__()
 
 
 class GcsStaticCredentials(metaclass=Family):

@@ -346,10 +346,6 @@ class ObjectStorage(Storage):
     # settings
 
     @override
-    def default_settings(self) -> StorageSettings:
-        return StorageSettings()
-
-    @override
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
         other = copy(self)
         other._settings = settings

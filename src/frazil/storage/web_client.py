@@ -20,7 +20,6 @@ import os
 import re
 import socket
 import ssl
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -289,19 +288,66 @@ else:
 #: Statuses after which the same request may succeed.
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS: Final = 10
 
-class Pools:
-    """The connections of one process, by server and proxy. Threads may share them.
 
-    At most ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
+class WebClient:
+    """A client for web servers, with the same options and headers for all requests.
+
+    Threads may share a client. A pickle contains no connections, and a forked process opens its own. At most
+    ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
     """
 
-    def __init__(self, options: WebOptions) -> None:
+    def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
+        check_headers(headers)
         self._options = options
-        self._lock = threading.Lock()
-        self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
+        self._headers = _lower_names(headers)
+        # By process, because a forked process opens its own connections. Without a lock, which another thread
+        # could hold during the fork: of two managers that are created at the same time, one is dropped.
+        self._managers: dict[tuple[int, str, str | None], urllib3.PoolManager] = {}
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WebClient, (self._options, self._headers))
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        max_bytes: int | None = None,
+        *,
+        redirects: int = _MAX_REDIRECTS,
+    ) -> Answer:
+        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
+
+        With ``redirects=0``, the answer may be a redirect.
+        """
+        origin_of(url)  # raises an error for an invalid URL
+        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
+        for _ in range(redirects + 1):
+            answer = self._send(method, current_url, sent, max_bytes)
+            target = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or target is None or not redirects:
+                return answer
+            after = join_url(current_url, target)
+            if not _is_same_server(current_url, after):
+                schemes = [each.partition(":")[0].lower() for each in (current_url, after)]
+                is_possible = schemes[1] == "https" or schemes == ["http", "http"]
+                if not self._options.follow_redirects or not is_possible:
+                    raise StorageError(
+                        f"a redirect from {shown_url(current_url)} must lead to the same server, got "
+                        f"{shown_url(after)}. If you trust the other server, use its URL, or set the option "
+                        "follow_redirects to true (then requests to the other server do not carry your "
+                        "headers)",
+                        ErrorKind.REDIRECT_REFUSED,
+                    )
+                origin_of(after)
+                sent = _authorization(after) | _lower_names(headers)
+            current_url = after
+        raise UnreachableError(f"{shown_url(url)} redirects more than {redirects} times")
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
         """Return the answer to one request, without redirects, after all tries. It may be 503.
 
         The body ends after ``max_bytes`` bytes. Names of ``headers`` are in lower case.
@@ -356,10 +402,9 @@ class Pools:
         return self._options.tls()  # slow: it reads hundreds of certificates
 
     def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
-        with self._lock:
-            manager = self._managers.get((scheme, proxy))
-            if manager is not None:
-                return manager
+        key = (os.getpid(), scheme, proxy)
+        manager = self._managers.get(key)
+        if manager is None:
             options = self._options
             timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.timeout)
             pool_options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
@@ -379,7 +424,7 @@ class Pools:
                         f"got {shown_url(proxy)}",
                         ErrorKind.STORAGE_CONFIG,
                     ) from None
-            self._managers[scheme, proxy] = manager
+            manager = self._managers.setdefault(key, manager)
         return manager
 
 
@@ -422,72 +467,6 @@ def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> Un
     # The errors of urllib3 in between contain the URL with its query. They must not be in tracebacks.
     unreachable.__cause__ = cause
     return unreachable
-
-
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_MAX_REDIRECTS: Final = 10
-
-
-class WebClient:
-    """A client for web servers, with the same options and headers for all requests.
-
-    Threads may share a client. A pickle contains no connections, and a forked process opens its own.
-    """
-
-    def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
-        check_headers(headers)
-        self._options = options
-        self._headers = _lower_names(headers)
-        self._pools: dict[int, Pools] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (WebClient, (self._options, self._headers))
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        max_bytes: int | None = None,
-        *,
-        redirects: int = _MAX_REDIRECTS,
-    ) -> Answer:
-        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
-
-        With ``redirects=0``, the answer may be a redirect.
-        """
-        origin_of(url)  # raises an error for an invalid URL
-        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
-        for _ in range(redirects + 1):
-            answer = self._current_pools().send(method, current_url, sent, max_bytes)
-            target = answer.headers.get("location")
-            if answer.status not in _REDIRECTS or target is None or not redirects:
-                return answer
-            after = join_url(current_url, target)
-            if not _is_same_server(current_url, after):
-                schemes = [each.partition(":")[0].lower() for each in (current_url, after)]
-                is_possible = schemes[1] == "https" or schemes == ["http", "http"]
-                if not self._options.follow_redirects or not is_possible:
-                    raise StorageError(
-                        f"a redirect from {shown_url(current_url)} must lead to the same server, got "
-                        f"{shown_url(after)}. If you trust the other server, use its URL, or set the option "
-                        "follow_redirects to true (then requests to the other server do not carry your "
-                        "headers)",
-                        ErrorKind.REDIRECT_REFUSED,
-                    )
-                origin_of(after)
-                sent = _authorization(after) | _lower_names(headers)
-            current_url = after
-        raise UnreachableError(f"{shown_url(url)} redirects more than {redirects} times")
-
-    def _current_pools(self) -> Pools:
-        process = os.getpid()
-        pools = self._pools.get(process)
-        if pools is None:
-            # Threads may race here: `setdefault` returns the same pools to all. A parent's pools are dropped.
-            pools = self._pools.setdefault(process, Pools(self._options))
-            self._pools = {process: pools}
-        return pools
 
 
 async def in_thread[R](call: Callable[[], R]) -> R:

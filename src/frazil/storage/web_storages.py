@@ -172,10 +172,6 @@ class HttpStorage(ReadOnlyStorage):
         )
 
     @override
-    def default_settings(self) -> StorageSettings:
-        return StorageSettings()
-
-    @override
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
         return HttpStorage(self.url, self.options, self._headers, settings, self._user_agent)
 
