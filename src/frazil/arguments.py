@@ -142,7 +142,14 @@ class _ArgumentCheck:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
             except TypeError:
-                self._raise_as_python_does(signature, args, kwargs)
+                unknown = next((name for name in kwargs if name not in signature.parameters), None)
+                kinds = {each.kind for each in signature.parameters.values()}
+                if unknown is not None and inspect.Parameter.VAR_KEYWORD not in kinds:
+                    raise TypeError(
+                        f"{self._function.__qualname__}() got an unexpected keyword argument {unknown!r}"
+                        f"{suggest(unknown, signature.parameters)}"
+                    ) from None
+                inspect.unwrap(self._function)(*args, **kwargs)  # the error of Python names the function
                 raise
         for name, value in arguments.items():
             wanted = self._expected[name]
@@ -165,19 +172,6 @@ class _ArgumentCheck:
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
-
-    def _raise_as_python_does(
-        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Raise the error of Python, which names the function. An unknown argument comes first."""
-        unknown = next((name for name in kwargs if name not in signature.parameters), None)
-        if unknown is None or any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
-            inspect.unwrap(self._function)(*args, **kwargs)
-            return
-        raise TypeError(
-            f"{self._function.__qualname__}() got an unexpected keyword argument {unknown!r}"
-            f"{suggest(unknown, signature.parameters)}"
-        )
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
@@ -202,20 +196,11 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
             try:
                 return await function(*args, **kwargs)
             except _DEFECTS as error:
-                if not _is_defect(error):
+                if (defect := _defect(error, function)) is None:
                     raise
-                raise _explained(error, function) from error
+                raise defect from error
 
         return typing.cast("Callable[P, R]", awaiting)
-
-    if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        def generating(*args: Any, **kwargs: Any) -> Any:
-            check(args, kwargs)
-            return function(*args, **kwargs)
-
-        return typing.cast("Callable[P, R]", generating)
 
     @functools.wraps(function)
     def calling(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -223,9 +208,9 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
         try:
             return function(*args, **kwargs)
         except _DEFECTS as error:
-            if not _is_defect(error):
+            if (defect := _defect(error, function)) is None:
                 raise
-            raise _explained(error, function) from error
+            raise defect from error
 
     return calling
 
@@ -294,21 +279,18 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
         text = shorter
     names = [name.strip() for name in text.split("|")]
     classes: list[type] = []
+    members: list[str] = []
     for name in names:
-        named = _CLASSES.get(name) or _class(module.get(name))
+        value = module.get(name)
+        named = _CLASSES.get(name) or _class(value)
         if named is None:
             return None
         classes += named
+        if isinstance(value, typing.TypeAliasType):
+            members += [each.__name__ for each in named]
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
-    members = [
-        each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
-    ]
-    names = [name for name in names if not _is_alias(module.get(name))]
-    return tuple(classes), " or ".join([*members, *names]), sequence
-
-
-def _is_alias(value: object) -> bool:
-    return isinstance(value, typing.TypeAliasType)
+    shown = [name for name in names if not isinstance(module.get(name), typing.TypeAliasType)]
+    return tuple(classes), " or ".join([*members, *shown]), sequence
 
 
 def _class(value: object) -> tuple[type, ...] | None:
@@ -337,16 +319,8 @@ def _call(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__").rpartition(".")[2] + "()"
 
 
-def _explained(error: Exception, function: Callable[..., Any]) -> InternalError:
-    return InternalError(
-        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
-        "please report it, with the whole traceback",
-        ErrorKind.UNKNOWN,
-    )
-
-
-def _is_defect(error: Exception) -> bool:
-    """Return whether Frazil raised the error by accident.
+def _defect(error: Exception, function: Callable[..., Any]) -> InternalError | None:
+    """Return the error for an error that Frazil raised by accident, or None for another error.
 
     An ``IcechunkError`` or an ``OSError`` is deliberate. An error from a user's callable is not a defect.
     """
@@ -354,4 +328,10 @@ def _is_defect(error: Exception) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
-    return where.startswith("frazil.") and not isinstance(error, IcechunkError | OSError)
+    if not where.startswith("frazil.") or isinstance(error, IcechunkError | OSError):
+        return None
+    return InternalError(
+        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
+        "please report it, with the whole traceback",
+        ErrorKind.UNKNOWN,
+    )

@@ -302,7 +302,11 @@ class Coding:
             fits = fits | missing
         if not fits.all():
             at = tuple(np.argwhere(~np.asarray(fits))[0])
-            raise self._misfit(given[at], np.asarray(steps)[at], name)
+            units = self.units if self.is_time else None
+            packings = (("scale_factor", self.scale), ("add_offset", self.offset), ("units", units))
+            packing = [f"{key} {each!r}" for key, each in packings if each is not None]
+            wanted = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
+            raise refused(name, wanted, given[at], self._nearest(np.asarray(steps)[at]))
         return elements
 
     def _is_same(self, elements: Values, numbers: Values) -> Mask:
@@ -340,17 +344,6 @@ class Coding:
         """Return how far float64 can move unpacked values, which other packings of them also unpack to."""
         size = np.abs(np.asarray(values, np.float64)) + abs(self.offset or 0.0)
         return np.asarray(8 * float(np.finfo(np.float64).eps) * size)
-
-    def _misfit(self, given: Any, step: Any, name: str) -> InvalidInputError:
-        """Return the error for a value that no element holds, with the nearest value that one holds."""
-        packing = [
-            f"{key} {number!r}"
-            for key, number in (("scale_factor", self.scale), ("add_offset", self.offset))
-            if number is not None
-        ]
-        packing += [f"units {self.units!r}"] if self.is_time else []
-        wanted = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
-        return refused(name, wanted, given, self._nearest(step))
 
     def _nearest(self, step: Any) -> str:
         """Return words that name the value of the element nearest to a number, which no element may have."""
@@ -429,20 +422,31 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     dtype = np.dtype(dtype)
     units = attributes.get("units")
     units = units if isinstance(units, str) else None
-    given = _given_fills(attributes, dtype)
+    given: list[Any] = []
+    for name in _MISSING:
+        value = attributes.get(name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
+            if each is not None and not is_special:
+                is_text = isinstance(each, str) and dtype.kind in "iuf"
+                given.append(fill_value(each, dtype) if is_text else each)
     typed = [_TYPED[dtype.kind](each, dtype) for each in given if dtype.kind in _TYPED]
     fills = tuple(each for each in typed if each is not None)
     if dtype.kind not in "iuf":
         return Coding(dtype, fills, units=units)
-    unsigned = _unsigned(attributes, dtype)
-    plain = dtype if unsigned is None else unsigned
+    wanted = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), dtype.kind)
+    is_same = dtype.kind == "f" or wanted == dtype.kind
+    unsigned = None if is_same else np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
     boolean = dtype.kind in "iu" and attributes.get(BOOLEAN[0]) == BOOLEAN[1]
     scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
     if boolean:
         scale = offset = None
     floating = None if scale is None and offset is None else np.dtype(np.float64)
-    # xarray promotes also for a fill value that no element can have
-    promoted = floating or _promoted(plain) if any(each == each for each in given) else None
+    promoted = None
+    if any(each == each for each in given):
+        # xarray promotes also for a fill value that no element can have, to the smallest type
+        smallest = np.float32 if dtype.itemsize <= 2 else np.float64
+        promoted = floating or (dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype(smallest))
     units_of_times = units_of(attributes) if times and not boolean else None
     if units_of_times is not None and units_of_times.calendar in _NUMPY_CALENDARS and dtype == np.int64:
         fills = (*fills, dtype.type(np.iinfo(np.int64).min))  # xarray reads and writes it for NaT
@@ -518,26 +522,6 @@ def _is_nan(fill: Any) -> bool:
     return isinstance(fill, float | np.floating) and bool(fill != fill)
 
 
-def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    wanted = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), "")
-    if dtype.kind not in "iu" or wanted in ("", dtype.kind):
-        return None
-    return np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
-
-
-def _given_fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Any]:
-    """Return the values of ``_FillValue`` and ``missing_value``, as numbers for an array of numbers."""
-    out: list[Any] = []
-    for name in _MISSING:
-        value = attributes.get(name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
-            if each is not None and not is_special:
-                is_text = isinstance(each, str) and dtype.kind in "iuf"
-                out.append(fill_value(each, dtype) if is_text else each)
-    return out
-
-
 def _typed_number(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number in the data type of the array; None if it has no such element."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
@@ -564,19 +548,11 @@ def _typed_bytes(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.bytes_(data) if len(data) <= dtype.itemsize else np.bytes_(value.encode())
 
 
-def _typed_text(value: Any, dtype: np.dtype[Any]) -> Any:
-    return value if isinstance(value, str) else None
-
-
-def _typed_bool(value: Any, dtype: np.dtype[Any]) -> Any:
-    return np.bool_(value) if isinstance(value, bool) else None
-
-
 _TYPED: Final[Mapping[str, Callable[[Any, np.dtype[Any]], Any]]] = {
     **dict.fromkeys("iuf", _typed_number),
-    **dict.fromkeys("UTO", _typed_text),
+    **dict.fromkeys("UTO", lambda value, dtype: value if isinstance(value, str) else None),
     "S": _typed_bytes,
-    "b": _typed_bool,
+    "b": lambda value, dtype: np.bool_(value) if isinstance(value, bool) else None,
 }
 
 
@@ -587,13 +563,6 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return None
     return float(value)
-
-
-def _promoted(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the smallest floating point type that xarray uses for numbers that can be missing."""
-    if dtype.kind == "f":
-        return dtype.newbyteorder("=")
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
 #: The methods of ``cell_methods`` whose names differ from the names of the statistics in numpy and xarray.

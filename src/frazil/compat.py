@@ -99,7 +99,9 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != _NAME and not _is_public(fullname):
+        top, _, below = fullname.partition(".")
+        is_public = top == _NAME and below.partition(".")[0] in _MODULES and "._" not in below
+        if fullname != _NAME and not is_public:
             return None
         return spec_from_loader(fullname, self, is_package=fullname == _NAME)
 
@@ -119,11 +121,6 @@ class _Finder(MetaPathFinder, Loader):
         """Return the metadata of ``icechunk``, for ``importlib.metadata``."""
         asked = getattr(context, "name", None)
         return [_Distribution()] if asked in (None, _NAME) else []
-
-
-def _is_public(fullname: str) -> bool:
-    top, _, below = fullname.partition(".")
-    return top == _NAME and below.partition(".")[0] in _MODULES and "._" not in below
 
 
 def _installed() -> tuple[ModuleType | None, list[_Finder]]:

@@ -16,8 +16,9 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,24 +60,15 @@ def option(implied: Any = None, check: Check | None = None) -> Any:
     return dataclasses.field(default=None, metadata={"implied": implied, "check": check})
 
 
-_DECLARED: Final[dict[type, Mapping[str, Option]]] = {}
-
-
+@cache
 def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
-    options = _DECLARED.get(cls)
-    if options is None:
-        options = _DECLARED[cls] = _declared(cls)
-    return options
-
-
-def _declared(cls: Any) -> Mapping[str, Option]:
     by_annotation = checks_of_fields(cls)
     declared = {
         each.name: Option(
             each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
         )
-        for each in dataclasses.fields(cls)
+        for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
         if each.init
     }
     return {name: declared[name] for name in (cls.order or declared)}
@@ -132,10 +124,6 @@ def merged[T](over: T | None, under: T | None) -> T | None:
     """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too."""
     if over is None:
         return under
-    return over if under is None else _overlaid(over, under)
-
-
-def _overlaid(over: Any, under: Any) -> Any:
     if not isinstance(over, Settings) or over.whole or type(over) is not type(under):
         return over
     names = options_of(type(over))

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -127,13 +128,14 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+@dataclass(slots=True, eq=False)
 class ThreadPool:
     """A pool whose threads start with the first call, and start again in a forked child."""
 
-    def __init__(self, purpose: Purpose, size: int | None = None) -> None:
-        self._purpose = purpose
-        self._size = size
-        self._started: tuple[int, ThreadPoolExecutor] | None = None  # number of forks before, threads
+    _purpose: Purpose
+    _size: int | None = None
+    #: The number of forks before the start, and the threads.
+    _started: tuple[int, ThreadPoolExecutor] | None = None
 
     @property
     def executor(self) -> Executor:
