@@ -82,15 +82,6 @@ def _translated(regex: str, is_ascii: bool) -> str:
     return "".join(parts)
 
 
-def _search(regex: str, text: str) -> bool:
-    """Return whether an expression matches any part of a text."""
-    pattern = _compiled(regex, text.isascii())
-    try:
-        return pattern is not None and pattern.search(text) is not None
-    except UnicodeEncodeError:
-        return False
-
-
 #: The usual names of coordinates in the CF conventions and in practice.
 COORDINATE_NAMES: Final = (
     r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
@@ -106,16 +97,11 @@ def matches(regex: str, text: str) -> bool:
     """Return whether a regular expression matches any part of the text."""
     if regex in _OWN:
         return re.search(regex, text) is not None
-    return _search(regex, text)
-
-
-def _require_text(regex: object) -> None:
-    if not isinstance(regex, str):
-        raise TypeError(f"regex must be a regular expression as str, got {type(regex).__name__}")
-
-
-def _comma_separated(conditions: Sequence[Any]) -> str:
-    return ", ".join(map(repr, conditions))
+    pattern = _compiled(regex, text.isascii())
+    try:
+        return pattern is not None and pattern.search(text) is not None
+    except UnicodeEncodeError:
+        return False
 
 
 class CallShown(Numbered):
@@ -131,10 +117,14 @@ class CallShown(Numbered):
 
 
 class ArrayCondition(CallShown):
-    """A condition on an array. ``family`` is the name of the public class that creates it."""
+    """A condition on an array.
+
+    ``family`` is the name of the public class that creates it, ``method`` the name of its method that does.
+    """
 
     __slots__ = ()
     family: ClassVar[str]
+    method: ClassVar[str]
 
     def holds(self, path: str, num_refs: int = 0) -> bool:
         """Return whether the condition holds for an array.
@@ -153,33 +143,34 @@ class ArrayCondition(CallShown):
         """
         raise NotImplementedError
 
+    def _call(self) -> str:
+        return f"{self.family}.{self.method}()"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AnyOf[C: ArrayCondition](ArrayCondition):
     """A condition that holds if any of several conditions holds; without any, it never holds."""
 
     conditions: tuple[C, ...]
+    method: ClassVar[str] = "or_conditions"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return any(condition.holds(path, num_refs) for condition in self.conditions)
 
     def _call(self) -> str:
-        return f"{self.family}.or_conditions([{_comma_separated(self.conditions)}])"
+        return f"{self.family}.{self.method}([{', '.join(map(repr, self.conditions))}])"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AllOf[C: ArrayCondition](ArrayCondition):
+class AllOf[C: ArrayCondition](AnyOf[C]):
     """A condition that holds if all of several conditions hold; without any, it always holds."""
 
-    conditions: tuple[C, ...]
+    method = "and_conditions"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return all(condition.holds(path, num_refs) for condition in self.conditions)
-
-    def _call(self) -> str:
-        return f"{self.family}.and_conditions([{_comma_separated(self.conditions)}])"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -187,33 +178,29 @@ class PathMatch(ArrayCondition):
     """A condition that holds if the full path of the array contains a match of a regular expression."""
 
     regex: str
+    method: ClassVar[str] = "path_matches"
 
     def __post_init__(self) -> None:
-        _require_text(self.regex)
+        if not isinstance(self.regex, str):
+            raise TypeError(f"regex must be a regular expression as str, got {type(self.regex).__name__}")
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return matches(self.regex, path)
 
     def _call(self) -> str:
-        return f"{self.family}.path_matches({quoted(self.regex)})"
+        return f"{self.family}.{self.method}({quoted(self.regex)})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class NameMatch(ArrayCondition):
+class NameMatch(PathMatch):
     """A condition that holds if the name of the array contains a match of a regular expression."""
 
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
+    method = "name_matches"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return matches(self.regex, path.rpartition("/")[2])
-
-    def _call(self) -> str:
-        return f"{self.family}.name_matches({quoted(self.regex)})"
 
 
 _VARIANTS: Final[Mapping[str, type[ArrayCondition]]] = {
@@ -441,24 +428,22 @@ class PreloadNumRefs(ManifestPreloadCondition):
 class PreloadTrue(ManifestPreloadCondition):
     """The condition that always holds."""
 
+    method = "true"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
-
-    def _call(self) -> str:
-        return "ManifestPreloadCondition.true()"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadFalse(ManifestPreloadCondition):
     """The condition that never holds."""
 
+    method = "false"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return False
-
-    def _call(self) -> str:
-        return "ManifestPreloadCondition.false()"
 
 
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
@@ -489,12 +474,11 @@ class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
 class SplitAnyArray(ManifestSplitCondition):
     """The condition that holds for every array."""
 
+    method = "AnyArray"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
-
-    def _call(self) -> str:
-        return "ManifestSplitCondition.AnyArray()"
 
 
 ManifestSplitCondition.AnyArray = SplitAnyArray

@@ -19,13 +19,13 @@ from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from frazil.arguments import wrong_type
 from frazil.display import span
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.options import Settings, merged, option, unsigned
+from frazil.options import Check, Settings, merged, option, unsigned
 from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.storage.access import require_scheme
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
@@ -34,7 +34,7 @@ from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from frazil.display import Shown
 
@@ -132,21 +132,17 @@ class VirtualChunkSpec:
     last_updated_at_checksum: datetime | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", _index(self.index))
+        given: Any = self.index
+        if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
+            raise TypeError(f"index must be a sequence of integers, got {type(given).__name__}")
+        for i in given:
+            unsigned(32)("index", i)
+        object.__setattr__(self, "index", list(given))
         unsigned(64)("offset", self.offset)
         unsigned(64)("length", self.length)
         moment = self.last_updated_at_checksum
         if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
             raise TypeError(f"last_updated_at_checksum must be a datetime with a time zone, got {moment}")
-
-
-def _index(given: Sequence[Any]) -> list[int]:
-    if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"index must be a sequence of integers, got {type(given).__name__}")
-    check = unsigned(32)
-    for i in given:
-        check("index", i)
-    return list(given)
 
 
 #: The longest lifetime of a writable session.
@@ -170,8 +166,27 @@ class CompressionAlgorithm(IntEnum):
         return CompressionAlgorithm.Zstd
 
 
+class DefaultSettings(Settings):
+    """The base of configurations with the method ``default``, as in the reference."""
+
+    __slots__ = ()
+
+    @classmethod
+    def default(cls) -> Self:
+        """Return a configuration in which all fields are None.
+
+        Returns:
+            The same as a call of the class without arguments.
+
+        Examples:
+            >>> CachingConfig.default() == CachingConfig()
+            True
+        """
+        return cls()
+
+
 @dataclass(slots=True, repr=False)
-class CompressionConfig(Settings):
+class CompressionConfig(DefaultSettings):
     """Compression of metadata files. Chunks are compressed by their own codecs.
 
     Attributes:
@@ -185,25 +200,12 @@ class CompressionConfig(Settings):
     shown_as: ClassVar[str] = "config.CompressionConfig"
 
     @staticmethod
-    def default() -> CompressionConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``CompressionConfig()``.
-
-        Examples:
-            >>> CompressionConfig.default() == CompressionConfig()
-            True
-        """
-        return CompressionConfig()
-
-    @staticmethod
     def _shown(value: Any, implied: Any) -> Shown:
         return value.name if isinstance(value, CompressionAlgorithm) else Settings._shown(value, implied)
 
 
 @dataclass(slots=True, repr=False)
-class CachingConfig(Settings):
+class CachingConfig(DefaultSettings):
     """Sizes of the caches of a repository.
 
     A node counts as 1 KiB and a chunk reference as 64 bytes; larger ones count as several. A snapshot counts
@@ -225,19 +227,6 @@ class CachingConfig(Settings):
     num_bytes_chunks: int | None = option(0, unsigned(64))
 
     shown_as: ClassVar[str] = "config.CachingConfig"
-
-    @staticmethod
-    def default() -> CachingConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``CachingConfig()``.
-
-        Examples:
-            >>> CachingConfig.default() == CachingConfig()
-            True
-        """
-        return CachingConfig()
 
 
 #: Tries, first and longest pause (in ms) of a conditional update of the repository that meets conflicts.
@@ -300,23 +289,23 @@ class ChunksConfig(Settings):
     shown_as: ClassVar[str] = "config.ChunksConfig"
 
 
-def _timeout(name: str, value: Any) -> None:
-    _check_time(name, value, "between 0 and", timedelta(0))
+def _time(expected: str, least: timedelta) -> Check:
+    """Return a check that accepts None and times from ``least`` to ``MAX_SESSION_LIFETIME``."""
+
+    def check(name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, timedelta):
+            raise wrong_type(name, value, "timedelta", "None")
+        if value is not None and not least <= value <= MAX_SESSION_LIFETIME:
+            raise InvalidInputError(
+                f"{name} must be {expected} {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
+                ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
+
+    return check
 
 
-def check_session_lifetime(name: str, value: Any) -> None:
-    """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed."""
-    _check_time(name, value, "more than 0 and at most", timedelta(microseconds=1))
-
-
-def _check_time(name: str, value: Any, expected: str, least: timedelta) -> None:
-    if value is not None and not isinstance(value, timedelta):
-        raise wrong_type(name, value, "timedelta", "None")
-    if value is not None and not least <= value <= MAX_SESSION_LIFETIME:
-        raise InvalidInputError(
-            f"{name} must be {expected} {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
-            ErrorKind.INVALID_COMMIT_CONFIGURATION,
-        )
+#: The check of a lifetime: more than 0, and at most 7 days.
+check_session_lifetime: Final = _time("more than 0 and at most", timedelta(microseconds=1))
 
 
 def _containers(name: str, value: Any) -> None:
@@ -336,7 +325,7 @@ def available_cpus() -> int:
 
 
 @dataclass(slots=True, repr=False)
-class RepositoryConfig(Settings):
+class RepositoryConfig(DefaultSettings):
     """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
     Attributes:
@@ -383,7 +372,7 @@ class RepositoryConfig(Settings):
     _: KW_ONLY
     packing: PackingConfig | None = option(PackingConfig())
     chunks: ChunksConfig | None = option(ChunksConfig())
-    fast_forward_timeout: timedelta | None = option(timedelta(0), _timeout)
+    fast_forward_timeout: timedelta | None = option(timedelta(0), _time("between 0 and", timedelta(0)))
     session_lifetime: timedelta | None = option(DEFAULT_SESSION_LIFETIME, check_session_lifetime)
     previous_file: str | None = field(default=None, init=False)
 
@@ -405,19 +394,6 @@ class RepositoryConfig(Settings):
         "fast_forward_timeout",
         "session_lifetime",
     )
-
-    @staticmethod
-    def default() -> RepositoryConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``RepositoryConfig()``.
-
-        Examples:
-            >>> RepositoryConfig.default() == RepositoryConfig()
-            True
-        """
-        return RepositoryConfig()
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, shown in Settings._rows(self):

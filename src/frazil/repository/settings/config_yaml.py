@@ -138,10 +138,6 @@ def dump_config(document: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-def _has_content(text: str) -> bool:
-    return any(isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader))
-
-
 def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     r"""Return the document of a file, for ``config_document.from_document``.
 
@@ -158,7 +154,9 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
         raise FormatError(
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error
-    if document is None and not _has_content(text):
+    if document is None and not any(
+        isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader)
+    ):
         return {}  # an empty file, or a file with comments only
     if not isinstance(document, dict):
         actual = type(document).__name__

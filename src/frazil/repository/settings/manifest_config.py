@@ -50,50 +50,44 @@ class ManifestPreloadConfig(Settings):
     whole = True
 
 
+def _pairs(given: Any) -> list[tuple[Any, Any]]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
+    pairs = list(given)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {pair!r}")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
 def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
     """Return the sizes, checked and in one shape: a list of pairs, each with a list of pairs."""
     if given is None:
         return None
-    return [
-        (_array_condition(array), [_dim_size(*_pair(pair)) for pair in _items(sizes)])
-        for array, sizes in map(_pair, _items(given))
-    ]
-
-
-def _items(given: Any) -> Iterable[Any]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
-    return given
-
-
-def _pair(given: Any) -> tuple[Any, Any]:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {given!r}")
-    return given[0], given[1]
-
-
-def _array_condition(condition: Any) -> ManifestSplitCondition:
-    if not isinstance(condition, ManifestSplitCondition):
-        raise TypeError(
-            f"each rule of split_sizes must have a ManifestSplitCondition, got {type(condition).__name__}"
-        )
-    return condition
-
-
-def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
-    if not isinstance(condition, ManifestSplitDimCondition):
-        raise TypeError(
-            f"each size of split_sizes must have a ManifestSplitDimCondition, got {type(condition).__name__}"
-        )
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise TypeError(f"a size in split_sizes must be a number of chunks, got {type(size).__name__}")
-    size = int(size)
-    if not 1 <= size <= UNSPLIT:
-        raise InvalidInputError(
-            f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",
-            ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
-        )
-    return condition, size  # type: ignore[return-value]  # a Family's variants are not its subclasses
+    rules: list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] = []
+    for array, sizes in _pairs(given):
+        if not isinstance(array, ManifestSplitCondition):
+            raise TypeError(
+                f"each rule of split_sizes must have a ManifestSplitCondition, got {type(array).__name__}"
+            )
+        rules.append((array, []))
+        for dim, size in _pairs(sizes):
+            if not isinstance(dim, ManifestSplitDimCondition):
+                raise TypeError(
+                    "each size of split_sizes must have a ManifestSplitDimCondition, "
+                    f"got {type(dim).__name__}"
+                )
+            if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+                raise TypeError(
+                    f"a size in split_sizes must be a number of chunks, got {type(size).__name__}"
+                )
+            if not 1 <= int(size) <= UNSPLIT:
+                raise InvalidInputError(
+                    f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",
+                    ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
+                )
+            rules[-1][1].append((dim, int(size)))  # type: ignore[arg-type]  # variants are not its subclasses
+    return rules
 
 
 @dataclass(slots=True, repr=False)
