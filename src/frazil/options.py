@@ -16,9 +16,8 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -60,18 +59,23 @@ def option(implied: Any = None, check: Check | None = None) -> Any:
     return dataclasses.field(default=None, metadata={"implied": implied, "check": check})
 
 
-@cache
+_DECLARED: Final[dict[type, Mapping[str, Option]]] = {}
+
+
 def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
-    by_annotation = checks_of_fields(cls)
-    declared = {
-        each.name: Option(
-            each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
-        )
-        for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
-        if each.init
-    }
-    return {name: declared[name] for name in (cls.order or declared)}
+    options = _DECLARED.get(cls)
+    if options is None:
+        by_annotation = checks_of_fields(cls)
+        declared = {
+            each.name: Option(
+                each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
+            )
+            for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
+            if each.init
+        }
+        options = _DECLARED[cls] = {name: declared[name] for name in (cls.order or declared)}
+    return options
 
 
 class Settings(Record):

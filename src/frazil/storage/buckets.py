@@ -116,7 +116,7 @@ class Bucket(ABC):
         if isinstance(self.credentials, GcsCredentials.Static | AzureCredentials.Static):
             secret = self.credentials.credentials
             config[_SECRETS[type(secret)]] = secret._0
-        return client, config | (self.anonymous_options if self.terms.is_anonymous else {})
+        return client, {**config, **(self.anonymous_options if self.terms.is_anonymous else {})}
 
     def provider(self) -> Callable[[], Any] | None:
         """Return what the client calls for credentials; None lets the client search for them itself."""

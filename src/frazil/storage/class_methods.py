@@ -21,7 +21,10 @@ PUBLIC: Final[Any] = sys.modules[__name__.rpartition(".")[0]]
 
 
 class StorageClassMethods[Storage]:
-    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``."""
+    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``.
+
+    Functions such as ``s3_storage`` take the same values as single arguments, and raise the same errors.
+    """
 
     @classmethod
     @checked
@@ -30,11 +33,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> Storage.new_in_memory().label()
-            'in-memory'
         """
         return cast("Storage", PUBLIC.in_memory_storage())
 
@@ -48,10 +46,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> storage = Storage.new_local_filesystem("/data/ice")
         """
         return cast("Storage", PUBLIC.local_filesystem_storage(path))
 
@@ -85,11 +79,6 @@ class StorageClassMethods[Storage]:
         Raises:
             InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
                 headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
-            's3://ice/a'
         """
         others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
@@ -105,20 +94,10 @@ class StorageClassMethods[Storage]:
         credentials: AnyS3Credential | None = None,
         **headers: Unpack[StorageHeaders],
     ) -> Storage:
-        """Return a storage in S3. Frazil has one client for S3, the one of ``new_s3``.
-
-        The method exists because the reference has a second client for S3.
+        """Return a storage in S3, as ``new_s3``. The reference has a second client for S3.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
-            's3://ice/a'
         """
         others = {"credentials": credentials, "shown_as": "S3", **headers}
         return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
@@ -138,8 +117,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Tigris.
 
-        ``tigris_storage`` takes the same values as single arguments.
-
         Args:
             use_weak_consistency: True reads the nearest copy, which may be old, and makes the
                 storage read only.
@@ -149,12 +126,6 @@ class StorageClassMethods[Storage]:
 
         Raises:
             StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
-            InvalidInputError: As in ``new_s3``.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
-            True
         """
         others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast(
@@ -176,8 +147,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Cloudflare R2.
 
-        ``r2_storage`` takes the same values as single arguments.
-
         Args:
             bucket: Name of the bucket. Default: the first part of ``prefix``.
             prefix: Prefix of the names of all objects. None means the whole bucket.
@@ -188,13 +157,6 @@ class StorageClassMethods[Storage]:
 
         Raises:
             StorageError: ``storage-config`` without a bucket, and without an account id and an endpoint.
-            InvalidInputError: As in ``new_s3``.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> storage = Storage.new_r2(S3Options(anonymous=True), prefix="ice/a", account_id="abc")
-            >>> storage.bucket.name, storage.prefix
-            ('ice', 'a')
         """
         others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast("Storage", PUBLIC.services.build_r2(config, bucket, prefix, account_id, **others))
@@ -214,22 +176,13 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in a Hugging Face storage bucket.
 
-        ``hf_storage`` takes the same values as single arguments. An endpoint in ``config`` has no effect.
+        An endpoint in ``config`` has no effect.
 
         Args:
             namespace: Name of the user or organisation that owns the bucket.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
-                headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
-            'https://s3.hf.co/me'
         """
         others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast("Storage", PUBLIC.services.build_hf(config, bucket, prefix, namespace, **others))
@@ -248,23 +201,12 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Google Cloud Storage.
 
-        ``gcs_storage`` takes the same values as single arguments.
-
         Args:
             credentials: Credentials. Default: from the environment.
             config: Other options of the client and their values. Default: none.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.credentials import gcs_credentials
-            >>> from frazil.storage import Storage
-            >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
-            'gs://ice/a'
         """
         return cast("Storage", PUBLIC.services.build_gcs(bucket, prefix, credentials, config, **headers))
 
@@ -281,8 +223,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Azure blob storage.
 
-        ``azure_storage`` takes the same values as single arguments.
-
         Args:
             account: Name of the storage account.
             container: Name of the container.
@@ -292,12 +232,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.credentials import azure_credentials
-            >>> from frazil.storage import Storage
-            >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
-            'az://me/ice/a'
         """
         return cast("Storage", PUBLIC.services.build_azure(account, container, prefix, credentials, config))
 
@@ -315,16 +249,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for
-                an invalid option.
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> Storage.new_http("https://example.org/ice").is_read_only
-            True
         """
         return cast("Storage", PUBLIC.http_storage(base_url, config, headers))
 
@@ -338,12 +262,5 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> storage = Storage.new_redirect("https://example.org/latest")
         """
         return cast("Storage", PUBLIC.redirect_storage(base_url))

@@ -559,7 +559,7 @@ def containers_credentials(
             <frazil.credentials.S3Credentials.Anonymous>
         <BLANKLINE>
     """
-    access: dict[str, AnyCredential | None] = {}
+    access: dict[str, Any] = {}
     for prefix, credential in m.items():
         wrap = next((wrap for family, wrap in _WRAPPERS if isinstance(credential, family)), None)
         if wrap is None and credential is not None and not isinstance(credential, _ACCESS):

@@ -112,8 +112,15 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> stored = storage.put("repo", b"first", IfAbsent())
         >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
         True
-        >>> storage.put("repo", b"third", IfVersion(stored.version))
-        Refused()
+        >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+        >>> with storage.local_queue("repo"):
+        ...     old, version = storage.get_versioned("repo")
+        ...     replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
+        ...     with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
+        ...         isinstance(ready.finish(), Stored)
+        True
+        >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
+        [b'third', b'second', b'new']
     """
 
     def __init__(

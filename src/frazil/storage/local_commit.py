@@ -74,17 +74,6 @@ class LocalCommit(Protocol):
 
         Args:
             objects: Pairs of key and bytes.
-
-        Raises:
-            StorageError: A write failed.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> storage = LocalStorage("ice")
-            >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
-            >>> sorted(info.key for info in storage.list("chunks"))
-            ['chunks/A', 'chunks/B']
         """
 
     def open_replacement(
@@ -103,22 +92,6 @@ class LocalCommit(Protocol):
         Returns:
             A context manager with the method ``finish``. If its block ends without ``finish``, the object
             does not change.
-
-        Raises:
-            StorageError: A write failed. Each new object may or may not be there.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> storage = LocalStorage("ice")
-            >>> stored = storage.put("repo", b"1")
-            >>> old, version = storage.get_versioned("repo")
-            >>> replacement = Replacement("repo", b"2", version, old, backup="overwritten/repo.1")
-            >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
-            ...     isinstance(ready.finish(), Stored)
-            True
-            >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
-            [b'2', b'1', b'new']
         """
         ...
 
@@ -133,15 +106,7 @@ class LocalCommit(Protocol):
             key: Key of the object.
 
         Returns:
-            A context manager.
-
-        Raises:
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> with LocalStorage("ice").local_queue("repo"):
-            ...     pass  # read `repo`, and write it with a condition
+            A context manager. Its block reads the object, and writes it with a condition.
         """
         ...
 

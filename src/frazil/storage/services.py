@@ -221,16 +221,10 @@ def s3_storage(*, bucket: str, prefix: str | None, **options: Unpack[S3Keywords]
 def s3_object_store_storage(
     *, bucket: str, prefix: str | None, **options: Unpack[S3ObjectStoreKeywords]
 ) -> Storage:
-    """Return a storage in S3. Frazil has one client for S3, the one of ``s3_storage``.
-
-    The function exists because the reference has a second client for S3.
+    """Return a storage in S3, as ``s3_storage``. The reference has a second client for S3.
 
     Returns:
         The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation or
-            an incomplete one; ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
         >>> s3_object_store_storage(bucket="ice", prefix="a", region="eu-west-1", anonymous=True).label()
@@ -250,7 +244,7 @@ def r2_storage(
 ) -> Storage:
     """Return a storage in Cloudflare R2.
 
-    Pass ``account_id`` or ``endpoint_url``. Authorisation is the same as in ``s3_storage``.
+    Pass ``account_id`` or ``endpoint_url``. Authorisation and errors are the same as in ``s3_storage``.
 
     Args:
         bucket: Name of the bucket. Default: the first part of ``prefix``.
@@ -264,7 +258,6 @@ def r2_storage(
 
     Raises:
         StorageError: ``storage-config`` without a bucket, and without ``account_id`` and ``endpoint_url``.
-        InvalidInputError: As in ``s3_storage``.
 
     Examples:
         >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True)
@@ -288,7 +281,7 @@ def tigris_storage(
 ) -> Storage:
     """Return a storage in Tigris, which is fully consistent in one region.
 
-    Authorisation is the same as in ``s3_storage``.
+    Authorisation and errors are the same as in ``s3_storage``.
 
     Args:
         region: Region of the bucket. Required unless ``use_weak_consistency`` is True.
@@ -301,7 +294,6 @@ def tigris_storage(
 
     Raises:
         StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
-        InvalidInputError: As in ``s3_storage``.
 
     Examples:
         >>> tigris_storage(bucket="ice", prefix="a", use_weak_consistency=True).is_read_only
@@ -316,7 +308,7 @@ def tigris_storage(
 def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Unpack[HfKeywords]) -> Storage:
     """Return a storage in a Hugging Face storage bucket.
 
-    Authorisation is the same as in ``s3_storage``, without ``anonymous``.
+    Authorisation and errors are the same as in ``s3_storage``, without ``anonymous``.
 
     Args:
         namespace: Name of the user or organisation that owns the bucket.
@@ -324,9 +316,6 @@ def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Un
 
     Returns:
         The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: As in ``s3_storage``.
 
     Examples:
         >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True)
