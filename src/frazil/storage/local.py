@@ -115,9 +115,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
         >>> with storage.local_queue("repo"):
         ...     old, version = storage.get_versioned("repo")
-        ...     replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
-        ...     with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
-        ...         isinstance(ready.finish(), Stored)
+        >>> replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
+        >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
+        ...     isinstance(ready.finish(), Stored)
         True
         >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
         [b'third', b'second', b'new']
