@@ -147,10 +147,7 @@ def s3_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return S3StaticCredentials("AKIAEXAMPLE", "secret")
-        >>> s3_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.S3Credentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = s3_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(S3Credentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -191,9 +188,7 @@ def s3_anonymous_credentials() -> S3Credentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> s3_anonymous_credentials()
-        <frazil.credentials.S3Credentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = s3_anonymous_credentials()
     """
     return S3Credentials.Anonymous()
 
@@ -206,9 +201,7 @@ def s3_from_env_credentials() -> S3Credentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> s3_from_env_credentials()
-        <frazil.credentials.S3Credentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = s3_from_env_credentials()
     """
     return S3Credentials.FromEnv()
 
@@ -302,10 +295,7 @@ def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredenti
         InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
 
     Examples:
-        >>> gcs_static_credentials(bearer_token="secret")
-        <frazil.credentials.GcsStaticCredentials.BearerToken>
-        token: ****
-        <BLANKLINE>
+        >>> credentials = gcs_static_credentials(bearer_token="secret")
     """
     return _static("gcs_static_credentials", _GCS_SECRETS, secret)  # type: ignore[no-any-return]
 
@@ -326,10 +316,7 @@ def gcs_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return GcsBearerCredential("secret")
-        >>> gcs_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.GcsCredentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = gcs_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(GcsCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -342,9 +329,7 @@ def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> gcs_anonymous_credentials()
-        <frazil.credentials.GcsCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = gcs_anonymous_credentials()
     """
     return GcsCredentials.Anonymous()
 
@@ -357,9 +342,7 @@ def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> gcs_from_env_credentials()
-        <frazil.credentials.GcsCredentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = gcs_from_env_credentials()
     """
     return GcsCredentials.FromEnv()
 
@@ -379,9 +362,7 @@ def gcs_credentials(**ways: Unpack[GcsWays]) -> AnyGcsCredential:
             cannot be pickled.
 
     Examples:
-        >>> gcs_credentials(anonymous=True)
-        <frazil.credentials.GcsCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = gcs_credentials(anonymous=True)
     """
     return _credentials("gcs_credentials", GcsCredentials, _GCS_SECRETS, ways)  # type: ignore[no-any-return]
 
@@ -433,10 +414,7 @@ def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCr
         InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
 
     Examples:
-        >>> azure_static_credentials(access_key="secret")
-        <frazil.credentials.AzureStaticCredentials.AccessKey>
-        key: ****
-        <BLANKLINE>
+        >>> credentials = azure_static_credentials(access_key="secret")
     """
     return _static("azure_static_credentials", _AZURE_SECRETS, secret)  # type: ignore[no-any-return]
 
@@ -457,10 +435,7 @@ def azure_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return AzureRefreshableCredential.AccessKey("secret")
-        >>> azure_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.AzureCredentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = azure_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(AzureCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -473,9 +448,7 @@ def azure_from_env_credentials() -> AzureCredentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> azure_from_env_credentials()
-        <frazil.credentials.AzureCredentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = azure_from_env_credentials()
     """
     return AzureCredentials.FromEnv()
 
@@ -488,9 +461,7 @@ def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> azure_anonymous_credentials()
-        <frazil.credentials.AzureCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = azure_anonymous_credentials()
     """
     return AzureCredentials.Anonymous()
 
@@ -510,9 +481,7 @@ def azure_credentials(**ways: Unpack[AzureWays]) -> AnyAzureCredential:
             cannot be pickled.
 
     Examples:
-        >>> azure_credentials(anonymous=True)
-        <frazil.credentials.AzureCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = azure_credentials(anonymous=True)
     """
     return _credentials("azure_credentials", AzureCredentials, _AZURE_SECRETS, ways)  # type: ignore[no-any-return]
 

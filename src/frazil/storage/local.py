@@ -488,10 +488,5 @@ def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -
         path: /scratch/ice
         flush: False
         <BLANKLINE>
-        >>> local_filesystem_storage("/data/ice")
-        <frazil.Storage>
-        type: local filesystem
-        path: /data/ice
-        <BLANKLINE>
     """
     return LocalStorage(os.path.expanduser(path), flush=flush)

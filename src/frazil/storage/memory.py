@@ -229,9 +229,7 @@ def in_memory_storage() -> Storage:
         The storage.
 
     Examples:
-        >>> in_memory_storage()
-        <frazil.Storage>
-        type: in-memory
-        <BLANKLINE>
+        >>> in_memory_storage().label()
+        'in-memory'
     """
     return MemoryStorage()

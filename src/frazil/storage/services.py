@@ -260,16 +260,8 @@ def r2_storage(
         StorageError: ``storage-config`` without a bucket, and without ``account_id`` and ``endpoint_url``.
 
     Examples:
-        >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: auto
-        endpoint_url: https://abc.r2.cloudflarestorage.com
-        anonymous: True
-        force_path_style: True
-        <BLANKLINE>
+        >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True).label()
+        's3://ice/a at https://abc.r2.cloudflarestorage.com'
     """
     return build_r2(bucket=bucket, prefix=prefix, account_id=account_id, **_s3_arguments(options))
 
@@ -318,15 +310,8 @@ def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Un
         The storage. No request is sent.
 
     Examples:
-        >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: us-east-1
-        endpoint_url: https://s3.hf.co/me
-        force_path_style: True
-        <BLANKLINE>
+        >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True).label()
+        's3://ice/a at https://s3.hf.co/me'
     """
     return build_hf(bucket=bucket, prefix=prefix, namespace=namespace, **_s3_arguments(options))
 
@@ -346,12 +331,8 @@ def gcs_storage(*, bucket: str, prefix: str | None, **options: Unpack[GcsKeyword
             ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
-        >>> gcs_storage(bucket="ice", prefix="a", bearer_token="secret")
-        <frazil.Storage>
-        type: GCS
-        bucket: ice
-        prefix: a
-        <BLANKLINE>
+        >>> gcs_storage(bucket="ice", prefix="a", bearer_token="secret").label()
+        'gs://ice/a'
     """
     kinds = ("config", "headers", "read_headers", "write_headers")
     others: dict[str, Any] = {name: value for name, value in options.items() if name in kinds}
@@ -378,13 +359,8 @@ def azure_storage(*, account: str, container: str, prefix: str, **options: Unpac
         InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation.
 
     Examples:
-        >>> azure_storage(account="me", container="ice", prefix="a", anonymous=True)
-        <frazil.Storage>
-        type: Azure
-        account: me
-        container: ice
-        prefix: a
-        <BLANKLINE>
+        >>> azure_storage(account="me", container="ice", prefix="a", anonymous=True).label()
+        'az://me/ice/a'
     """
     ways: dict[str, Any] = {name: value for name, value in options.items() if name != "config"}
     return build_azure(account, container, prefix, azure_credentials(**ways), options.get("config"))

@@ -354,13 +354,7 @@ def storage_from_url(
             options that do not belong to the URL.
 
     Examples:
-        >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a/b
-        region: eu-west-1
-        anonymous: True
-        <BLANKLINE>
+        >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True).label()
+        's3://ice/a/b'
     """
     return parse_url(url).storage({**(options or {}), **named_options})

@@ -230,11 +230,8 @@ def http_storage(
         InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
-        >>> http_storage("https://example.org/ice", {"timeout": "30s"})
-        <frazil.Storage>
-        type: HTTP
-        url: https://example.org/ice
-        <BLANKLINE>
+        >>> http_storage("https://example.org/ice", {"timeout": "30s"}).label()
+        'https://example.org/ice'
     """
     return HttpStorage(base_url, opts, headers)
 
@@ -437,10 +434,7 @@ def redirect_storage(base_url: str) -> Storage:
         StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
 
     Examples:
-        >>> redirect_storage("https://example.org/latest")
-        <frazil.Storage>
-        type: redirect
-        url: https://example.org/latest
-        <BLANKLINE>
+        >>> redirect_storage("https://example.org/latest").label()
+        'https://example.org/latest'
     """
     return RedirectStorage(base_url)

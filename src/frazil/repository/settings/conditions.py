@@ -135,11 +135,6 @@ class ArrayCondition(CallShown):
 
         Returns:
             True if the condition holds.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> ManifestSplitCondition.AnyArray().holds("/t2m")
-            True
         """
         raise NotImplementedError
 
@@ -253,12 +248,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Raises:
             TypeError: If one of them is of another class.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
-            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
-            True
         """
         return cast("C", cls.Or(cls._require_same_family(conditions)))
 
@@ -275,13 +264,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Raises:
             TypeError: If one of them is of another class.
-
-        Examples:
-            >>> from frazil import ManifestPreloadCondition
-            >>> time = ManifestPreloadCondition.name_matches("^time$")
-            >>> few = ManifestPreloadCondition.num_refs(0, 10)
-            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
-            False
         """
         return cast("C", cls.And(cls._require_same_family(conditions)))
 
@@ -295,11 +277,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> from frazil import ManifestPreloadCondition
-            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
-            True
         """
         return cast("C", cls.PathMatches(regex))
 
@@ -315,11 +292,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
-            True
         """
         return cast("C", cls.NameMatches(regex))
 
@@ -345,9 +317,17 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
     Examples:
         >>> time = ManifestPreloadCondition.name_matches("^time$")
-        >>> condition = time | ManifestPreloadCondition.num_refs(0, 10)
-        >>> condition.holds("/group/time", 5000)
+        >>> few = ManifestPreloadCondition.num_refs(None, 10)
+        >>> few.holds("/t", 9), few.holds("/t", 10), (time | few).holds("/group/time", 5000)
+        (True, False, True)
+        >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
+        False
+        >>> ManifestPreloadCondition.or_conditions([time, few]) == time | few
         True
+        >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
+        True
+        >>> ManifestPreloadCondition.true().holds("/t"), ManifestPreloadCondition.false().holds("/t")
+        (True, False)
     """
 
     __slots__ = ()
@@ -365,11 +345,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> few = ManifestPreloadCondition.num_refs(None, 10)
-            >>> few.holds("/t", 9), few.holds("/t", 10)
-            (True, False)
         """
         return PreloadNumRefs(from_refs, to_refs)
 
@@ -379,10 +354,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.true().holds("/t")
-            True
         """
         return PreloadTrue()
 
@@ -392,10 +363,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.false().holds("/t")
-            False
         """
         return PreloadFalse()
 
@@ -459,7 +426,13 @@ class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
     The class methods create conditions. ``|`` and ``&`` combine conditions.
 
     Examples:
-        >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
+        >>> model = ManifestSplitCondition.path_matches("^/model/")
+        >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
+        >>> ManifestSplitCondition.and_conditions([model, names[0]]).holds("/model/u10")
+        False
+        >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
+        True
+        >>> ManifestSplitCondition.AnyArray().holds("/t2m")
         True
     """
 

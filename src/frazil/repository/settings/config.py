@@ -50,7 +50,10 @@ class VirtualChunkContainer(Settings):
 
     Examples:
         >>> from frazil.storage.object_store_config import s3_store
-        >>> VirtualChunkContainer("s3://bucket/era5/", s3_store(region="eu-west-1")).validate()
+        >>> container = VirtualChunkContainer("s3://bucket/era5/", s3_store(region="eu-west-1"))
+        >>> container.validate()
+        >>> container.as_own() == container
+        True
     """
 
     url_prefix: str
@@ -87,13 +90,6 @@ class VirtualChunkContainer(Settings):
 
         Returns:
             The copy.
-
-        Examples:
-            >>> from frazil import RepositoryConfig
-            >>> from frazil.storage.object_store_config import s3_store
-            >>> config = RepositoryConfig()
-            >>> saved = VirtualChunkContainer("s3://bucket/", s3_store(endpoint_url="https://minio.example"))
-            >>> config.set_virtual_chunk_container(saved.as_own())
         """
         return VirtualChunkContainer(self.url_prefix, deepcopy(self.store), self.name)
 
@@ -177,10 +173,6 @@ class DefaultSettings(Settings):
 
         Returns:
             The same as a call of the class without arguments.
-
-        Examples:
-            >>> CachingConfig.default() == CachingConfig()
-            True
         """
         return cls()
 
@@ -192,6 +184,10 @@ class CompressionConfig(DefaultSettings):
     Attributes:
         algorithm: The algorithm. Default: Zstd.
         level: The level. Default: 3. Levels above 22 count as 22.
+
+    Examples:
+        >>> CompressionConfig.default() == CompressionConfig()
+        True
     """
 
     algorithm: CompressionAlgorithm | None = option("Zstd")
@@ -218,6 +214,10 @@ class CachingConfig(DefaultSettings):
         num_transaction_changes: Accepted for compatibility, has no effect.
         num_bytes_attributes: Accepted for compatibility, has no effect.
         num_bytes_chunks: How many bytes of chunks to cache. Default: 0.
+
+    Examples:
+        >>> CachingConfig.default() == CachingConfig()
+        True
     """
 
     num_snapshot_nodes: int | None = option(500_000, unsigned(64))
@@ -356,6 +356,14 @@ class RepositoryConfig(DefaultSettings):
         >>> config.compression = CompressionConfig(level=9)
         >>> config.merge(RepositoryConfig(inline_chunk_threshold_bytes=100)).inline_chunk_threshold_bytes
         100
+        >>> from frazil.storage.object_store_config import s3_store
+        >>> config.set_virtual_chunk_container(VirtualChunkContainer("s3://bucket/", s3_store()))
+        >>> config.validate()
+        >>> config.get_virtual_chunk_container("s3://bucket/").name is None
+        True
+        >>> config.clear_virtual_chunk_containers()
+        >>> config.virtual_chunk_containers, RepositoryConfig.default() == RepositoryConfig()
+        ({}, True)
     """
 
     inline_chunk_threshold_bytes: int | None = option(512, unsigned(16))
@@ -413,10 +421,6 @@ class RepositoryConfig(DefaultSettings):
 
         Returns:
             The container, or None if there is no such container.
-
-        Examples:
-            >>> RepositoryConfig().get_virtual_chunk_container("s3://bucket/") is None
-            True
         """
         return (self.virtual_chunk_containers or {}).get(name)
 
@@ -428,14 +432,6 @@ class RepositoryConfig(DefaultSettings):
 
         Raises:
             InvalidInputError: ``invalid-virtual-ref`` if the container is not valid.
-
-        Examples:
-            >>> from frazil import VirtualChunkContainer, s3_store
-            >>> config = RepositoryConfig()
-            >>> container = VirtualChunkContainer("s3://bucket/", s3_store(region="eu-west-1"))
-            >>> config.set_virtual_chunk_container(container)
-            >>> list(config.virtual_chunk_containers)
-            ['s3://bucket/']
         """
         cont.validate()
         self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), cont.url_prefix: cont}
@@ -445,12 +441,6 @@ class RepositoryConfig(DefaultSettings):
 
         The field becomes an empty dictionary. Unlike None, it overrides saved containers when a repository is
         opened.
-
-        Examples:
-            >>> config = RepositoryConfig()
-            >>> config.clear_virtual_chunk_containers()
-            >>> config.virtual_chunk_containers
-            {}
         """
         self.virtual_chunk_containers = {}
 
@@ -460,14 +450,6 @@ class RepositoryConfig(DefaultSettings):
         Raises:
             InvalidInputError: ``invalid-virtual-ref`` if the prefix, the store and the name of a container do
                 not fit together.
-
-        Examples:
-            >>> from frazil import VirtualChunkContainer, s3_store
-            >>> container = VirtualChunkContainer("s3://bucket", s3_store(region="eu-west-1"))
-            >>> RepositoryConfig(virtual_chunk_containers={"s3://bucket": container}).validate()
-            Traceback (most recent call last):
-            ...
-            frazil.errors.InvalidInputError: virtual chunk container: url_prefix must end with /, got...
         """
         for container in (self.virtual_chunk_containers or {}).values():
             container.validate()
@@ -483,12 +465,6 @@ class RepositoryConfig(DefaultSettings):
 
         Returns:
             The merged configuration.
-
-        Examples:
-            >>> small = RepositoryConfig(inline_chunk_threshold_bytes=0)
-            >>> merged = small.merge(RepositoryConfig(compression=CompressionConfig(level=9)))
-            >>> merged.inline_chunk_threshold_bytes, merged.compression.level
-            (0, 9)
         """
         result = _over(other, self)
         if other.virtual_chunk_containers is not None and self.virtual_chunk_containers is not None:

@@ -100,11 +100,12 @@ class ManifestSplittingConfig(Settings):
             array.
 
     Examples:
-        >>> config = ManifestSplittingConfig.from_dict(
-        ...     {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.DimensionName("time"): 100}}
-        ... )
+        >>> sizes = {ManifestSplitDimCondition.DimensionName("time"): 100}
+        >>> config = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): sizes})
         >>> split_sizes_for(config, "/t2m", ["time", "lat"], [1000, 10])
         (100, 4294967295)
+        >>> ManifestSplittingConfig.from_dict(config.to_dict()) == config
+        True
     """
 
     split_sizes: SplitSizes | None = None
@@ -130,12 +131,6 @@ class ManifestSplittingConfig(Settings):
             TypeError: If a key or a value has another type.
             InvalidInputError: ``invalid-manifest-split-index`` if a number of chunks is not between 1 and
                 4294967295.
-
-        Examples:
-            >>> sizes = {ManifestSplitDimCondition.DimensionName("time"): 100}
-            >>> config = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): sizes})
-            >>> len(config.split_sizes)
-            1
         """
         inner = split_sizes.values() if isinstance(split_sizes, Mapping) else ()
         for each in (split_sizes, *inner):
@@ -148,11 +143,6 @@ class ManifestSplittingConfig(Settings):
 
         Returns:
             The argument of ``from_dict`` for this configuration.
-
-        Examples:
-            >>> rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 100}}
-            >>> ManifestSplittingConfig.from_dict(rules).to_dict() == rules
-            True
         """
         return {array: dict(sizes) for array, sizes in self.split_sizes or ()}
 
