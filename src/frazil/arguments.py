@@ -1,14 +1,11 @@
 """Type checks of the arguments of public functions, from their annotations.
 
-A check runs before the function does anything. It covers the types that are cheap to check: text, numbers,
-dates, containers, and the classes that the module of the function imports. It does not look into containers:
-the items of a list are not checked. The function itself checks parameters with any other annotation.
+A check runs before the function does anything. It covers text, numbers, dates, containers (without their
+items), and the classes that the module of the function imports. A wrong argument raises a ``TypeError``:
+"NAME must be EXPECTED, got VALUE", followed by advice.
 
-A wrong argument raises a ``TypeError`` with the text "NAME must be EXPECTED, got VALUE", followed by advice.
-
-The wrappers also convert defects: an error such as ``KeyError`` or ``AssertionError`` that Frazil itself
-raises becomes an ``InternalError``, which asks the user for a bug report. Errors from the user's callables
-are not converted.
+The wrappers also convert defects: an error such as ``KeyError`` that Frazil itself raises becomes an
+``InternalError``. Errors from the user's callables are not converted.
 """
 
 from __future__ import annotations
@@ -91,11 +88,7 @@ _REMEDIES: Final = {
 
 
 def wrong_type(name: str, value: object, *expected: str) -> TypeError:
-    """Return the error for an argument of the wrong class, with advice for common mix-ups.
-
-    >>> print(wrong_type("to", 3, "Target", "None"))
-    to must be Target or None, got int
-    """
+    """Return the error for an argument of the wrong class, with advice for common mix-ups."""
     text = f"{name} must be {' or '.join(expected)}, got {type(value).__name__}"
     given = [each.__name__ for each in type(value).__mro__]
     remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
@@ -109,11 +102,7 @@ type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
 class _ArgumentCheck:
-    """The check of the arguments of one function.
-
-    The first call reads the signature and the annotations. Doing so for hundreds of functions during the
-    import would make the import slow.
-    """
+    """The check of the arguments of one function. Its first call reads the annotations, not the import."""
 
     __slots__ = ("_expected", "_function", "_named", "_only", "_positional", "_required", "_signature")
 
@@ -216,14 +205,7 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
 
 
 def require_progress(progress: object, *methods: str) -> None:
-    """Raise ``TypeError`` unless the argument ``progress`` is None or an object with these methods.
-
-    Operations call this before they write, because they call the methods after their first writes.
-
-    >>> require_progress("bar", "advance")
-    Traceback (most recent call last):
-    TypeError: progress must be Progress or None, got str
-    """
+    """Raise ``TypeError`` unless ``progress`` is None or an object with these methods, before any write."""
     lacking = [name for name in methods if not callable(getattr(progress, name, None))]
     if progress is not None and (lacking or isinstance(progress, type)):
         raise wrong_type("progress", progress, "Progress", "None")

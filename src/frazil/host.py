@@ -1,11 +1,7 @@
 """The time, the pauses and the random numbers of this host. A test can replace all of them at once.
 
 The transactional core asks only this module, so a test can run several clients with clocks that differ,
-without real pauses, and with the same random numbers each time. `tests/test_house.py` checks that the other
-modules of these rooms read no clock, do not sleep and draw no random numbers themselves.
-
-The module has three kinds of functions. ``time_us`` is the clock of the host, which may be wrong and may be
-set. ``monotonic_us`` measures durations. ``random_bytes`` and ``random_between`` draw random numbers.
+without real pauses, and with the same random numbers each time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Mutable options, with one declaration for each field.
-
-    @dataclass(slots=True, repr=False)
-    class CompressionConfig(Settings):
-        algorithm: CompressionAlgorithm | None = option("Zstd")
-        level: int | None = option(3, unsigned(8))
+"""Mutable options, with one declaration for each field: ``level: int | None = option(3, unsigned(8))``.
 
 ``option`` has the default that a record shows for None, and a check. Without a check, every assignment is
 compared with the annotation. The saved form and the values with all defaults come from the same declarations.

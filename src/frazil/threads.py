@@ -1,17 +1,11 @@
 """Thread pools: their purposes, their sizes, and their behaviour after a fork of the process.
 
-No other module creates a pool. `Purpose` limits the threads of each purpose. There are three kinds of use:
-
-- ``map_bounded(purpose, function, items)`` calls a function for all items and returns a list. Its threads
-  end with the call. A single item needs no thread.
-- ``thread_pool(purpose)`` is a pool for a ``with`` block. If the block raises an error, calls that have not
-  started are cancelled.
-- ``ThreadPool(purpose)`` lives as long as an object, or as the process (``shared_pool``). Its first call
-  starts the threads. A forked child has no threads of its parent, so the pool starts again in the child.
+No other module creates a pool. ``map_bounded`` calls a function for all items, on threads that end with the
+call. ``thread_pool`` is a pool for a ``with`` block. ``ThreadPool`` lives as long as an object, or as the
+process (``shared_pool``).
 
 Callers can share a pool if none of its calls waits for another call of the same pool. Otherwise all threads
-may wait for a call that never starts. Therefore each purpose has another pool: the asynchronous methods may
-commit, a commit may look up files, and all of them send requests.
+may wait for a call that never starts. Therefore each purpose has another pool.
 """
 
 from __future__ import annotations
@@ -164,8 +158,8 @@ def map_bounded[T, R](
 ) -> list[R]:
     """Call the function for all items, on ``SIZES[purpose]`` or ``size`` threads.
 
-    The results are in the order of the items. If calls fail, the function raises the first error in this
-    order, and cancels the calls that have not started.
+    The results are in the order of the items. The first error in this order cancels the calls that have not
+    started.
     """
     inputs = list(items)
     if len(inputs) < 2:

@@ -1,13 +1,9 @@
 """What a container of virtual chunks may be: its kind of store and URL scheme, and what a repository may set.
 
-Readers may not trust the author of a repository. The user authorises a URL prefix, and the repository names
-the store for it. If the repository could also choose the server, it could send the user's credentials to any
-server. If it could name files with credentials, it could send the content of these files. Therefore a saved
-container is only a hint. It may set time-outs, and the region or account in the public service that belongs
-to the scheme of the prefix.
-
-This module lists the options that are allowed. It does not list the forbidden ones, so that an option of a
-later version of a client is refused until a developer reviews it.
+Readers may not trust the author of a repository. If a repository could choose the server or name files, it
+could send the user's credentials to any server, or the content of files. Therefore a saved container is only
+a hint: it may set time-outs, and the region or account in the public service that belongs to the scheme of
+the prefix. An option of a later version of a client is refused until a developer adds it to this list.
 """
 
 from __future__ import annotations

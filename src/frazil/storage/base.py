@@ -111,13 +111,8 @@ class Refused:
 class ObjectInfo:
     """One object of a listing, or the answer of ``Storage.head``.
 
-    Only ``Storage.head`` sets ``etag``; in a listing it may be None.
-
-    Attributes:
-        key: Key of the object.
-        size: Size in bytes.
-        modified: Time of the last write, with a time zone.
-        etag: Etag without quotes, or None if it is not known.
+    ``modified`` is the time of the last write, with a time zone. Only ``Storage.head`` sets ``etag``, without
+    quotes; in a listing it may be None.
     """
 
     key: str

@@ -1,19 +1,13 @@
-"""Buckets and containers of object stores, with their credentials.
+"""Buckets and containers of object stores, with their credentials, as values. ``connect`` creates the client.
 
-A bucket is a value: callers can compare it, pickle it, and print it without secrets. ``connect`` creates the
-client. Static credentials of S3 also reach the client through a callable. A client that gets a key directly
-would add a session token from the environment to it.
+Static credentials of S3 also reach the client through a callable. A client that gets a key directly would add
+a session token from the environment to it.
 
-**The user's AWS profile.** AWS's own tools search several places. The client reads environment variables, web
-identity tokens, container credentials and the metadata of the instance. Two files come after the environment
-variables and before the other places. The client does not read them, so this module does::
-
-    ~/.aws/credentials    [name]           aws_access_key_id, aws_secret_access_key, aws_session_token
-    ~/.aws/config         [profile name]   the same, and region
-
-``AWS_PROFILE`` is the name of the profile (default: ``default``). ``AWS_SHARED_CREDENTIALS_FILE`` and
-``AWS_CONFIG_FILE`` are paths of other files. Single sign-on, assumed roles and credential processes are not
-supported: the user passes their result through ``get_credentials`` or the environment.
+**The user's AWS profile.** The client reads environment variables, web identity tokens, container credentials
+and the metadata of the instance. AWS's own tools also read two files after the environment variables, so this
+module does: ``~/.aws/credentials`` (or ``AWS_SHARED_CREDENTIALS_FILE``) and ``~/.aws/config`` (or
+``AWS_CONFIG_FILE``), the profile ``AWS_PROFILE`` or ``default``. Single sign-on, assumed roles and credential
+processes are not supported: the user passes their result.
 """
 
 from __future__ import annotations

@@ -1,22 +1,8 @@
 """Checks of what callers and storages do, and counts of requests.
 
-A key is a relative path with ``/``, without an empty, ``.`` or ``..`` segment and without NUL. A range is
-``start <= i < stop`` with ``0 <= start < stop``. If ``stop`` is None, the range ends at the end of the
-object. Only such a range can be read from an object without bytes.
-
-Specification: *File Layout*.
-
-A request may fail for a moment: the network, a permission, a storage that has too many requests. The object
-may be good. Only an object that is missing, or whose whole content is wrong, is a reason to repair it.
-
-Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
-time. Then one commit is lost although its writer gets a success.
-
-``probe_conditions`` writes an object of its own. ``create_and_probe`` uses the new files of a repository
-instead, and sends two requests more than the files need. It does not test that the storage accepts an update
-with the right version: a storage that refuses it loses no commits.
-
-Specification: *Storage Operations*.
+Some servers accept the conditions of writes and ignore them. This stays hidden until two writers commit at
+the same time: then one commit is lost although its writer gets a success. Therefore a new repository probes
+its storage. Specification: *File Layout*, *Storage Operations*.
 """
 
 from __future__ import annotations

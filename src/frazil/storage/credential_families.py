@@ -1,9 +1,7 @@
 """Credentials for object stores, as values. ``repr``, ``str`` and HTML never show a secret.
 
-Each cloud has a family of classes: anonymous, from the environment, static, and refreshable by a function. A
-refreshable credential contains a pickle of the function, because sessions are sent to other processes with
-their credentials. ``refresh()`` calls the function. ``Credentials`` wraps the credentials for virtual chunk
-containers. With it, the user also permits access to local files and web servers.
+A refreshable credential contains a pickle of a function, because sessions are sent to other processes with
+their credentials. ``Credentials`` wraps the credentials for virtual chunk containers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Functions that create credentials, and the arguments by name of storages in clouds.
-
-Each cloud has a function for each way of authorisation, and one that chooses the way by its arguments.
-
-The functions (``services``) and the options of URLs (``urls``) use these declarations.
-"""
+"""Functions that create credentials, and the arguments by name of storages in clouds."""
 
 from __future__ import annotations
 
@@ -88,19 +83,27 @@ def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool)
     return family.Refreshable(pickled, get_credentials() if scatter else None)
 
 
-class AnyWay(TypedDict, total=False):
-    """The ways of authorisation that all clouds have, besides their secrets.
+class OtherWays(TypedDict, total=False):
+    """The ways of authorisation that do not depend on the cloud.
 
     Attributes:
-        anonymous: True sends requests without credentials.
         from_env: True takes the credentials from the environment. This is the default.
         scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in
             every pickle, so that many workers do not call it at the same time. Default: False.
     """
 
-    anonymous: bool | None
     from_env: bool | None
     scatter_initial_credentials: bool
+
+
+class AnyWay(OtherWays, total=False):
+    """The ways of authorisation that all clouds have, besides their secrets.
+
+    Attributes:
+        anonymous: True sends requests without credentials.
+    """
+
+    anonymous: bool | None
 
 
 class S3Key(TypedDict, total=False):
@@ -119,8 +122,8 @@ class S3Key(TypedDict, total=False):
     expires_after: datetime | None
 
 
-class S3Ways(S3Key, AnyWay, total=False):
-    """All ways of authorisation in S3.
+class S3KeyOrFunction(S3Key, OtherWays, total=False):
+    """The ways of authorisation in S3 that need credentials.
 
     Attributes:
         get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
@@ -129,6 +132,10 @@ class S3Ways(S3Key, AnyWay, total=False):
     """
 
     get_credentials: Callable[[], S3StaticCredentials] | None
+
+
+class S3Ways(S3KeyOrFunction, AnyWay, total=False):
+    """All ways of authorisation in S3."""
 
 
 @checked
@@ -541,24 +548,15 @@ def containers_credentials(
     return access
 
 
-class HfKeywords(S3Key, StorageHeaders, total=False):
+class HfKeywords(S3KeyOrFunction, StorageHeaders, total=False):
     """The arguments of ``hf_storage``, besides its place.
 
     Attributes:
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
         network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
             means no limit. Default: 60.
         legacy_rooted_keys: True is not supported and raises an error. Default: None.
     """
 
-    from_env: bool | None
-    get_credentials: Callable[[], S3StaticCredentials] | None
-    scatter_initial_credentials: bool
     network_stream_timeout_seconds: int
     legacy_rooted_keys: bool | None
 

@@ -23,11 +23,8 @@ class Cause:
     """The kind of an error, what happened, and what to do, with the codes and words that lead to it.
 
     Both texts may contain the fields of ``MessageTerms``, the ``{server}`` that received the request, and the
-    ``{status}`` and ``{code}`` of its answer. ``MessageTerms.advice`` is the remedy of missing credentials.
-
-    Attributes:
-        codes: Codes and statuses of servers, with spaces between them.
-        network: A regular expression for the debug text of a network error.
+    ``{status}`` and ``{code}`` of its answer. ``codes`` has spaces between the codes and statuses, and
+    ``network`` is a regular expression for the debug text of a network error.
     """
 
     kind: ErrorKind
@@ -259,13 +256,9 @@ class ErrorParts:
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """The words of messages for one bucket, and the arguments that its user can change.
+    """The words of messages for one bucket, such as "bucket 'ice'" and "S3".
 
-    Attributes:
-        name: The bucket, for example "bucket 'ice'".
-        service: The service, for example "S3".
-        advice: How to pass credentials. None if the caller of ``reason_of`` adds it.
-        is_anonymous: Whether requests are sent without credentials.
+    ``advice`` is how to pass credentials; None if the caller of ``reason_of`` adds it.
     """
 
     name: str

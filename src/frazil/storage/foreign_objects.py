@@ -1,13 +1,11 @@
 """Reads of the objects that virtual chunks refer to: objects of other owners, in any storage.
 
-A virtual chunk is a range of an object. Often it has a condition: the etag of the object, or a time after
-which the object did not change. The reader compares both with the answer that contains the bytes. So no
-change can happen in between, and no server needs to support conditions.
+A virtual chunk is a range of an object, often with a condition: the etag of the object, or a time after which
+it did not change. The reader compares both with the answer that contains the bytes. So no change can happen
+in between, and no server needs to support conditions.
 
-URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent
-codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In
-``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:``
-URL has no query.
+URLs are read as the reference reads them: in ``file:`` URLs percent codes are decoded, ``..`` is resolved,
+and ``?`` and ``#`` end the path. In ``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ if TYPE_CHECKING:
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
     """Return the URL of a folder in a storage, with a slash at its end, and the store of a container for it.
 
-    Neither contains credentials, or options that may contain credentials. The result is None for a storage
-    without a URL, such as an in-memory storage.
+    Neither contains options that may hold credentials. The result is None for a storage without a URL.
     """
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
@@ -91,15 +88,10 @@ def _public(options: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ForeignRange:
-    """A range of an object and the conditions on the object.
+    """A range of an object and the conditions on the object; None is no condition.
 
-    Attributes:
-        url: URL of the object.
-        start: First byte of the range.
-        stop: End of the range; the byte at this position is not part of the range.
-        etag: Etag that the object must have. Default: no condition.
-        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
-            Default: no condition.
+    The object must have the ``etag``, and must not have changed after ``not_modified_since``, in whole
+    seconds.
     """
 
     url: str

@@ -1,9 +1,7 @@
 """Commits on this machine: the optional part of a storage that saves flushes of the disk.
 
-A flush takes milliseconds, and several at the same time take hardly longer than one. A storage with the
-methods of ``LocalCommit`` flushes the files of a commit together, and lets writers on one machine wait for
-each other. The functions of this module use these methods where the storage has them, and otherwise do the
-same with the methods of ``Storage``.
+A flush takes milliseconds, and several at the same time take hardly longer than one. The functions of this
+module use the methods of ``LocalCommit`` where a storage has them, and otherwise those of ``Storage``.
 """
 
 from __future__ import annotations
@@ -20,13 +18,8 @@ from frazil.storage.base import IfVersion, Refused, Storage, Stored, Version
 class Replacement:
     """The replacement of an object that the caller has read, with a backup of its old bytes.
 
-    Attributes:
-        key: Key of the object.
-        data: All new bytes of the object.
-        version: Version of the object, from ``get_versioned``. The object is replaced only if it still has
-            this version.
-        old: Bytes of the object, from ``get_versioned``.
-        backup: Key of the backup. It must contain a random id.
+    ``old`` and ``version`` come from ``get_versioned``. The object is replaced by ``data`` only if it still
+    has this version. ``backup`` is the key of the backup: it must contain a random id.
     """
 
     key: str

@@ -1,8 +1,5 @@
 """A storage in the memory of this process, for tests and short programs, and the base of local storages.
 
-Bytes are immutable, and a write replaces one entry of a dictionary. Therefore readers need no lock. Writers
-take a lock, because a conditional write consists of a comparison and a replacement.
-
 A pickle contains only the name of the storage. In the same process, while the original exists, it is
 unpickled as the same storage; forks of a session need this. In another process it raises ``StorageError``.
 """

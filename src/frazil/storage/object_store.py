@@ -1,6 +1,4 @@
-"""A storage in S3, GCS, Azure, or a similar server, through obstore.
-
-The servers differ. This table lists the differences and how the module handles them:
+"""A storage in S3, GCS, Azure, or a similar server, through obstore. The servers differ.
 
 =====================  ==================================================================================
 etag in ``If-Match``   Most servers accept it only with quotes, Ceph only without, so versions have none. The
@@ -12,7 +10,6 @@ no answer              the client does not retry, because the write may have tak
 5xx                    the client retries, and may then find its own write: ``Refused``
 delete, missing        an error on GCS and Azure, which ends the batch: the module deletes one by one
 multipart              the answer may have no etag: the version is empty. Never used with a condition
-storage class          an attribute of the object; chunks and other objects may have different classes
 =====================  ==================================================================================
 """
 

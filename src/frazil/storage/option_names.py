@@ -1,9 +1,7 @@
 """Options, headers and URLs of stores: the ones that Frazil may print and save unchanged.
 
-The lists contain the harmless options. All others are treated as secrets, because every new version of a
-client may add options, and each of them may contain a credential. Clients accept several spellings of one
-option (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``). Therefore names are compared in
-their plain form.
+All options that are not listed count as secrets, because a new version of a client may add options with a
+credential. Clients accept several spellings of an option, so names are compared in their plain form.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Storages in cloud services: S3 and the services with its protocol, GCS, and Azure.
 
-The functions for users have the names, arguments and defaults of the reference. To create a storage does not
-send a request. The functions ``build_*`` take options and credentials as objects, as the class methods of
-``Storage`` do.
+The functions for users have the names, arguments and defaults of the reference. The functions ``build_*``
+take options and credentials as objects, as the class methods of ``Storage`` do.
 """
 
 from __future__ import annotations

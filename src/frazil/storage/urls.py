@@ -165,13 +165,9 @@ def _environment(*names: str) -> str | None:
 class StorageUrl:
     """A URL of a storage or of an object.
 
-    Attributes:
-        scheme: One of ``file``, ``s3``, ``gs``, ``az``, ``http`` and ``https``.
-        bucket: Bucket, container of Azure, or server of a web URL. Empty for files.
-        key: Prefix of a storage or key of an object. Empty for a whole bucket. For files it is the path, and
-            for the web the path of the URL with its percent codes.
-        account: Storage account of Azure. Empty for other URLs.
-        query: Query of a web URL. Empty for other URLs.
+    ``bucket`` is also the container of Azure or the server of a web URL. ``key`` is a prefix of a storage or
+    the key of an object; for files it is the path, and for the web the path of the URL with its percent
+    codes.
     """
 
     scheme: Scheme

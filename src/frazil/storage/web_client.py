@@ -1,16 +1,14 @@
 """A client of web servers that does not follow redirects to other servers.
 
-``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
-reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
-tries together. It logs URLs with their queries, which may contain signatures.
-
 The client of the object stores follows redirects to any server and sends the user's headers to it. So a
-server that the user authorised could send its readers to machines that only the readers can reach. The client
-in this module follows redirects to the same server (host and port), and from http to https on it. It refuses
-other redirects, unless the user sets the option ``follow_redirects``. Then it follows them without the user's
-headers, but never from https to http.
+server that the user authorised could send its readers to machines that only the readers can reach. This
+client follows redirects to the same server (host and port), and from http to https on it. It refuses others,
+unless the user sets the option ``follow_redirects``: then it follows them without the user's headers, but
+never from https to http.
 
-An event loop sends the requests from threads (``in_thread``).
+``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module, because urllib3
+does not retry when a body that is read in parts breaks off, has no limit for all tries together, and logs
+URLs with their queries, which may contain signatures.
 """
 
 from __future__ import annotations
@@ -177,19 +175,8 @@ _UNITS: Final = {
 class WebOptions:
     """Options of requests to web servers. Times are in seconds.
 
-    Attributes:
-        connect_timeout: Limit for opening a connection.
-        timeout: Limit for each read.
-        user_agent: Value of the header ``User-Agent``.
-        retries: Number of tries after the first one.
-        first_pause: Pause before the second try.
-        longest_pause: Longest pause between two tries.
-        all_tries: Limit for one request with all its tries.
-        follow_redirects: Whether redirects to other servers are followed.
-        proxy_url: URL of the proxy. Default: the environment.
-        proxy_excludes: Servers that are reached without ``proxy_url``.
-        root_certificate: Additional certificates in PEM form.
-        allow_invalid_certificates: Whether certificates are not checked.
+    ``timeout`` is for each read, and ``all_tries`` for one request with all its tries. ``retries`` are the
+    tries after the first one. Without ``proxy_url``, the environment names the proxy.
     """
 
     connect_timeout: float

@@ -1,16 +1,12 @@
 r"""Conditions on arrays and dimensions, as values: which manifests to preload, how to split them.
 
-Conditions are frozen, compare by value, and can be keys of a dictionary. A regular expression matches if any
-part of the text matches it. An expression that does not compile matches nothing, because another
-implementation may have written it in its own dialect.
+A regular expression matches if any part of the text matches it. An expression that does not compile matches
+nothing, because another implementation may have written it in its own dialect.
 
 Anyone who can write to a repository chooses these expressions, and Python's ``re`` needs exponential time for
-some of them. RE2 needs time in proportion to the length of the text, and its memory has a limit. So it has
-neither references back to groups nor conditions on the text around a match. The reference implementation
-has the same limits. RE2 knows ``\d``, ``\s`` and ``\w`` for ASCII alone. For a text with other characters, an
-expression gets the classes of Unicode in their place, as in the reference. For ASCII texts both are the same,
-and the short form needs less memory. In other texts, ``\b`` takes only ASCII for letters; so do ``\D``,
-``\S`` and ``\W`` in brackets.
+some of them. RE2 needs linear time, and its memory has a limit. It knows ``\d``, ``\s`` and ``\w`` for ASCII
+alone: for other texts, an expression gets the classes of Unicode in their place, as in the reference. There,
+``\b`` takes only ASCII for letters; so do ``\D``, ``\S`` and ``\W`` in brackets.
 """
 
 from __future__ import annotations

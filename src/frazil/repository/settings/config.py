@@ -1,15 +1,10 @@
 """The configuration of a repository, with its containers of virtual chunks.
 
-When a repository opens, three layers are merged (``opened_with``): the options of the caller override the
-saved configuration, which overrides the defaults of the storage. ``config_document`` defines the saved form.
-``resolved`` has the values with all defaults.
+When a repository opens, the options of the caller override the saved configuration (``config_document``),
+which overrides the defaults of the storage (``opened_with``). ``resolved`` has the values with all defaults.
 
-Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
-They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
-except that its ``save_config`` drops them.
-
-A virtual chunk is a range of bytes in an object that another program wrote. Its location starts with the
-``url_prefix`` of a container, which defines how to access it.
+The options ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout`` are Frazil's own. The
+reference implementation leaves them unchanged, except that its ``save_config`` drops them.
 """
 
 from __future__ import annotations

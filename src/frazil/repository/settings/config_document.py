@@ -1,13 +1,8 @@
 """The saved form of the configuration: a map in the file ``repo``, as a FlexBuffer.
 
-The map has the same keys as in the reference implementation. All keys are present, null means the default,
-and the names of variants have mixed cases (``name_matches``, but ``Axis`` and ``Included``). Frazil's
-additional options are under the key ``frazil``, which is absent if none of them is set. The reference
-implementation ignores it.
-
-A ``Form`` describes both directions: how values of one type are written as JSON and read back. Readers ignore
-unknown keys, and read missing keys as null. The form of a class of options comes from the declarations of its
-fields (``frazil.options``). Everybody who can read a repository can read its saved configuration, so
+The map has the keys of the reference implementation. All are present, and null means the default. Frazil's
+own options are under the key ``frazil``, which the reference ignores. A ``Form`` describes both directions.
+Readers ignore unknown keys. Everybody who can read a repository can read its saved configuration, so
 ``document_to_save`` refuses secrets.
 """
 

@@ -1,9 +1,7 @@
 """The configuration of manifests: preloading, splitting, compression of virtual locations.
 
-A rule of splitting has a condition on arrays and, for each of several conditions on dimensions, a number of
-chunks. Every dimension takes the first size that fits: first in the order of the rules whose condition holds
-for the array, then in the order of the dimension conditions in a rule. A dimension without a size is not
-split. So a rule that names one dimension leaves the other dimensions to later rules.
+Every dimension takes the first size that fits: first in the order of the rules whose condition holds for the
+array, then in the order of the dimension conditions in a rule. A dimension without a size is not split.
 """
 
 from __future__ import annotations
