@@ -109,7 +109,7 @@ class Bucket(ABC):
         client, config = split_options(self.config, settings, headers)
         if isinstance(self.credentials, GcsCredentials.Static | AzureCredentials.Static):
             secret = self.credentials.credentials
-            config[_SECRETS[type(secret)]] = secret._0
+            config[_SECRETS[type(secret)]] = getattr(secret, secret.__match_args__[0])
         return client, {**config, **(self.anonymous_options if self.terms.is_anonymous else {})}
 
     def provider(self) -> Callable[[], Any] | None:
