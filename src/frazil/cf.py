@@ -216,7 +216,7 @@ class Coding:
         return elements
 
     def missing_element(self) -> Any:
-        """Return the first element that decodes as missing: a fill value, NaN or NaT. None if there is none."""
+        """Return an element that decodes as missing: the first fill value, NaN or NaT. None if none does."""
         if self.fills:
             return self.fills[0]
         if self.dtype.kind == "f":

@@ -61,7 +61,7 @@ def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
     options = _DECLARED.get(cls)
     if options is None:
-        by_annotation = checks_of_fields(cls)
+        by_annotation = checks_of_fields(cls)  # type: ignore[arg-type]  # classes can be hashed
         declared = {
             each.name: Option(
                 each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]

@@ -21,7 +21,7 @@ import threading
 from concurrent.futures import wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
@@ -285,11 +285,11 @@ class Flusher:
     def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
         """Flush open files, given with their keys, and names in directories, at the same time."""
 
-        def flush(call: Callable[..., None], key: str, place: int | str) -> None:
+        def flush(call: Callable[[Any], None], key: str, place: int | str) -> None:
             with file_errors(key, "write"):
                 call(place)
 
-        flushes = [
+        flushes: list[tuple[Callable[[Any], None], str, int | str]] = [
             *((os.fsync, key, descriptor) for key, descriptor in files),
             *((self.flush_names, path, path) for path in dict.fromkeys(directories)),
         ]

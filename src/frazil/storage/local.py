@@ -308,7 +308,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     def _write_all(
         self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]], *, is_named: bool = True
-    ) -> list[NewFile]:
+    ) -> Sequence[NewFile]:
         """Write the files of objects, and then give all of them their names. The caller flushes them."""
         new: list[NewFile] = []
         for key, data in objects:
@@ -329,7 +329,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             files = self._back_up(stack, key, data, to)
             self._flusher.flush_together(files, [os.path.dirname(self._path(to))])
 
-    def _back_up(self, stack: ExitStack, key: str, data: Buffer, to: str) -> list[tuple[str, int]]:
+    def _back_up(self, stack: ExitStack, key: str, data: Buffer, to: str) -> Sequence[tuple[str, int]]:
         """Name the backup. Return the open files whose bytes are not durable yet."""
         path, view = self._path(key), memoryview(data).cast("B")
         with file_errors(to, "write"):

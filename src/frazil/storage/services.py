@@ -176,7 +176,7 @@ def _combined(
     headers: Mapping[str, str] | None = None,
     read_headers: Mapping[str, str] | None = None,
     write_headers: Mapping[str, str] | None = None,
-) -> dict[str, dict[str, str]]:
+) -> dict[str, Any]:
     """Return the headers of reads and of writes. Both contain ``headers``."""
     special = {"read_headers": read_headers, "write_headers": write_headers}
     return {name: {**(headers or {}), **(each or {})} for name, each in special.items()}
