@@ -1,8 +1,7 @@
 """Descriptions of arguments that several functions share, in the docstrings of these functions.
 
-Each shared argument is described once: in the docstring of one function (``Args:``) or of one class
-(``Attributes:``). The decorator `with_argument_docs` adds the description to the docstrings of other
-functions with this argument. So ``help()`` shows every argument of a function.
+Each shared argument is described once: in one function (``Args:``) or class (``Attributes:``). The decorators
+add the description to the docstrings of other functions, so ``help()`` shows every argument of a function.
 """
 
 from __future__ import annotations
@@ -33,35 +32,8 @@ class Decorator(Protocol):
 def with_argument_docs(*sources: object) -> Decorator:
     """Return a decorator that adds descriptions to the docstring of a function.
 
-    It describes each argument that the docstring does not describe. Apply it below all other decorators.
-
-    Args:
-        *sources: Functions or classes whose docstrings describe the arguments. The first one that has the
-            argument is used.
-
-    Returns:
-        The decorator. It changes the docstring only.
-
-    >>> def read(path, start=0):
-    ...     '''Read a file.
-    ...
-    ...     Args:
-    ...         path: The path of the file.
-    ...         start: The first byte.
-    ...     '''
-    >>> @with_argument_docs(read)
-    ... def write(path, content):
-    ...     '''Write a file.
-    ...
-    ...     Args:
-    ...         content: The bytes.
-    ...     '''
-    >>> print(write.__doc__.strip())
-    Write a file.
-    <BLANKLINE>
-    Args:
-        path: The path of the file.
-        content: The bytes.
+    It describes each argument that the docstring does not describe, by the first of ``sources`` (functions or
+    classes) that has the argument. Apply it below all other decorators.
     """
 
     def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
@@ -71,11 +43,12 @@ def with_argument_docs(*sources: object) -> Decorator:
     return decorate
 
 
-def with_keywords(keywords: type, **defaults: object) -> Decorator:
+def with_keywords(keywords: type, *sources: object, **defaults: object) -> Decorator:
     """Return a decorator that lists the keywords of ``**name: Unpack[keywords]``.
 
-    They stand in the signature and, with the descriptions of the ``TypedDict``, in the docstring.
-    ``defaults`` are those that are neither None nor, for flags, False.
+    They stand in the signature and, with the descriptions of the ``TypedDict``, in the docstring. ``sources``
+    describe the other arguments, as in `with_argument_docs`. ``defaults`` are those that are neither None
+    nor, for flags, False.
     """
 
     def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
@@ -88,7 +61,7 @@ def with_keywords(keywords: type, **defaults: object) -> Decorator:
             parameters.append(inspect.Parameter(name, kind, default=default, annotation=text))
         listed = own.replace(parameters=parameters)
         function.__signature__ = listed  # type: ignore[attr-defined]  # `inspect` reads it
-        function.__doc__ = complete_doc(function.__doc__, listed.parameters, [keywords])
+        function.__doc__ = complete_doc(function.__doc__, listed.parameters, [keywords, *sources])
         return function
 
     return decorate
@@ -97,13 +70,8 @@ def with_keywords(keywords: type, **defaults: object) -> Decorator:
 def complete_doc(doc: str | None, arguments: Iterable[str], sources: Iterable[object]) -> str | None:
     """Return a docstring whose section ``Args:`` describes these arguments, in this order.
 
-    Args:
-        doc: The docstring of a function. None, as with ``python -OO``, stays None.
-        arguments: The names of the arguments. The result describes no other arguments.
-        sources: The functions or classes that describe the arguments that the docstring does not describe.
-
-    Returns:
-        The new docstring, without the indentation of the source code.
+    ``sources`` describe the arguments that the docstring does not. With ``python -OO``, it is None and stays
+    None.
     """
     if doc is None:
         return None

@@ -1,14 +1,11 @@
 """Type checks of the arguments of public functions, from their annotations.
 
-A check runs before the function does anything. It covers the types that are cheap to check: text, numbers,
-dates, containers, and the classes that the module of the function imports. It does not look into containers:
-the items of a list are not checked. The function itself checks parameters with any other annotation.
+A check runs before the function does anything. It covers text, numbers, dates, containers (without their
+items), and the classes that the module of the function imports. A wrong argument raises a ``TypeError``:
+"NAME must be EXPECTED, got VALUE", followed by advice.
 
-A wrong argument raises a ``TypeError`` with the text "NAME must be EXPECTED, got VALUE", followed by advice.
-
-The wrappers also convert defects: an error such as ``KeyError`` or ``AssertionError`` that Frazil itself
-raises becomes an ``InternalError``, which asks the user for a bug report. Errors from the user's callables
-are not converted.
+The wrappers also convert defects: an error such as ``KeyError`` that Frazil itself raises becomes an
+``InternalError``. Errors from the user's callables are not converted.
 """
 
 from __future__ import annotations
@@ -91,11 +88,7 @@ _REMEDIES: Final = {
 
 
 def wrong_type(name: str, value: object, *expected: str) -> TypeError:
-    """Return the error for an argument of the wrong class, with advice for common mix-ups.
-
-    >>> print(wrong_type("to", 3, "Target", "None"))
-    to must be Target or None, got int
-    """
+    """Return the error for an argument of the wrong class, with advice for common mix-ups."""
     text = f"{name} must be {' or '.join(expected)}, got {type(value).__name__}"
     given = [each.__name__ for each in type(value).__mro__]
     remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
@@ -109,11 +102,7 @@ type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
 class _ArgumentCheck:
-    """The check of the arguments of one function.
-
-    The first call reads the signature and the annotations. Doing so for hundreds of functions during the
-    import would make the import slow.
-    """
+    """The check of the arguments of one function. Its first call reads the annotations, not the import."""
 
     __slots__ = ("_expected", "_function", "_named", "_only", "_positional", "_required", "_signature")
 
@@ -142,7 +131,14 @@ class _ArgumentCheck:
             try:
                 arguments = signature.bind(*args, **kwargs).arguments
             except TypeError:
-                self._raise_as_python_does(signature, args, kwargs)
+                unknown = next((name for name in kwargs if name not in signature.parameters), None)
+                kinds = {each.kind for each in signature.parameters.values()}
+                if unknown is not None and inspect.Parameter.VAR_KEYWORD not in kinds:
+                    raise TypeError(
+                        f"{self._function.__qualname__}() got an unexpected keyword argument {unknown!r}"
+                        f"{suggest(unknown, signature.parameters)}"
+                    ) from None
+                inspect.unwrap(self._function)(*args, **kwargs)  # the error of Python names the function
                 raise
         for name, value in arguments.items():
             wanted = self._expected[name]
@@ -165,19 +161,6 @@ class _ArgumentCheck:
         self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
-
-    def _raise_as_python_does(
-        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Raise the error of Python, which names the function. An unknown argument comes first."""
-        unknown = next((name for name in kwargs if name not in signature.parameters), None)
-        if unknown is None or any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
-            inspect.unwrap(self._function)(*args, **kwargs)
-            return
-        raise TypeError(
-            f"{self._function.__qualname__}() got an unexpected keyword argument {unknown!r}"
-            f"{suggest(unknown, signature.parameters)}"
-        )
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
@@ -202,20 +185,11 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
             try:
                 return await function(*args, **kwargs)
             except _DEFECTS as error:
-                if not _is_defect(error):
+                if (defect := _defect(error, function)) is None:
                     raise
-                raise _explained(error, function) from error
+                raise defect from error
 
         return typing.cast("Callable[P, R]", awaiting)
-
-    if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        def generating(*args: Any, **kwargs: Any) -> Any:
-            check(args, kwargs)
-            return function(*args, **kwargs)
-
-        return typing.cast("Callable[P, R]", generating)
 
     @functools.wraps(function)
     def calling(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -223,22 +197,15 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
         try:
             return function(*args, **kwargs)
         except _DEFECTS as error:
-            if not _is_defect(error):
+            if (defect := _defect(error, function)) is None:
                 raise
-            raise _explained(error, function) from error
+            raise defect from error
 
     return calling
 
 
 def require_progress(progress: object, *methods: str) -> None:
-    """Raise ``TypeError`` unless the argument ``progress`` is None or an object with these methods.
-
-    Operations call this before they write, because they call the methods after their first writes.
-
-    >>> require_progress("bar", "advance")
-    Traceback (most recent call last):
-    TypeError: progress must be Progress or None, got str
-    """
+    """Raise ``TypeError`` unless ``progress`` is None or an object with these methods, before any write."""
     lacking = [name for name in methods if not callable(getattr(progress, name, None))]
     if progress is not None and (lacking or isinstance(progress, type)):
         raise wrong_type("progress", progress, "Progress", "None")
@@ -294,21 +261,18 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
         text = shorter
     names = [name.strip() for name in text.split("|")]
     classes: list[type] = []
+    members: list[str] = []
     for name in names:
-        named = _CLASSES.get(name) or _class(module.get(name))
+        value = module.get(name)
+        named = _CLASSES.get(name) or _class(value)
         if named is None:
             return None
         classes += named
+        if isinstance(value, typing.TypeAliasType):
+            members += [each.__name__ for each in named]
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
-    members = [
-        each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
-    ]
-    names = [name for name in names if not _is_alias(module.get(name))]
-    return tuple(classes), " or ".join([*members, *names]), sequence
-
-
-def _is_alias(value: object) -> bool:
-    return isinstance(value, typing.TypeAliasType)
+    shown = [name for name in names if not isinstance(module.get(name), typing.TypeAliasType)]
+    return tuple(classes), " or ".join([*members, *shown]), sequence
 
 
 def _class(value: object) -> tuple[type, ...] | None:
@@ -337,16 +301,8 @@ def _call(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__").rpartition(".")[2] + "()"
 
 
-def _explained(error: Exception, function: Callable[..., Any]) -> InternalError:
-    return InternalError(
-        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
-        "please report it, with the whole traceback",
-        ErrorKind.UNKNOWN,
-    )
-
-
-def _is_defect(error: Exception) -> bool:
-    """Return whether Frazil raised the error by accident.
+def _defect(error: Exception, function: Callable[..., Any]) -> InternalError | None:
+    """Return the error for an error that Frazil raised by accident, or None for another error.
 
     An ``IcechunkError`` or an ``OSError`` is deliberate. An error from a user's callable is not a defect.
     """
@@ -354,4 +310,10 @@ def _is_defect(error: Exception) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
-    return where.startswith("frazil.") and not isinstance(error, IcechunkError | OSError)
+    if not where.startswith("frazil.") or isinstance(error, IcechunkError | OSError):
+        return None
+    return InternalError(
+        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
+        "please report it, with the whole traceback",
+        ErrorKind.UNKNOWN,
+    )

@@ -61,15 +61,10 @@ class Coding:
     """How the elements of one array become values, and the reverse. See `coding_of`.
 
     Attributes:
-        dtype: The data type of the elements.
         fills: The elements that mean a missing value, in the type ``dtype``. ``_FillValue`` is first.
         unsigned: The type that the bytes of integers are read as, for ``_Unsigned``; None if it is ``dtype``.
-        scale: The number ``scale_factor``, or None.
-        offset: The number ``add_offset``, or None.
         floating: The data type of unpacked numbers; None without packing.
         promoted: The data type of `decode_with_nan` for numbers that can be missing; None if none can be.
-        boolean: The elements are booleans.
-        units: The attribute ``units``, or None.
         times: The units and the calendar of times and durations; None for other values.
     """
 
@@ -124,10 +119,6 @@ class Coding:
 
         Missing integers keep an arbitrary value, because numpy has no missing integers. Missing times are
         NaT, or None among objects of cftime. NaN is a value, unless it is a fill value or a time.
-
-        >>> packed = coding_of({"scale_factor": 0.5, "_FillValue": -1}, np.dtype("i2"))
-        >>> packed.decode(np.array([4, -1], "i2"))
-        (array([ 2. , -0.5]), array([False,  True]))
         """
         stored = np.asarray(elements)
         missing = self.missing(stored)
@@ -138,9 +129,6 @@ class Coding:
         """Return the values of elements as xarray does: missing numbers are NaN, missing times NaT.
 
         Integers that can be missing become floats. A missing boolean is True, as in xarray.
-
-        >>> coding_of({"_FillValue": -9}, np.dtype("i2")).decode_with_nan(np.array([1, -9], "i2"))
-        array([ 1., nan], dtype=float32)
         """
         stored = np.asarray(elements)
         if self.is_plain:
@@ -192,17 +180,7 @@ class Coding:
         nearest: bool = False,
         name: str = "the array",
     ) -> Values:
-        """Return the elements that `decode` reads as these values, as xarray would write them.
-
-        >>> packed = coding_of({"scale_factor": 0.5, "_FillValue": -1}, np.dtype("i2"))
-        >>> packed.encode([2.0, np.nan])
-        array([ 4, -1], dtype=int16)
-        >>> try:
-        ...     packed.encode(2.2, name="t")
-        ... except InvalidInputError as error:
-        ...     print(error)
-        t must have values of int16 with scale_factor 0.5, got 2.2: the nearest is 2.0
-        """
+        """Return the elements that `decode` reads as these values, as xarray would write them."""
         if missing is None and np.ma.isMaskedArray(values):
             missing = np.ma.getmaskarray(values)
         given = np.asarray(values)
@@ -238,13 +216,7 @@ class Coding:
         return elements
 
     def missing_element(self) -> Any:
-        """Return the element that decodes as a missing value, or None if there is none.
-
-        This is the first fill value, NaN for floats, and NaT for times of numpy.
-
-        >>> coding_of({"_FillValue": -9}, np.dtype("i2")).missing_element()
-        np.int16(-9)
-        """
+        """Return an element that decodes as missing: the first fill value, NaN or NaT. None if none does."""
         if self.fills:
             return self.fills[0]
         if self.dtype.kind == "f":
@@ -254,11 +226,7 @@ class Coding:
         return None
 
     def text(self, value: Any) -> str:
-        """Return one decoded value as a text. `encode` reads the text of a time as the same time.
-
-        >>> coding_of({"scale_factor": 0.01}, "i2").text(np.float64(2.8200000000000003))
-        '2.82'
-        """
+        """Return one decoded value as a text. `encode` reads the text of a time as the same time."""
         if self.floating is not None and not self.is_time:
             # the sums and products of a packing end in digits without a meaning
             return str(float(f"{float(value):.15g}"))
@@ -302,7 +270,11 @@ class Coding:
             fits = fits | missing
         if not fits.all():
             at = tuple(np.argwhere(~np.asarray(fits))[0])
-            raise self._misfit(given[at], np.asarray(steps)[at], name)
+            units = self.units if self.is_time else None
+            packings = (("scale_factor", self.scale), ("add_offset", self.offset), ("units", units))
+            packing = [f"{key} {each!r}" for key, each in packings if each is not None]
+            wanted = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
+            raise refused(name, wanted, given[at], self._nearest(np.asarray(steps)[at]))
         return elements
 
     def _is_same(self, elements: Values, numbers: Values) -> Mask:
@@ -340,17 +312,6 @@ class Coding:
         """Return how far float64 can move unpacked values, which other packings of them also unpack to."""
         size = np.abs(np.asarray(values, np.float64)) + abs(self.offset or 0.0)
         return np.asarray(8 * float(np.finfo(np.float64).eps) * size)
-
-    def _misfit(self, given: Any, step: Any, name: str) -> InvalidInputError:
-        """Return the error for a value that no element holds, with the nearest value that one holds."""
-        packing = [
-            f"{key} {number!r}"
-            for key, number in (("scale_factor", self.scale), ("add_offset", self.offset))
-            if number is not None
-        ]
-        packing += [f"units {self.units!r}"] if self.is_time else []
-        wanted = f"values of {self.dtype}{' with ' * bool(packing)}{', '.join(packing)}"
-        return refused(name, wanted, given, self._nearest(step))
 
     def _nearest(self, step: Any) -> str:
         """Return words that name the value of the element nearest to a number, which no element may have."""
@@ -421,28 +382,35 @@ class Coding:
 
 
 def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) -> Coding:
-    """Return how the elements of an array become values.
-
-    >>> coding_of({"units": "days since 2000-01-01"}, "i4").decode(np.array([1, 2], "i4"))[0].astype("M8[D]")
-    array(['2000-01-02', '2000-01-03'], dtype='datetime64[D]')
-    """
+    """Return how the elements of an array become values."""
     dtype = np.dtype(dtype)
     units = attributes.get("units")
     units = units if isinstance(units, str) else None
-    given = _given_fills(attributes, dtype)
+    given: list[Any] = []
+    for name in _MISSING:
+        value = attributes.get(name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
+            if each is not None and not is_special:
+                is_text = isinstance(each, str) and dtype.kind in "iuf"
+                given.append(fill_value(each, dtype) if is_text else each)
     typed = [_TYPED[dtype.kind](each, dtype) for each in given if dtype.kind in _TYPED]
     fills = tuple(each for each in typed if each is not None)
     if dtype.kind not in "iuf":
         return Coding(dtype, fills, units=units)
-    unsigned = _unsigned(attributes, dtype)
-    plain = dtype if unsigned is None else unsigned
+    wanted = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), dtype.kind)
+    is_same = dtype.kind == "f" or wanted == dtype.kind
+    unsigned = None if is_same else np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
     boolean = dtype.kind in "iu" and attributes.get(BOOLEAN[0]) == BOOLEAN[1]
     scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
     if boolean:
         scale = offset = None
     floating = None if scale is None and offset is None else np.dtype(np.float64)
-    # xarray promotes also for a fill value that no element can have
-    promoted = floating or _promoted(plain) if any(each == each for each in given) else None
+    promoted = None
+    if any(each == each for each in given):
+        # xarray promotes also for a fill value that no element can have, to the smallest type
+        smallest = np.float32 if dtype.itemsize <= 2 else np.float64
+        promoted = floating or (dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype(smallest))
     units_of_times = units_of(attributes) if times and not boolean else None
     if units_of_times is not None and units_of_times.calendar in _NUMPY_CALENDARS and dtype == np.int64:
         fills = (*fills, dtype.type(np.iinfo(np.int64).min))  # xarray reads and writes it for NaT
@@ -450,20 +418,12 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
 
 
 def decoded(values: Values, attributes: Mapping[str, Any]) -> Values:
-    """Return decoded values. Missing values become NaN, and times stay numbers.
-
-    >>> decoded(np.array([1, 2, -9], "i2"), {"_FillValue": -9, "scale_factor": 0.5}).tolist()
-    [0.5, 1.0, nan]
-    """
+    """Return decoded values. Missing values become NaN, and times stay numbers."""
     return coding_of(attributes, values.dtype, times=False).decode_with_nan(values)
 
 
 def geographic_kind(name: str, attributes: Mapping[str, Any]) -> str | None:
-    """Return ``latitude``, ``longitude`` or None for a coordinate, by standard name, units, or name.
-
-    >>> geographic_kind("y", {"units": "degrees_north"})
-    'latitude'
-    """
+    """Return ``latitude``, ``longitude`` or None for a coordinate, by standard name, units, or name."""
     for kind, (units, names) in _KINDS.items():
         standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
         by_name = not standard_name and not unit and name.lower() in names
@@ -476,9 +436,6 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
     """Return a ``_FillValue`` that is a text, as a number of the array.
 
     xarray writes floats for Zarr format 3 as the base64 text of eight bytes. zarr writes ``"NaN"``.
-
-    >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
-    np.float32(-987.0)
     """
     special = _SPECIAL.get(text.lower())
     try:
@@ -518,26 +475,6 @@ def _is_nan(fill: Any) -> bool:
     return isinstance(fill, float | np.floating) and bool(fill != fill)
 
 
-def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    wanted = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned", "")).lower(), "")
-    if dtype.kind not in "iu" or wanted in ("", dtype.kind):
-        return None
-    return np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
-
-
-def _given_fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Any]:
-    """Return the values of ``_FillValue`` and ``missing_value``, as numbers for an array of numbers."""
-    out: list[Any] = []
-    for name in _MISSING:
-        value = attributes.get(name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
-            if each is not None and not is_special:
-                is_text = isinstance(each, str) and dtype.kind in "iuf"
-                out.append(fill_value(each, dtype) if is_text else each)
-    return out
-
-
 def _typed_number(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number in the data type of the array; None if it has no such element."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
@@ -564,19 +501,11 @@ def _typed_bytes(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.bytes_(data) if len(data) <= dtype.itemsize else np.bytes_(value.encode())
 
 
-def _typed_text(value: Any, dtype: np.dtype[Any]) -> Any:
-    return value if isinstance(value, str) else None
-
-
-def _typed_bool(value: Any, dtype: np.dtype[Any]) -> Any:
-    return np.bool_(value) if isinstance(value, bool) else None
-
-
 _TYPED: Final[Mapping[str, Callable[[Any, np.dtype[Any]], Any]]] = {
     **dict.fromkeys("iuf", _typed_number),
-    **dict.fromkeys("UTO", _typed_text),
+    **dict.fromkeys("UTO", lambda value, dtype: value if isinstance(value, str) else None),
     "S": _typed_bytes,
-    "b": _typed_bool,
+    "b": lambda value, dtype: np.bool_(value) if isinstance(value, bool) else None,
 }
 
 
@@ -587,13 +516,6 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return None
     return float(value)
-
-
-def _promoted(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the smallest floating point type that xarray uses for numbers that can be missing."""
-    if dtype.kind == "f":
-        return dtype.newbyteorder("=")
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
 #: The methods of ``cell_methods`` whose names differ from the names of the statistics in numpy and xarray.

@@ -77,11 +77,7 @@ class TimeUnits:
         return _UNITS.get(_unit(self.units))
 
     def decode(self, numbers: Values, missing: Mask | None) -> Values:
-        """Return times, with NaT, or None among objects of cftime, for missing numbers.
-
-        >>> TimeUnits("days since 2000-01-01", "standard").decode(np.array([1]), None).astype("M8[D]")
-        array(['2000-01-02'], dtype='datetime64[D]')
-        """
+        """Return times, with NaT, or None among objects of cftime, for missing numbers."""
         if missing is not None:
             numbers = np.where(missing, numbers[~missing][0] if not missing.all() else 0, numbers)
         clock = _clock(self.units, self.calendar)
@@ -98,12 +94,7 @@ class TimeUnits:
         return dates
 
     def encode(self, times: Values, missing: Mask | None, name: str) -> Values:
-        """Return times as numbers: integers if all are whole. Missing times become any number.
-
-        >>> noon = np.array(["2000-01-02T12"], "M8[h]")
-        >>> TimeUnits("days since 2000-01-01", "standard").encode(noon, None, "t")
-        array([1.5])
-        """
+        """Return times as numbers: integers if all are whole. Missing times become any number."""
         if missing is not None and missing.all():
             return np.zeros(times.shape, np.int64)
         if times.dtype.kind not in ("m" if self.calendar is None else "MO"):
@@ -120,11 +111,7 @@ class TimeUnits:
         return self._dates("date2num", times)
 
     def parse(self, texts: Values, name: str) -> Values:
-        """Return the times of ISO texts, or the durations of texts such as ``90 s``. None is missing.
-
-        >>> TimeUnits("hours", None).parse(np.array(["1.5 days", None], object), "t")
-        array([129600000000,        'NaT'], dtype='timedelta64[us]')
-        """
+        """Return the times of ISO texts, or the durations of texts such as ``90 s``. None is missing."""
         flat = [None if each is None or each in ("NaT", "NaN") else str(each) for each in texts.reshape(-1)]
         if self.calendar is None:
             spans = [np.timedelta64("NaT") if each is None else _duration(each, name) for each in flat]
@@ -180,11 +167,7 @@ class TimeUnits:
 
 
 def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
-    """Return the units of an array of times or durations, or None for other numbers.
-
-    >>> units_of({"units": "days since 2000-01-01", "calendar": "noleap"})
-    TimeUnits(units='days since 2000-01-01', calendar='noleap')
-    """
+    """Return the units of an array of times or durations, or None for other numbers."""
     units = attributes.get("units")
     if not isinstance(units, str):
         return None
@@ -195,11 +178,7 @@ def units_of(attributes: Mapping[str, Any]) -> TimeUnits | None:
 
 
 def is_time(units: object) -> bool:
-    """Return whether these are units of times.
-
-    >>> is_time("days since 2000-01-01"), is_time("days"), is_time(None)
-    (True, False, False)
-    """
+    """Return whether these are units of times."""
     return isinstance(units, str) and _SINCE.fullmatch(units) is not None
 
 
@@ -209,11 +188,7 @@ def is_time_or_duration(units: object) -> bool:
 
 
 def value_text(value: Any) -> str:
-    """Return one value as a text: times in ISO form, durations in seconds.
-
-    >>> value_text(np.datetime64("2024-03-01T06:00", "us")), value_text(np.timedelta64(90, "m"))
-    ('2024-03-01T06:00:00', '5400 s')
-    """
+    """Return one value as a text: times in ISO form, durations in seconds."""
     item = value if hasattr(value, "calendar") else np.asarray(value)[()]
     if isinstance(item, np.timedelta64 | np.datetime64) and np.isnat(item):
         return "NaT"

@@ -5,14 +5,10 @@
     frazil.compat.install_as_icechunk()
     import icechunk  # this is Frazil
 
-The module ``icechunk`` is a separate module object, because its version differs: it has the version of the
-reference whose interface Frazil implements. All its other names are the names of ``frazil``. Its submodules
-are the modules of Frazil: ``icechunk.session is frazil.session``. Classes and functions keep their names
-below ``frazil``. So every process with Frazil can load pickled objects, even if Frazil is not installed as
-icechunk there. A pickled function that refers to the module itself (as with cloudpickle) installs it in the
-process that loads it.
-
-Names that begin with an underscore are not part of the interface, and are left out.
+The module ``icechunk`` has the version of the reference whose interface Frazil implements. All its other
+names are those of ``frazil``, and ``icechunk.session is frazil.session``. Classes and functions keep their
+names below ``frazil``, so every process with Frazil can load pickled objects. Names that begin with an
+underscore are left out.
 """
 
 from __future__ import annotations
@@ -99,7 +95,9 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != _NAME and not _is_public(fullname):
+        top, _, below = fullname.partition(".")
+        is_public = top == _NAME and below.partition(".")[0] in _MODULES and "._" not in below
+        if fullname != _NAME and not is_public:
             return None
         return spec_from_loader(fullname, self, is_package=fullname == _NAME)
 
@@ -119,11 +117,6 @@ class _Finder(MetaPathFinder, Loader):
         """Return the metadata of ``icechunk``, for ``importlib.metadata``."""
         asked = getattr(context, "name", None)
         return [_Distribution()] if asked in (None, _NAME) else []
-
-
-def _is_public(fullname: str) -> bool:
-    top, _, below = fullname.partition(".")
-    return top == _NAME and below.partition(".")[0] in _MODULES and "._" not in below
 
 
 def _installed() -> tuple[ModuleType | None, list[_Finder]]:

@@ -1,11 +1,7 @@
 """Functions that store dask arrays in a session, with one task for each dask chunk.
 
-    fork ──┬── task: fork again, write one dask chunk ──┬── merge ──┬── merge into the fork
-           ├── task                                     ├           │
-           └── ...                                      └── merge ──┘
-
 Every task writes to its own fork. So the tasks can run in threads, in processes or on several machines. The
-merge fails if two tasks write the same zarr chunk. The merges form a tree.
+merges form a tree, and fail if two tasks write the same zarr chunk.
 """
 
 from __future__ import annotations

@@ -1,24 +1,8 @@
-"""The text and HTML of Frazil's public values: a call, a record, or HTML.
+"""The text and HTML of Frazil's public values. A class only names its fields.
 
-All public values print in the same way. A class only names its fields:
-
-* a *call*, the ``repr`` of options, is a valid expression::
-
-      frazil.config.CompressionConfig(
-          algorithm=None,
-          level=9,
-      )
-
-* a *record*, the ``str`` of options and the ``repr`` of results, has one field per line. It shows the
-  default of a field that is None::
-
-      <frazil.config.CompressionConfig>
-      algorithm: Zstd (default)
-      level: 9
-
-* the *HTML* has the same fields as the record. Nested values are folded.
-
-``frazil.options`` is the base of mutable options. This module imports nothing of Frazil.
+A *call*, the ``repr`` of options, is a valid expression. A *record*, the ``str`` of options and the ``repr``
+of results, has one field per line, and shows the default of a field that is None. The *HTML* has the fields
+of the record, with nested values folded. This module imports nothing of Frazil.
 """
 
 from __future__ import annotations

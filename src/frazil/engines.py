@@ -69,23 +69,19 @@ class Engine(Protocol):
 
 def engine_of(engine: Engine | EngineName) -> Engine:
     """Return the engine that the caller passes or names."""
-    if isinstance(engine, str):
-        return _named(engine)
-    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
-        raise wrong_type("engine", engine, "Engine", "None")
-    return engine
-
-
-def _named(name: str) -> Engine:
+    if not isinstance(engine, str):
+        if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
+            raise wrong_type("engine", engine, "Engine", "None")
+        return engine
     # It takes 20 ms to import, and most processes name no engine.
     from importlib.metadata import entry_points
 
     registered = entry_points(group=_GROUP)
-    if name not in registered.names:
+    if engine not in registered.names:
         *names, last = map(repr, sorted(registered.names))
         raise InvalidInputError(
-            f"engine must be {', '.join(names)} or {last}, got {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
+            f"engine must be {', '.join(names)} or {last}, got {engine!r:.80}", ErrorKind.UNKNOWN_CHOICE
         )
-    with needs(f"the engine {name!r}", extra="spark" if name == "spark" else "pipeline"):
-        factory: Callable[[], Engine] = registered[name].load()
+    with needs(f"the engine {engine!r}", extra="spark" if engine == "spark" else "pipeline"):
+        factory: Callable[[], Engine] = registered[engine].load()
     return factory()

@@ -1,29 +1,4 @@
-"""The errors that Frazil raises on purpose, as one tree of classes.
-
-    IcechunkError                 message, kind
-    ├── ConflictError             another writer was first: look again, then retry or rebase
-    │   └── RebaseFailedError     the solver left conflicts undecided
-    │       └── StaleReadError    another writer changed data that was read: read and write again
-    ├── NotFoundError             (also KeyError)
-    │   ├── NodeNotFoundError
-    │   ├── SnapshotNotFoundError
-    │   ├── RefNotFoundError
-    │   ├── RepositoryNotFoundError
-    │   └── KeyNotFoundError      (also FileNotFoundError): the error that zarr expects from a store
-    ├── AlreadyExistsError
-    ├── ReadOnlyError
-    │   └── ReadOnlyStoreError    (also ValueError): the error that zarr expects from a store
-    ├── InvalidInputError         (also ValueError): the caller passed a wrong argument
-    │   └── InvalidMetadataError  (also TypeError)
-    ├── SessionStateError         the state of the session or repository does not allow the call
-    │   └── SessionSnapshotNotFoundError
-    ├── StorageError              the storage answered with an error, or did not answer
-    │   └── OutcomeUnknownError   the change may have taken effect: find out before repeating it
-    ├── ValidationFailedError     the data break validation rules
-    ├── TaskFailedError           a task of a job failed for good; it has the kind of the task's error
-    ├── FormatError               bytes in the storage do not follow the specification
-    ├── MissingExtraError         (also ModuleNotFoundError): an optional package is not installed
-    └── InternalError             a defect in Frazil
+"""The errors that Frazil raises on purpose, as one tree of classes below ``IcechunkError``.
 
 The class tells a handler what to do next. The ``kind`` names the exact cause. Kinds never change their
 meaning, and are never removed. The ``remedy`` is what to do, if Frazil knows it. This module imports only
@@ -558,11 +533,7 @@ class TaskFailedError(IcechunkError):
 
 
 class RemoteError(Exception):
-    """The text of a task's error that cannot be pickled and sent to the driver.
-
-    It is the ``__cause__`` of a ``TaskFailedError``. It is not an ``IcechunkError``, because a task can raise
-    any error.
-    """
+    """The text of a task's error that cannot be pickled: the ``__cause__`` of a ``TaskFailedError``."""
 
 
 class FormatError(IcechunkError):
@@ -612,8 +583,8 @@ class InternalError(IcechunkError):
 class MisalignedGroupWarning(UserWarning):
     """A job writes a group whose dimensions differ from the dimensions of a group above it.
 
-    ``xarray.open_datatree`` refuses such a repository, because it gives a group the coordinates of the groups
-    above it.
+    ``xarray.open_datatree`` refuses such a repository: it gives a group the coordinates of the groups above
+    it.
     """
 
 
@@ -627,21 +598,12 @@ class UncommittedChangesWarning(UserWarning):
 
 
 class UnreachableError(OSError):
-    """A web server gave no answer, or an answer that Frazil cannot use.
-
-    The storages of web servers convert it to a ``StorageError``. Users do not see it.
-    """
+    """A web server gave no usable answer. The storages convert it to a ``StorageError``."""
 
 
 class JobRestartError(RuntimeError):
-    """A job must start again: its staged results are unusable, or another driver has started it.
-
-    ``run_job`` catches it. It is not an ``IcechunkError``.
-    """
+    """A job must start again: ``run_job`` catches it. It is not an ``IcechunkError``."""
 
 
 class ServerFailedError(RuntimeError):
-    """A program that a test started did not start in time. The message ends with its log.
-
-    The tools of ``frazil.testing`` raise it. It is not an ``IcechunkError``.
-    """
+    """A program of a test of ``frazil.testing`` did not start in time. The message ends with its log."""

@@ -3,9 +3,7 @@
     with needs("frazil.dask", extra="xarray"):
         import dask
 
-``frazil.dask`` needs the imports in the block. If a package of an extra is not installed, the block raises a
-`MissingExtraError`. Other errors of an import are not converted: a package that is broken or too old is not a
-missing extra.
+A package that is broken or too old is not a missing extra: its errors are not converted.
 """
 
 from __future__ import annotations

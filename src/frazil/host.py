@@ -1,11 +1,7 @@
 """The time, the pauses and the random numbers of this host. A test can replace all of them at once.
 
 The transactional core asks only this module, so a test can run several clients with clocks that differ,
-without real pauses, and with the same random numbers each time. `tests/test_house.py` checks that the other
-modules of these rooms read no clock, do not sleep and draw no random numbers themselves.
-
-The module has three kinds of functions. ``time_us`` is the clock of the host, which may be wrong and may be
-set. ``monotonic_us`` measures durations. ``random_bytes`` and ``random_between`` draw random numbers.
+without real pauses, and with the same random numbers each time.
 """
 
 from __future__ import annotations
@@ -28,17 +24,12 @@ class Host:
         """Return microseconds since some moment. Nobody can set this clock."""
         return time.monotonic_ns() // 1000
 
-    def pause(self, seconds: float) -> None:
-        """Stop the calling thread for this many seconds."""
-        time.sleep(seconds)
-
-    def random_bytes(self, count: int) -> bytes:
-        """Return this many random bytes, which no other host draws."""
-        return os.urandom(count)
-
-    def random_between(self, low: float, high: float) -> float:
-        """Return a random number in ``low <= x <= high``."""
-        return random.uniform(low, high)
+    #: Stops the calling thread for a number of seconds.
+    pause = staticmethod(time.sleep)
+    #: Returns a number of random bytes, which no other host draws.
+    random_bytes = staticmethod(os.urandom)
+    #: Returns a random number in ``low <= x <= high``.
+    random_between = staticmethod(random.uniform)
 
 
 _host = Host()

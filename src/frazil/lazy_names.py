@@ -1,21 +1,12 @@
 """Public names of packages that are imported on demand, by PEP 562.
 
-The stub of a package, ``__init__.pyi``, declares its public names once, for type checkers and for this
-module:
-
-    from frazil.errors import ErrorKind as ErrorKind
-
-The package calls `import_on_demand`, which reads the stub and imports nothing:
-
-    __all__ = import_on_demand(__name__)
-
-The first use of a name imports its module, and stores the value in the package. So later uses cost the same
-as of any other name. The submodules of a package are names of the package too.
+The stub of a package, ``__init__.pyi``, declares its public names once, for type checkers and for
+`import_on_demand`, which reads the stub and imports nothing. The first use of a name imports its module, and
+stores the value in the package. The submodules of a package are names of the package too.
 
 Python binds a submodule to its package when it loads the submodule. This hides a name of the stub that the
 submodule also has: `frazil.pipeline.ingest` is a function, and a package with the module of the function.
-Therefore `import_on_demand` loads such a submodule first, and removes its name. Python does not bind it
-again.
+Therefore `import_on_demand` loads such a submodule first, and removes its name.
 """
 
 from __future__ import annotations
@@ -34,16 +25,10 @@ _PUNCTUATION: Final = str.maketrans("(),", "   ")
 
 
 def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
-    """Make a package import the public names of its stub on first use.
+    """Make a package import the public names of its stub on first use. Return its ``__all__``.
 
-    Args:
-        package: The ``__name__`` of the package.
-        extra: The extra that installs all packages that the names need. By default, the error for a missing
-            package names the extra of this package.
-
-    Returns:
-        The value of ``__all__``: the names without those of built-ins, so that ``import *`` replaces no
-        function of Python.
+    ``extra`` installs all packages that the names need. By default, the error for a missing package names the
+    extra of this package. ``__all__`` has no names of built-ins: ``import *`` replaces no function of Python.
     """
     namespace = vars(sys.modules[package])
     names = TABLES[package] = _names_of_stub(package, namespace)
@@ -71,14 +56,9 @@ def import_on_demand(package: str, *, extra: str | None = None) -> list[str]:
 
 
 class ModuleOnDemand:
-    """A module that is imported when one of its names is used.
+    """A module that is imported when one of its names is used, because most runs use none.
 
-    It is for modules of which a program uses nothing in most runs. Type checkers need the import:
-
-        if TYPE_CHECKING:
-            import asyncio
-        else:
-            asyncio = ModuleOnDemand("asyncio")
+    Type checkers need the import, in ``if TYPE_CHECKING:``; the assignment is in the ``else``.
     """
 
     __slots__ = ("_name",)

@@ -1,25 +1,14 @@
 """Log records, and spans for OpenTelemetry. By default, both are off.
 
-Frazil writes records to Python's ``logging``, under ``frazil`` and the names of its modules. A program that
-configures ``logging`` gets them. Other programs can set a filter: directives with commas between them. A
-directive is ``target=level``, or a level for all modules::
+Frazil writes records to Python's ``logging``, under ``frazil`` and the names of its modules. A filter is one
+or more directives with commas between them: ``frazil::storage=debug,warn``. A directive is ``target=level``,
+or a level for all modules. A target is a module, with ``::`` or dots; ``icechunk`` means ``frazil``. Levels
+are ``off``, ``error``, ``warn``, ``info``, ``debug``, ``trace``, or 0 to 5. With a filter, Frazil prints the
+records to standard error, unless the program has configured handlers.
 
-    frazil::storage=debug,warn
-
-A target is a module, with ``::`` or dots. ``icechunk`` means ``frazil``. Levels are ``off``, ``error``,
-``warn``, ``info``, ``debug``, ``trace``, or 0 to 5. With a filter, Frazil prints the records to standard
-error, unless the program has configured handlers.
-
-Frazil exports spans (commits, updates of the repository, maintenance) if the environment has an endpoint, and
-the packages ``opentelemetry-sdk`` and ``opentelemetry-exporter-otlp-proto-grpc`` are installed. The import of
-Frazil reads these environment variables. Of each pair, it uses the first that is set:
-
-==========================================================  ==========================================
-``FRAZIL_LOG``, ``ICECHUNK_LOG``                            the filter
-``FRAZIL_LOG_TO_STDOUT``, ``ICECHUNK_LOG_TO_STDOUT``        print to standard output (any value)
-``ICECHUNK_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_ENDPOINT`` the endpoint of spans; without it, no spans
-``ICECHUNK_OTEL_SERVICE_NAME``, ``OTEL_SERVICE_NAME``       the service name; by default ``frazil``
-==========================================================  ==========================================
+The import reads ``FRAZIL_LOG`` (the filter), ``FRAZIL_LOG_TO_STDOUT`` (any value: print to standard output),
+``OTEL_EXPORTER_OTLP_ENDPOINT`` (export spans) and ``OTEL_SERVICE_NAME``, and their names of the reference:
+``ICECHUNK_LOG``, ``ICECHUNK_LOG_TO_STDOUT``, ``ICECHUNK_OTLP_ENDPOINT``, ``ICECHUNK_OTEL_SERVICE_NAME``.
 """
 
 from __future__ import annotations

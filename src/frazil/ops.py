@@ -1,31 +1,16 @@
 """The entries of the operations log, and the results of maintenance."""
 
-from frazil.maintenance.doctor import DoctorFinding, DoctorReport
-from frazil.maintenance.garbage_files import (
-    ChunkStorageStats,
-    GarbageFile,
-    GarbageFiles,
-    GarbageReason,
-    GCSummary,
-)
-from frazil.maintenance.retention import RetentionReport, VersionReason
-from frazil.repository.catalog.presentation import Update, UpdateType
-from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.history.reports import StateChange, UndoPlan
-
-__all__ = [
-    "ChunkStorageStats",
-    "DoctorFinding",
-    "DoctorReport",
-    "GCSummary",
-    "GarbageFile",
-    "GarbageFiles",
-    "GarbageReason",
-    "LeaseInfo",
-    "RetentionReport",
-    "StateChange",
-    "UndoPlan",
-    "Update",
-    "UpdateType",
-    "VersionReason",
-]
+from frazil.maintenance.doctor import DoctorFinding as DoctorFinding
+from frazil.maintenance.doctor import DoctorReport as DoctorReport
+from frazil.maintenance.garbage_files import ChunkStorageStats as ChunkStorageStats
+from frazil.maintenance.garbage_files import GarbageFile as GarbageFile
+from frazil.maintenance.garbage_files import GarbageFiles as GarbageFiles
+from frazil.maintenance.garbage_files import GarbageReason as GarbageReason
+from frazil.maintenance.garbage_files import GCSummary as GCSummary
+from frazil.maintenance.retention import RetentionReport as RetentionReport
+from frazil.maintenance.retention import VersionReason as VersionReason
+from frazil.repository.catalog.presentation import Update as Update
+from frazil.repository.catalog.presentation import UpdateType as UpdateType
+from frazil.repository.catalog.version_info import LeaseInfo as LeaseInfo
+from frazil.repository.history.reports import StateChange as StateChange
+from frazil.repository.history.reports import UndoPlan as UndoPlan

@@ -1,9 +1,4 @@
-"""Mutable options, with one declaration for each field.
-
-    @dataclass(slots=True, repr=False)
-    class CompressionConfig(Settings):
-        algorithm: CompressionAlgorithm | None = option("Zstd")
-        level: int | None = option(3, unsigned(8))
+"""Mutable options, with one declaration for each field: ``level: int | None = option(3, unsigned(8))``.
 
 ``option`` has the default that a record shows for None, and a check. Without a check, every assignment is
 compared with the annotation. The saved form and the values with all defaults come from the same declarations.
@@ -66,20 +61,16 @@ def options_of(cls: type[Settings]) -> Mapping[str, Option]:
     """Return the fields of a class, in the order of printing."""
     options = _DECLARED.get(cls)
     if options is None:
-        options = _DECLARED[cls] = _declared(cls)
+        by_annotation = checks_of_fields(cls)  # type: ignore[arg-type]  # classes can be hashed
+        declared = {
+            each.name: Option(
+                each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
+            )
+            for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
+            if each.init
+        }
+        options = _DECLARED[cls] = {name: declared[name] for name in (cls.order or declared)}
     return options
-
-
-def _declared(cls: Any) -> Mapping[str, Option]:
-    by_annotation = checks_of_fields(cls)
-    declared = {
-        each.name: Option(
-            each.metadata.get("implied"), each.metadata.get("check") or by_annotation[each.name]
-        )
-        for each in dataclasses.fields(cls)
-        if each.init
-    }
-    return {name: declared[name] for name in (cls.order or declared)}
 
 
 class Settings(Record):
@@ -132,10 +123,6 @@ def merged[T](over: T | None, under: T | None) -> T | None:
     """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too."""
     if over is None:
         return under
-    return over if under is None else _overlaid(over, under)
-
-
-def _overlaid(over: Any, under: Any) -> Any:
     if not isinstance(over, Settings) or over.whole or type(over) is not type(under):
         return over
     names = options_of(type(over))

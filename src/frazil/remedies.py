@@ -1,8 +1,7 @@
 """What to do about an error: a value that Python spells as a call, and the command line as a command.
 
 `OPERATIONS` has both spellings of each operation. An argument is spelled by one rule: ``on_problem='skip'``
-is ``--on-problem skip``. So a message is right for its reader, and the command line rewrites no text. This
-module imports no other module of Frazil.
+is ``--on-problem skip``. So the command line rewrites no text. This module imports nothing of Frazil.
 """
 
 from __future__ import annotations
@@ -73,13 +72,9 @@ class _Fields(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operation with arguments, or only arguments of the operation that failed.
+    """An operation of ``OPERATIONS`` with arguments, or only arguments of the operation that failed.
 
     The value ``...`` stands for any value.
-
-    Attributes:
-        operation: A key of ``OPERATIONS``, or an empty text.
-        arguments: The arguments by their names in Python.
     """
 
     operation: str

@@ -1,6 +1,4 @@
 """The zarr store of a session."""
 
-from frazil.repository.settings.config import VirtualChunkSpec
-from frazil.zarr_store import IcechunkStore
-
-__all__ = ["IcechunkStore", "VirtualChunkSpec"]
+from frazil.repository.settings.config import VirtualChunkSpec as VirtualChunkSpec
+from frazil.zarr_store import IcechunkStore as IcechunkStore

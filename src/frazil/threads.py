@@ -1,17 +1,11 @@
 """Thread pools: their purposes, their sizes, and their behaviour after a fork of the process.
 
-No other module creates a pool. `SIZES` limits the threads of each purpose. There are three kinds of use:
-
-- ``map_bounded(purpose, function, items)`` calls a function for all items and returns a list. Its threads
-  end with the call. A single item needs no thread.
-- ``thread_pool(purpose)`` is a pool for a ``with`` block. If the block raises an error, calls that have not
-  started are cancelled.
-- ``ThreadPool(purpose)`` lives as long as an object, or as the process (``shared_pool``). Its first call
-  starts the threads. A forked child has no threads of its parent, so the pool starts again in the child.
+No other module creates a pool. ``map_bounded`` calls a function for all items, on threads that end with the
+call. ``thread_pool`` is a pool for a ``with`` block. ``ThreadPool`` lives as long as an object, or as the
+process (``shared_pool``).
 
 Callers can share a pool if none of its calls waits for another call of the same pool. Otherwise all threads
-may wait for a call that never starts. Therefore each purpose has another pool: the asynchronous methods may
-commit, a commit may look up files, and all of them send requests.
+may wait for a call that never starts. Therefore each purpose has another pool.
 """
 
 from __future__ import annotations
@@ -21,97 +15,77 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
 
 
 class Purpose(StrEnum):
-    """The purpose of a pool. The value is the prefix of the names of its threads."""
+    """The purpose of a pool: the prefix of the names of its threads, and the largest number of threads.
+
+    For functions with a parameter for the size, the number is the default or limit.
+    """
+
+    size: int
+
+    def __new__(cls, prefix: str, size: int) -> Purpose:
+        """Return the member with a prefix, which is its value, and a size."""
+        member = str.__new__(cls, prefix)
+        member._value_, member.size = prefix, size
+        return member
 
     # Pools of an object or of the process.
-    ASYNC_CALLS = "frazil-async"
-    CHUNK_DECODING = "frazil-decode"
-    CHUNK_ENCODING = "frazil-compress"
-    CHUNK_READS = "frazil-read"
-    PACK_UPLOADS = "frazil-pack"
-    CONTENT_UPLOADS = "frazil-content"
-    COMMIT_ENCODING = "frazil-encode"
-    FLUSHES = "frazil-flush"
-    WEB_REQUESTS = "frazil-web"
+    #: These calls wait for a network. The default executor of the event loop has few threads.
+    ASYNC_CALLS = "frazil-async", 32
+    #: Decompression needs processor time, as does compression.
+    CHUNK_DECODING = "frazil-decode", os.cpu_count() or 1
+    CHUNK_ENCODING = "frazil-compress", os.cpu_count() or 1
+    #: A remote read mostly waits. 64 threads are as fast as coroutines.
+    CHUNK_READS = "frazil-read", 64
+    #: Packs are large. A few of them use the whole bandwidth, and each needs memory.
+    PACK_UPLOADS = "frazil-pack", 4
+    #: Each write makes two to four requests, one after the other.
+    CONTENT_UPLOADS = "frazil-content", 32
+    #: Compression needs processor time.
+    COMMIT_ENCODING = "frazil-encode", 8
+    #: Several flushes at the same time take hardly longer than one. Starting a thread takes as long.
+    FLUSHES = "frazil-flush", 8
+    #: The number of connections to one server (`web_client.CONNECTIONS`).
+    WEB_REQUESTS = "frazil-web", 64
     # Pools of a block or a call.
-    BACKUP_READS = "frazil-backups"
-    BATCH_DELETES = "frazil-delete"
-    CATALOG_READS = "frazil-catalog"
-    CATALOG_WRITES = "frazil-refs"
-    CHUNK_COPIES = "frazil-fetch"
-    COLLECTION_STEPS = "frazil-maintenance"
-    COMMIT_UPLOADS = "frazil-commit"
-    FILE_CHECKS = "frazil-head"
-    FILE_COPIES = "frazil-copy"
-    FILE_INSPECTIONS = "frazil-inspect"
-    FOLDER_LISTINGS = "frazil-list"
-    IMPORT_READS = "frazil-import"
-    LOCAL_TASKS = "frazil-local"
-    MARKER_READS = "frazil-markers"
-    OBJECT_DELETES = "frazil-delete-one"
-    RANGE_READS = "frazil-range"
-    SCAN_READS = "frazil-scan"
-    SPARK_JOBS = "frazil-spark"
-    STAGED_READS = "frazil-staged"
-    VERIFICATION_READS = "frazil-verify"
+    BACKUP_READS = "frazil-backups", 8
+    #: A request deletes up to 1,000 objects. With more threads, services answer "slow down".
+    BATCH_DELETES = "frazil-delete", 10
+    CATALOG_READS = "frazil-catalog", 32
+    CATALOG_WRITES = "frazil-refs", 16
+    #: Each call holds the bytes of a chunk.
+    CHUNK_COPIES = "frazil-fetch", 8
+    COLLECTION_STEPS = "frazil-maintenance", 32
+    #: A dataset has dozens of arrays, each with a manifest. An upload mostly waits.
+    COMMIT_UPLOADS = "frazil-commit", 32
+    FILE_CHECKS = "frazil-head", 32
+    FILE_COPIES = "frazil-copy", 16
+    #: Each call opens a remote file, with a library that may hold a lock.
+    FILE_INSPECTIONS = "frazil-inspect", 8
+    #: Four folders and the backups.
+    FOLDER_LISTINGS = "frazil-list", 5
+    IMPORT_READS = "frazil-import", 16
+    #: The engine passes the size: one thread for each worker.
+    LOCAL_TASKS = "frazil-local", os.cpu_count() or 1
+    MARKER_READS = "frazil-markers", 32
+    OBJECT_DELETES = "frazil-delete-one", 16
+    RANGE_READS = "frazil-range", 16
+    #: Blocks that are read while Spark gets another block. Each block needs memory.
+    SCAN_READS = "frazil-scan", 3
+    #: The second Spark job uses the slots that the first job leaves free.
+    SPARK_JOBS = "frazil-spark", 2
+    STAGED_READS = "frazil-staged", 16
+    VERIFICATION_READS = "frazil-verify", 16
 
 
-#: The largest number of threads of a pool. For functions with a parameter for the size, the default or limit.
-SIZES: Final[dict[Purpose, int]] = {
-    # These calls wait for a network. The default executor of the event loop has few threads.
-    Purpose.ASYNC_CALLS: 32,
-    # Decompression needs processor time.
-    Purpose.CHUNK_DECODING: os.cpu_count() or 1,
-    # As does compression.
-    Purpose.CHUNK_ENCODING: os.cpu_count() or 1,
-    # A remote read mostly waits. 64 threads are as fast as coroutines.
-    Purpose.CHUNK_READS: 64,
-    # Packs are large. A few of them use the whole bandwidth, and each needs memory.
-    Purpose.PACK_UPLOADS: 4,
-    # Each write makes two to four requests, one after the other.
-    Purpose.CONTENT_UPLOADS: 32,
-    # Compression needs processor time.
-    Purpose.COMMIT_ENCODING: 8,
-    # Several flushes at the same time take hardly longer than one flush. Starting a thread takes as long as a
-    # flush.
-    Purpose.FLUSHES: 8,
-    # The number of connections to one server (`web_options.CONNECTIONS`).
-    Purpose.WEB_REQUESTS: 64,
-    Purpose.BACKUP_READS: 8,
-    # A request deletes up to 1,000 objects. With more threads, services answer "slow down".
-    Purpose.BATCH_DELETES: 10,
-    Purpose.CATALOG_READS: 32,
-    Purpose.CATALOG_WRITES: 16,
-    # Each call holds the bytes of a chunk.
-    Purpose.CHUNK_COPIES: 8,
-    Purpose.COLLECTION_STEPS: 32,
-    # A dataset has dozens of arrays, each with a manifest. An upload mostly waits.
-    Purpose.COMMIT_UPLOADS: 32,
-    Purpose.FILE_CHECKS: 32,
-    Purpose.FILE_COPIES: 16,
-    # Each call opens a remote file, with a library that may hold a lock.
-    Purpose.FILE_INSPECTIONS: 8,
-    # Four folders and the backups.
-    Purpose.FOLDER_LISTINGS: 5,
-    Purpose.IMPORT_READS: 16,
-    # The engine passes the size: one thread for each worker.
-    Purpose.LOCAL_TASKS: os.cpu_count() or 1,
-    Purpose.MARKER_READS: 32,
-    Purpose.OBJECT_DELETES: 16,
-    Purpose.RANGE_READS: 16,
-    # Blocks that are read while Spark gets another block. Each block needs memory.
-    Purpose.SCAN_READS: 3,
-    # The second Spark job uses the slots that the first job leaves free.
-    Purpose.SPARK_JOBS: 2,
-    Purpose.STAGED_READS: 16,
-    Purpose.VERIFICATION_READS: 16,
-}
+#: The size of the pool of each purpose.
+SIZES: Final[dict[Purpose, int]] = {purpose: purpose.size for purpose in Purpose}
 
 _lock = threading.Lock()
 _forks = 0
@@ -127,13 +101,14 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+@dataclass(slots=True, eq=False)
 class ThreadPool:
     """A pool whose threads start with the first call, and start again in a forked child."""
 
-    def __init__(self, purpose: Purpose, size: int | None = None) -> None:
-        self._purpose = purpose
-        self._size = size
-        self._started: tuple[int, ThreadPoolExecutor] | None = None  # number of forks before, threads
+    _purpose: Purpose
+    _size: int | None = None
+    #: The number of forks before the start, and the threads.
+    _started: tuple[int, ThreadPoolExecutor] | None = None
 
     @property
     def executor(self) -> Executor:
@@ -183,8 +158,8 @@ def map_bounded[T, R](
 ) -> list[R]:
     """Call the function for all items, on ``SIZES[purpose]`` or ``size`` threads.
 
-    The results are in the order of the items. If calls fail, the function raises the first error in this
-    order, and cancels the calls that have not started.
+    The results are in the order of the items. The first error in this order cancels the calls that have not
+    started.
     """
     inputs = list(items)
     if len(inputs) < 2:

@@ -1,5 +1,3 @@
 """Type aliases for annotations."""
 
-from frazil.repository.catalog.version_info import CommitMethod
-
-__all__ = ["CommitMethod"]
+from frazil.repository.catalog.version_info import CommitMethod as CommitMethod

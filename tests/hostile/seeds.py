@@ -41,7 +41,7 @@ from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config
-from frazil.storage.traffic import Traffic
+from frazil.storage.checks import Traffic
 
 LOW, HIGH = b"\3" * 12, b"\4" * 12
 DOCUMENT = (

@@ -28,7 +28,7 @@ from frazil.spark import (
     job_metrics,
     run_job,
 )
-from frazil.storage.traffic import TRAFFIC, Traffic
+from frazil.storage.checks import TRAFFIC, Traffic
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from frazil.errors import (
 )
 from frazil.repository.session import session as session_module
 from frazil.repository.session.commit_files import PendingCommit
+from frazil.storage.checks import TRAFFIC
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.traffic import TRAFFIC
 
 OURS = BasicConflictSolver()
 #: What a commit or a rebase may have to go on top of others.

@@ -110,23 +110,35 @@ def test_a_refreshing_function_that_returns_something_else() -> None:
 KEY = {"access_key_id": "a", "secret_access_key": "b"}
 
 
+_S3, _GCS, _AZURE = c.s3_credentials, c.gcs_credentials, c.azure_credentials
+
+
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("function", "given", "expected"),
     [
-        ({}, c.S3Credentials.FromEnv()),
-        ({"from_env": True}, c.S3Credentials.FromEnv()),
-        ({"anonymous": True}, c.S3Credentials.Anonymous()),
-        ({"anonymous": True, "from_env": False}, c.S3Credentials.Anonymous()),
-        (KEY, c.S3Credentials.Static(c.S3StaticCredentials("a", "b"))),
+        (_S3, {}, c.S3Credentials.FromEnv()),
+        (_S3, {"from_env": True}, c.S3Credentials.FromEnv()),
+        (_S3, {"anonymous": True}, c.S3Credentials.Anonymous()),
+        (_S3, {"anonymous": True, "from_env": False}, c.S3Credentials.Anonymous()),
+        (_S3, KEY, c.S3Credentials.Static(c.S3StaticCredentials("a", "b"))),
         (
+            _S3,
             {**KEY, "session_token": "t", "expires_after": SOON},
             c.S3Credentials.Static(c.S3StaticCredentials("a", "b", "t", SOON)),
         ),
-        ({"get_credentials": fresh_s3}, c.s3_refreshable_credentials(fresh_s3)),
+        (_S3, {"get_credentials": fresh_s3}, c.s3_refreshable_credentials(fresh_s3)),
+        (_GCS, {}, c.GcsCredentials.FromEnv()),
+        (_GCS, {"anonymous": True}, c.GcsCredentials.Anonymous()),
+        (_GCS, {"bearer_token": "t"}, c.GcsCredentials.Static(c.GcsStaticCredentials.BearerToken("t"))),
+        (_GCS, {"get_credentials": fresh_gcs}, c.gcs_refreshable_credentials(fresh_gcs)),
+        (_AZURE, {}, c.AzureCredentials.FromEnv()),
+        (_AZURE, {"anonymous": True}, c.AzureCredentials.Anonymous()),
+        (_AZURE, {"sas_token": "k"}, c.AzureCredentials.Static(c.AzureStaticCredentials.SasToken("k"))),
+        (_AZURE, {"get_credentials": fresh_azure}, c.azure_refreshable_credentials(fresh_azure)),
     ],
 )
-def test_s3_ways(given: dict[str, Any], expected: Any) -> None:
-    assert c.s3_credentials(**given) == expected
+def test_ways(function: Any, given: dict[str, Any], expected: Any) -> None:
+    assert function(**given) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,37 +162,6 @@ def test_contradictions(function: Any, given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"credentials: |conflicting") as error:
         function(**given)
     assert getattr(error.value, "kind", None) == "invalid-credentials"
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, c.GcsCredentials.FromEnv()),
-        ({"anonymous": True}, c.GcsCredentials.Anonymous()),
-        ({"bearer_token": "t"}, c.GcsCredentials.Static(c.GcsStaticCredentials.BearerToken("t"))),
-        (
-            {"service_account_key": "k"},
-            c.GcsCredentials.Static(c.GcsStaticCredentials.ServiceAccountKey("k")),
-        ),
-        ({"get_credentials": fresh_gcs}, c.gcs_refreshable_credentials(fresh_gcs)),
-    ],
-)
-def test_gcs_ways(given: dict[str, Any], expected: Any) -> None:
-    assert c.gcs_credentials(**given) == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, c.AzureCredentials.FromEnv()),
-        ({"anonymous": True}, c.AzureCredentials.Anonymous()),
-        ({"access_key": "k"}, c.AzureCredentials.Static(c.AzureStaticCredentials.AccessKey("k"))),
-        ({"sas_token": "k"}, c.AzureCredentials.Static(c.AzureStaticCredentials.SasToken("k"))),
-        ({"get_credentials": fresh_azure}, c.azure_refreshable_credentials(fresh_azure)),
-    ],
-)
-def test_azure_ways(given: dict[str, Any], expected: Any) -> None:
-    assert c.azure_credentials(**given) == expected
 
 
 def test_containers_credentials() -> None:

@@ -39,7 +39,7 @@ Place = tuple[ForeignObjects, str, str]
 
 def _s3(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage._bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name  # type: ignore[attr-defined]
     storage.put("data/a b%20c.nc", _DATA)
     config = s3_store(
         region="us-east-1",
@@ -55,7 +55,7 @@ def _s3(server: RunningServer) -> Place:
 
 def _gcs(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage._bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name  # type: ignore[attr-defined]
     storage.put("a.nc", _DATA)
     config = gcs_store({"base_url": f"http://127.0.0.1:{server.port}", "allow_http": "true"})
     foreign = open_foreign(config, Credentials.Gcs(gcs_credentials(bearer_token="t")), f"gs://{bucket}/")
@@ -64,7 +64,7 @@ def _gcs(server: RunningServer) -> Place:
 
 def _http(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage._bucket.name  # type: ignore[attr-defined]
+    bucket = storage.bucket.name  # type: ignore[attr-defined]
     storage.put("dir/a b.nc", _DATA)
     prefix = f"http://127.0.0.1:{server.port}/{bucket}/"
     foreign = open_foreign(http_store(), HttpAccess, prefix)
@@ -73,7 +73,7 @@ def _http(server: RunningServer) -> Place:
 
 def _azure(server: RunningServer) -> Place:
     storage = server.storage()
-    bucket = storage._bucket
+    bucket = storage.bucket
     storage.put("a.nc", _DATA)
     config = azure_store(account=bucket.account, config=dict(bucket.config))  # type: ignore[attr-defined]
     container = bucket.name  # type: ignore[attr-defined]
@@ -245,7 +245,7 @@ def test_else_it_is_below_the_path_of_the_store(tmp_path: Path) -> None:
 
 def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign, url, _ = _file(tmp_path)
-    monkeypatch.setattr("frazil.storage.files.reads.CALL_BYTES", 7)
+    monkeypatch.setattr("frazil.storage.files.CALL_BYTES", 7)
     assert foreign.get(url, 3, 90) == _DATA[3:90]
 
 

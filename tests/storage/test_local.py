@@ -18,10 +18,9 @@ import pytest
 from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage import files
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
-from frazil.storage.files import flushes as locks
-from frazil.storage.files import reads
-from frazil.storage.files.flushes import Flusher
+from frazil.storage.files import Flusher
 from frazil.storage.local import LocalStorage, local_filesystem_storage
 from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
@@ -313,7 +312,7 @@ def test_a_stopped_lock_holder_is_an_error_not_a_hang(
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(files, "LOCK_SECONDS", 0.2)
         with pytest.raises(StorageError) as caught:
             storage.put("repo", b"2", IfVersion(stored.version))
         assert caught.value.kind == ErrorKind.SEMAPHORE_ACQUIRE
@@ -372,7 +371,9 @@ def test_a_replacement_waits_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     storage = LocalStorage(tmp_path)
     rounds: list[int] = []
     _put(storage, b"1")
-    monkeypatch.setattr(Flusher, "flush_together", lambda self, flushes: rounds.append(len(flushes)))
+    monkeypatch.setattr(
+        Flusher, "flush_together", lambda self, files, names: rounds.append(len(files) + len(set(names)))
+    )
     monkeypatch.setattr(Flusher, "flush_names", lambda self, path: rounds.append(1))
     for number in range(2):
         old, version = storage.get_versioned("repo")
@@ -408,7 +409,7 @@ def test_without_flush_nothing_waits_for_the_disk(tmp_path: Path, monkeypatch: p
 
 
 def test_a_writer_continues_without_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(files, "TURN_SECONDS", 0.01)
     storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path / "missing")
     with storage.local_queue("repo"), storage.local_queue("repo"), other.local_queue("repo"):
         _put(storage, b"1")
@@ -441,7 +442,7 @@ def test_of_many_the_first_error_is_raised_and_nothing_is_left_open(
 
 
 def test_a_large_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "CALL_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "CALL_BYTES", 1 << 20)
     data = os.urandom((5 << 20) + 3)
     storage = LocalStorage(tmp_path)
     storage.put("chunks/a", data)

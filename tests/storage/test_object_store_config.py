@@ -45,10 +45,6 @@ def test_s3_or_compatible() -> None:
     assert s3_store().options == S3Options(network_stream_timeout_seconds=60)
 
 
-def test_azure_account_goes_into_the_options() -> None:
-    assert azure_store(account="acc", config={"k": "v"}).opts == {"account": "acc", "k": "v"}
-
-
 def test_wrong_types() -> None:
     with pytest.raises(TypeError, match="path must be str"):
         ObjectStoreConfig.LocalFileSystem(3)  # type: ignore[arg-type]  # what is tested

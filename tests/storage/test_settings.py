@@ -52,13 +52,6 @@ def test_wrong_values_are_refused_in_calls_and_assignments() -> None:
         settings.nope = 1  # type: ignore[attr-defined]  # what is tested
 
 
-def test_not_hashable_not_ordered() -> None:
-    with pytest.raises(TypeError):
-        hash(StorageSettings())
-    with pytest.raises(TypeError):
-        StorageSettings() < StorageSettings()  # type: ignore[operator]  # noqa: B015
-
-
 def test_merged_takes_each_field_from_the_first_that_has_it() -> None:
     over = StorageSettings(retries=StorageRetriesSettings(max_tries=1), unsafe_use_metadata=False)
     under = StorageSettings(

@@ -130,57 +130,33 @@ def read_everywhere(target: Target, entry: Callable[[str, Options], bytes], opti
         assert entry(url, options) == CONTENT, url
 
 
-SOURCES = pytest.mark.parametrize("source", ["options", "environment"])
 ENTRY = pytest.mark.parametrize("entry", ENTRIES)
 
 
-def check(
-    target: Target, entry: Callable[[str, Options], bytes], source: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (s3, "ministack"),
+        (google, "gcs"),
+        pytest.param(s3, "ceph", marks=pytest.mark.servers),
+        pytest.param(azure, "azurite", marks=pytest.mark.servers),
+    ],
+)
+@pytest.mark.parametrize("source", ["options", "environment"])
+@ENTRY
+def test_servers(
+    entry: Callable[[str, Options], bytes],
+    source: str,
+    make: Callable[[RunningServer], Target],
+    name: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    target = make(request.getfixturevalue(name))
     if source == "environment":
-        for name, value in target.environment.items():
-            monkeypatch.setenv(name, value)
+        for variable, value in target.environment.items():
+            monkeypatch.setenv(variable, value)
     read_everywhere(target, entry, target.options if source == "options" else {})
-
-
-@SOURCES
-@ENTRY
-def test_s3(
-    entry: Callable[[str, Options], bytes],
-    source: str,
-    ministack: RunningServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check(s3(ministack), entry, source, monkeypatch)
-
-
-@pytest.mark.servers
-@SOURCES
-@ENTRY
-def test_ceph(
-    entry: Callable[[str, Options], bytes], source: str, ceph: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check(s3(ceph), entry, source, monkeypatch)
-
-
-@SOURCES
-@ENTRY
-def test_gcs(
-    entry: Callable[[str, Options], bytes], source: str, gcs: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check(google(gcs), entry, source, monkeypatch)
-
-
-@pytest.mark.servers
-@SOURCES
-@ENTRY
-def test_azure(
-    entry: Callable[[str, Options], bytes],
-    source: str,
-    azurite: RunningServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check(azure(azurite), entry, source, monkeypatch)
 
 
 @ENTRY

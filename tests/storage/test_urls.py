@@ -11,7 +11,7 @@ import pytest
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.object_store_config import ObjectStoreConfig, azure_store, gcs_store, http_store, s3_store
-from frazil.storage.urls import OPTION_NAMES, SECRET_OPTION_NAMES, StorageUrl, parse_url, storage_from_url
+from frazil.storage.urls import SECRET_OPTION_NAMES, parse_url, storage_from_url
 
 #: Text -> scheme, account, bucket, key.
 URLS = {
@@ -252,14 +252,6 @@ def test_options_that_do_not_fit(text: str, options: dict[str, Any], message: st
     assert caught.value.kind == ErrorKind.NOT_ALLOWED
 
 
-def test_contradictions_are_errors_of_the_constructors() -> None:
-    with pytest.raises(InvalidInputError, match="Pass only one") as caught:
-        parse_url("s3://b").storage({**KEY, "anonymous": True})
-    assert caught.value.kind == ErrorKind.INVALID_CREDENTIALS
-    with pytest.raises(InvalidInputError, match="only a part of the key"):
-        parse_url("s3://b").storage({"access_key_id": "k"})
-
-
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 def test_the_environment_of_s3(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "")
@@ -294,13 +286,6 @@ def test_endpoints_in_the_environment(
     assert config == {option: ENDPOINT, "allow_http": "true"}
 
 
-def test_settings() -> None:
-    settings = frazil.StorageSettings(retries=frazil.StorageRetriesSettings(max_tries=1))
-    storage = parse_url("s3://b/p").storage(settings=settings)
-    assert repr(storage) == repr(parse_url("s3://b/p").storage())
-    assert storage._settings == settings  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
@@ -311,13 +296,7 @@ def test_settings() -> None:
             {"endpoint_url": ENDPOINT},
             s3_store(endpoint_url=ENDPOINT, allow_http=True, s3_compatible=True, force_path_style=True),
         ),
-        (
-            "s3://b/p",
-            {
-                "anonymous": True,
-            },
-            s3_store(anonymous=True),
-        ),
+        ("s3://b/p", {"anonymous": True}, s3_store(anonymous=True)),
         ("gs://b/p", {}, gcs_store()),
         ("gs://b/p", {"bearer_token": "secret"}, gcs_store()),
         ("az://a/c/p", {}, azure_store(account="a")),
@@ -326,15 +305,6 @@ def test_settings() -> None:
 )
 def test_stores_of_containers(text: str, options: dict[str, Any], expected: object) -> None:
     assert parse_url(text).store_config(options) == expected
-
-
-def test_the_public_function() -> None:
-    assert frazil.storage_from_url is storage_from_url
-    by_name = frazil.storage_from_url("s3://b/p", region="r", anonymous=True)
-    assert repr(frazil.storage_from_url("s3://b/p", {"region": "r"}, anonymous=True)) == repr(by_name)
-    assert isinstance(by_name, frazil.Storage)
-    assert isinstance(parse_url("s3://b"), StorageUrl)
-    assert SECRET_OPTION_NAMES < OPTION_NAMES
 
 
 @pytest.mark.parametrize("url", [b"/data", 3, None])

@@ -80,7 +80,7 @@ from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
-from frazil.storage.traffic import TRAFFIC
+from frazil.storage.checks import TRAFFIC
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 

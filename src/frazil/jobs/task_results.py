@@ -54,7 +54,7 @@ from frazil.repository.session.commit_files import split_of
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.base import Storage
-from frazil.storage.traffic import Traffic
+from frazil.storage.checks import Traffic
 
 #: A task sends fewer references of an array than this, and stages them otherwise.
 SENT_REFERENCES: Final = 20_000

@@ -30,7 +30,7 @@ from frazil.repository.ids import new_object_id
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
-from frazil.storage.traffic import TRAFFIC
+from frazil.storage.checks import TRAFFIC
 
 
 @dataclass(slots=True)

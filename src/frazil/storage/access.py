@@ -1,20 +1,16 @@
 """What a container of virtual chunks may be: its kind of store and URL scheme, and what a repository may set.
 
-Readers may not trust the author of a repository. The user authorises a URL prefix, and the repository names
-the store for it. If the repository could also choose the server, it could send the user's credentials to any
-server. If it could name files with credentials, it could send the content of these files. Therefore a saved
-container is only a hint. It may set time-outs, and the region or account in the public service that belongs
-to the scheme of the prefix.
-
-This module lists the options that are allowed. It does not list the forbidden ones, so that an option of a
-later version of a client is refused until a developer reviews it.
+Readers may not trust the author of a repository. If a repository could choose the server or name files, it
+could send the user's credentials to any server, or the content of files. Therefore a saved container is only
+a hint: it may set time-outs, and the region or account in the public service that belongs to the scheme of
+the prefix. An option of a later version of a client is refused until a developer adds it to this list.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.credential_families import (
@@ -24,7 +20,7 @@ from frazil.storage.credential_families import (
     GcsCredentials,
     S3Credentials,
 )
-from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import CLIENT_OPTIONS, PLAIN_HEADERS, plain_name, shown_url
 
 SCHEMES: Final[dict[type, tuple[str, ...]]] = {
@@ -38,29 +34,14 @@ SCHEMES: Final[dict[type, tuple[str, ...]]] = {
     ObjectStoreConfig.Http: ("http", "https"),
 }
 
-type _Access = Callable[[], AnyCredential]
-
-_S3: Final[tuple[_Access, _Access]] = (
-    lambda: Credentials.S3(S3Credentials.Anonymous()),
-    lambda: Credentials.S3(S3Credentials.FromEnv()),
-)
-#: Kind of store -> access without credentials, access with the credentials of the environment.
-_ACCESS: Final[dict[type, tuple[_Access, _Access]]] = {
-    ObjectStoreConfig.LocalFileSystem: (
-        Credentials.LocalFileSystemAccess,
-        Credentials.LocalFileSystemAccess,
-    ),
-    ObjectStoreConfig.S3: _S3,
-    ObjectStoreConfig.Tigris: _S3,
-    ObjectStoreConfig.Gcs: (
-        lambda: Credentials.Gcs(GcsCredentials.Anonymous()),
-        lambda: Credentials.Gcs(GcsCredentials.FromEnv()),
-    ),
-    ObjectStoreConfig.Azure: (
-        lambda: Credentials.Azure(AzureCredentials.Anonymous()),
-        lambda: Credentials.Azure(AzureCredentials.FromEnv()),
-    ),
-    ObjectStoreConfig.Http: (Credentials.HttpAccess, Credentials.HttpAccess),
+#: Kind of store -> the class of its access, and the credentials that it contains.
+_ACCESS: Final[dict[type, tuple[Callable[..., AnyCredential], Any]]] = {
+    ObjectStoreConfig.LocalFileSystem: (Credentials.LocalFileSystemAccess, None),
+    ObjectStoreConfig.S3: (Credentials.S3, S3Credentials),
+    ObjectStoreConfig.Tigris: (Credentials.S3, S3Credentials),
+    ObjectStoreConfig.Gcs: (Credentials.Gcs, GcsCredentials),
+    ObjectStoreConfig.Azure: (Credentials.Azure, AzureCredentials),
+    ObjectStoreConfig.Http: (Credentials.HttpAccess, None),
 }
 
 
@@ -89,22 +70,19 @@ def require_scheme(store: AnyObjectStoreConfig, url_prefix: str) -> None:
 
 def anonymous_access(url_prefix: str) -> AnyCredential:
     """Return the permission to read below a URL prefix without credentials."""
-    return _access(url_prefix)[0]()
+    return _access(url_prefix, "Anonymous")
 
 
 def environment_access(url_prefix: str) -> AnyCredential:
-    """Return the permission to read below a URL prefix with the credentials of the environment.
-
-    Files and web servers need no credentials.
-    """
-    return _access(url_prefix)[1]()
+    """Return the permission to read below a URL prefix with the environment's credentials, where needed."""
+    return _access(url_prefix, "FromEnv")
 
 
-def _access(url_prefix: str) -> tuple[_Access, _Access]:
+def _access(url_prefix: str, variant: str) -> AnyCredential:
     scheme = scheme_of(url_prefix)
-    for kind, access in _ACCESS.items():
+    for kind, (access, family) in _ACCESS.items():
         if scheme in SCHEMES[kind]:
-            return access
+            return access() if family is None else access(getattr(family, variant)())
     raise InvalidInputError(
         "the prefixes in authorize_virtual_chunk_access must be file, s3, gs, az, http or https URLs, "
         f"got {shown_url(url_prefix)!r}",
@@ -138,12 +116,19 @@ def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
 
 def _offences(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
     match store:
-        case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
-            yield from _offences_of_s3(options)
-        case ObjectStoreConfig.Tigris(options):
-            if scheme_of(url_prefix) != "tigris":
+        case (
+            ObjectStoreConfig.S3(options)
+            | ObjectStoreConfig.S3Compatible(options)
+            | ObjectStoreConfig.Tigris(options)
+        ):
+            if isinstance(store, ObjectStoreConfig.Tigris) and scheme_of(url_prefix) != "tigris":
                 yield "the endpoint of Tigris for an s3:// prefix"
-            yield from _offences_of_s3(options)
+            if options.endpoint_url is not None:
+                yield "`endpoint_url`"
+            if options.allow_http:
+                yield "`allow_http`"
+            if options.region is not None:
+                yield from _offences_of({"region": options.region}, _HOST_PARTS)
         case ObjectStoreConfig.Gcs(opts):
             yield from _offences_of(opts or {}, _GCS)
         case ObjectStoreConfig.Azure(opts):
@@ -153,15 +138,6 @@ def _offences(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
             yield from (f"the header `{name}`" for name in headers or {} if name.lower() not in PLAIN_HEADERS)
         case _:
             pass
-
-
-def _offences_of_s3(options: S3Options) -> Iterator[str]:
-    if options.endpoint_url is not None:
-        yield "`endpoint_url`"
-    if options.allow_http:
-        yield "`allow_http`"
-    if options.region is not None:
-        yield from _offences_of({"region": options.region}, _HOST_PARTS)
 
 
 def _offences_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterator[str]:

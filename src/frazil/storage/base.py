@@ -50,14 +50,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Lines, Record, Shown, utc
+from frazil.display import PACKAGE, Lines, Record
 from frazil.storage.class_methods import StorageClassMethods
-
-if TYPE_CHECKING:
-    from frazil.storage.settings import StorageSettings
+from frazil.storage.settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +111,8 @@ class Refused:
 class ObjectInfo:
     """One object of a listing, or the answer of ``Storage.head``.
 
-    Only ``Storage.head`` sets ``etag``; in a listing it may be None.
-
-    Attributes:
-        key: Key of the object.
-        size: Size in bytes.
-        modified: Time of the last write, with a time zone.
-        etag: Etag without quotes, or None if it is not known.
+    ``modified`` is the time of the last write, with a time zone. Only ``Storage.head`` sets ``etag``, without
+    quotes; in a listing it may be None.
     """
 
     key: str
@@ -144,13 +137,6 @@ class StorageObjectInfo(Record):
 
     shown_as: ClassVar[str] = "storage.StorageObjectInfo"
 
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (
-            ("key", self.key),
-            ("size_bytes", str(self.size_bytes)),
-            ("created_at", utc(self.created_at)),
-        )
-
 
 def storage_label(storage: Storage) -> str:
     """Return one line that names a storage, without secrets: its URL, or its kind and path."""
@@ -165,26 +151,56 @@ class Storage(StorageClassMethods["Storage"], ABC):
     The docstring of the module ``frazil.storage.base`` is the contract. A class for another storage
     implements the abstract methods. ``frazil.testing.storage_suite.StorageSuite`` tests it.
 
+    Every method raises ``InvalidInputError`` (``bad-key-prefix``) for an invalid key. Every method that
+    writes raises ``ReadOnlyError`` (``read-only-storage``) if the storage is read only.
+
     Attributes:
         is_local: True if reads and writes take microseconds and never wait for a network. Default: False.
-        is_read_only: True if every write raises ``ReadOnlyError`` (``read-only-storage``). Default: False.
+        is_read_only: True if every write raises ``ReadOnlyError``. Default: False.
         is_whole_bucket: True if the storage is a bucket without a prefix, so that everything in the bucket
             would belong to the repository. Default: False.
 
     Examples:
-        >>> from frazil.storage import IfAbsent, IfVersion, in_memory_storage
+        >>> from frazil.storage import IfAbsent, IfVersion, S3Options, Storage, in_memory_storage
+        >>> from frazil.storage import azure_credentials, gcs_credentials
         >>> storage = in_memory_storage()
+        >>> storage.label(), storage.encodes_names(), storage.default_settings().retries.max_tries
+        ('in-memory', True, 1)
         >>> first = storage.put("repo", b"first", IfAbsent())
         >>> storage.put("repo", b"second", IfAbsent())
         Refused()
-        >>> second = storage.put("repo", b"second", IfVersion(first.version))
-        >>> bytes(storage.get("repo"))
-        b'second'
-        >>> [info.key for info in storage.list("")]
-        ['repo']
+        >>> data, version = storage.get_versioned("repo")
+        >>> storage.backup("repo", version, data, to="overwritten/repo.1")
+        >>> second = storage.put("repo", bytes(data) + b"2", IfVersion(version))
+        >>> bytes(storage.get("repo")), bytes(storage.get("repo", 2, 5))
+        (b'first2', b'rst')
+        >>> stored = storage.put_parts("chunks/A", [b"ice", b"berg"])
+        >>> out = bytearray(b"....")
+        >>> storage.get_into("chunks/A", 5, memoryview(out)), bytes(out)
+        (2, b'rg..')
+        >>> storage.list_objects(prefix="chunks"), len(storage.list_objects_metadata())
+        ([('A', 7)], 3)
+        >>> sorted(info.key for info in storage.list(""))
+        ['chunks/A', 'overwritten/repo.1', 'repo']
         >>> storage.delete(["repo"])
         >>> storage.head("repo") is None
         True
+        >>> other = storage.with_settings(storage.default_settings()).with_user_agent("forecast/1.2")
+
+        The constructors of the reference take options and credentials as objects:
+
+        >>> other = Storage.new_in_memory(), Storage.new_local_filesystem("/data/ice")
+        >>> web = Storage.new_http("https://example.org/ice"), Storage.new_redirect("https://example.org/latest")
+        >>> options = S3Options(region="eu-west-1", anonymous=True)
+        >>> Storage.new_s3(options, "ice", "a").label()
+        's3://ice/a'
+        >>> storage = Storage.new_s3_object_store(options, "ice", "a")
+        >>> storage = Storage.new_tigris(options, "ice", "a", use_weak_consistency=True)
+        >>> storage = Storage.new_r2(options, prefix="ice/a", account_id="abc")
+        >>> storage = Storage.new_hf(options, "ice", "a", "me")
+        >>> storage = Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True))
+        >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
+        'az://me/ice/a'
     """
 
     is_local: bool = False
@@ -196,11 +212,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             The URL of the storage, its path, or its kind.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> in_memory_storage().label()
-            'in-memory'
         """
         return storage_label(self)
 
@@ -213,11 +224,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             True if names are encoded. The base class returns False.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> in_memory_storage().encodes_names()
-            True
         """
         return False
 
@@ -242,13 +248,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
                 begins at the end of the object or after it; another kind if the request fails.
             InvalidInputError: ``bad-key-prefix`` for an invalid key; ``invalid-byte-range`` unless
                 ``0 <= start < stop``.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("chunks/A", b"0123456789")
-            >>> bytes(storage.get("chunks/A", 2, 5)), bytes(storage.get("chunks/A", 8, 100))
-            (b'234', b'89')
         """
 
     def get_into(self, key: str, start: int, out: memoryview) -> int:
@@ -266,15 +265,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: As in ``get``. The content of ``out`` is then not defined.
-            InvalidInputError: As in ``get``.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("chunks/A", b"0123456789")
-            >>> out = bytearray(b"....")
-            >>> storage.get_into("chunks/A", 8, memoryview(out)), bytes(out)
-            (2, b'89..')
         """
         data = memoryview(self.get(key, start, start + len(out))).cast("B")
         out[: len(data)] = data
@@ -295,15 +285,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: ``object-not-found`` if there is no such object; another kind if the request fails.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import IfVersion, in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("repo", b"1")
-            >>> data, version = storage.get_versioned("repo")
-            >>> isinstance(storage.put("repo", bytes(data) + b"2", IfVersion(version)), Stored)
-            True
         """
 
     @abstractmethod
@@ -326,16 +307,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: The write failed or its outcome is not known.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import IfAbsent, in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> storage.put("repo", b"first", IfAbsent())
-            Stored(version=Version(etag='1', generation=None))
-            >>> storage.put("repo", b"second", IfAbsent())
-            Refused()
         """
 
     def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
@@ -353,15 +324,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: The write failed or its outcome is not known.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put_parts("chunks/A", [b"ice", b"berg"])
-            >>> bytes(storage.get("chunks/A"))
-            b'iceberg'
         """
         return self.put(key, b"".join(parts), condition)
 
@@ -379,17 +341,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: The write failed.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("repo", b"state")
-            >>> data, version = storage.get_versioned("repo")
-            >>> storage.backup("repo", version, data, to="overwritten/repo.1")
-            >>> bytes(storage.get("overwritten/repo.1"))
-            b'state'
         """
         self.put(to, data)
 
@@ -405,7 +356,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: The request failed.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
         """
 
     @abstractmethod
@@ -423,7 +373,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
         Raises:
             StorageError: A request failed, or the storage cannot list (``object-store``). The iterator
                 may raise, too.
-            InvalidInputError: ``bad-key-prefix`` for an invalid prefix.
         """
 
     @abstractmethod
@@ -435,8 +384,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: A request failed. Some of the objects may be deleted.
-            ReadOnlyError: ``read-only-storage`` if the storage is read only.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
         """
 
     @abstractmethod
@@ -451,20 +398,15 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """Do the same as ``put_parts`` without a condition, for an event loop."""
         return await self.put_async(key, b"".join(parts))
 
-    @abstractmethod
     def default_settings(self) -> StorageSettings:
         """Return the default settings of this kind of storage.
 
         A repository uses a default where the user's settings and the saved configuration have None.
 
         Returns:
-            The settings. Fields without a special default are None.
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> in_memory_storage().default_settings().retries.max_tries
-            1
+            The settings. Fields without a special default are None. The base class returns only such fields.
         """
+        return StorageSettings()
 
     @abstractmethod
     def with_settings(self, settings: StorageSettings) -> Storage:
@@ -476,11 +418,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             A new storage. This storage does not change.
-
-        Examples:
-            >>> from frazil.storage import StorageSettings, StorageTimeoutSettings, s3_storage
-            >>> settings = StorageSettings(timeouts=StorageTimeoutSettings(connect_timeout_ms=2000))
-            >>> storage = s3_storage(bucket="ice", prefix="a", anonymous=True).with_settings(settings)
         """
 
     def with_user_agent(self, user_agent: str) -> Storage:
@@ -491,10 +428,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             A new storage, or this storage if it does not send requests over a network.
-
-        Examples:
-            >>> from frazil.storage import s3_storage
-            >>> storage = s3_storage(bucket="ice", prefix="a", anonymous=True).with_user_agent("forecast/1.2")
         """
         return self
 
@@ -516,13 +449,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: A request failed, or the storage cannot list (``object-store``).
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("repo", b"12"), storage.put("chunks/A", b"123")
-            >>> storage.list_objects(prefix="chunks")
-            [('A', 3)]
         """
         return [(info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)]
 
@@ -542,13 +468,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Raises:
             StorageError: A request failed, or the storage cannot list (``object-store``).
-
-        Examples:
-            >>> from frazil.storage import in_memory_storage
-            >>> storage = in_memory_storage()
-            >>> stored = storage.put("repo", b"12")
-            >>> [(info.key, info.size_bytes) for info in storage.list_objects_metadata()]
-            [('repo', 2)]
         """
         storage = self if settings is None else self.with_settings(settings)
         objects = storage.list(prefix or "")

@@ -1,19 +1,13 @@
-"""Buckets and containers of object stores, with their credentials.
+"""Buckets and containers of object stores, with their credentials, as values. ``connect`` creates the client.
 
-A bucket is a value: callers can compare it, pickle it, and print it without secrets. ``connect`` creates the
-client. Static credentials of S3 also reach the client through a callable. A client that gets a key directly
-would add a session token from the environment to it.
+Static credentials of S3 also reach the client through a callable. A client that gets a key directly would add
+a session token from the environment to it.
 
-**The user's AWS profile.** AWS's own tools search several places. The client reads environment variables, web
-identity tokens, container credentials and the metadata of the instance. Two files come after the environment
-variables and before the other places. The client does not read them, so this module does::
-
-    ~/.aws/credentials    [name]           aws_access_key_id, aws_secret_access_key, aws_session_token
-    ~/.aws/config         [profile name]   the same, and region
-
-``AWS_PROFILE`` is the name of the profile (default: ``default``). ``AWS_SHARED_CREDENTIALS_FILE`` and
-``AWS_CONFIG_FILE`` are paths of other files. Single sign-on, assumed roles and credential processes are not
-supported: the user passes their result through ``get_credentials`` or the environment.
+**The user's AWS profile.** The client reads environment variables, web identity tokens, container credentials
+and the metadata of the instance. AWS's own tools also read two files after the environment variables, so this
+module does: ``~/.aws/credentials`` (or ``AWS_SHARED_CREDENTIALS_FILE``) and ``~/.aws/config`` (or
+``AWS_CONFIG_FILE``), the profile ``AWS_PROFILE`` or ``default``. Single sign-on, assumed roles and credential
+processes are not supported: the user passes their result.
 """
 
 from __future__ import annotations
@@ -25,8 +19,8 @@ from collections.abc import Callable, Mapping
 from configparser import Error, RawConfigParser
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, override
 from urllib.parse import urlsplit
 
@@ -49,7 +43,7 @@ from frazil.storage.credential_families import (
 )
 from frazil.storage.failures import MessageTerms, first_line
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.option_names import shown_url
+from frazil.storage.option_names import address_parts, shown_url
 from frazil.storage.settings import client_options, retry_config, split_options
 
 if TYPE_CHECKING:
@@ -64,14 +58,29 @@ _EXPIRY_MARGIN: Final = timedelta(seconds=15)
 _PUBLIC_DATA: Final = "For public data, make a profile of Frazil with the option `anonymous`"
 
 
+#: The option of the client for a secret, by the class of the secret.
+_SECRETS: Final[Mapping[type, str]] = {
+    GcsStaticCredentials.ServiceAccount: "service_account",
+    GcsStaticCredentials.ServiceAccountKey: "service_account_key",
+    GcsStaticCredentials.ApplicationCredentials: "application_credentials",
+    GcsStaticCredentials.BearerToken: "bearer_token",
+    AzureStaticCredentials.AccessKey: "account_key",
+    AzureStaticCredentials.SasToken: "sas_key",
+    AzureStaticCredentials.BearerToken: "token",
+}
+
+
 class Bucket(ABC):
     """A bucket or container of an object store: a dataclass with ``name`` and ``credentials``."""
 
     name: str
     credentials: Any
-    #: The class of the client, and its option for the endpoint.
+    #: Options of the client by name. S3 has an ``S3Options`` instead.
+    config: Mapping[str, str]
+    #: The class of the client, its option for the endpoint, and its options for anonymous requests.
     client: ClassVar[Callable[..., ObjectStore]]
     endpoint_option: ClassVar[str]
+    anonymous_options: ClassVar[Mapping[str, Any]]
     #: Whether names of objects contain percent codes: see ``Storage.encodes_names``.
     encodes_names: bool
 
@@ -89,30 +98,42 @@ class Bucket(ABC):
         """Return the rows of ``repr(storage)`` after the first line. A row with None is not shown."""
 
     @property
-    @abstractmethod
     def endpoint(self) -> str | None:
         """The URL of the server that the user has set."""
+        return self.config.get(self.endpoint_option)
 
-    @abstractmethod
     def configuration(
         self, settings: StorageSettings, headers: Mapping[str, str]
     ) -> tuple[ClientConfig, dict[str, Any]]:
         """Return the options of the HTTP client, and the options of the store."""
+        client, config = split_options(self.config, settings, headers)
+        if isinstance(self.credentials, GcsCredentials.Static | AzureCredentials.Static):
+            secret = self.credentials.credentials
+            config[_SECRETS[type(secret)]] = getattr(secret, secret.__match_args__[0])
+        return client, {**config, **(self.anonymous_options if self.terms.is_anonymous else {})}
 
     def provider(self) -> Callable[[], Any] | None:
         """Return what the client calls for credentials; None lets the client search for them itself."""
         is_refreshable = isinstance(self.credentials, RefreshableCredential)
         return RefreshProvider(self.credentials) if is_refreshable else None
 
-    def describe(self, prefix: str) -> str:
-        """Return the lines of ``repr(storage)`` after the first line."""
-        rows = self.rows(prefix)
-        return "".join(f"{name}: {value}\n" for name, value in rows.items() if value is not None)
-
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         """Return a client for the keys below ``prefix``. No request is sent."""
-        _check_bucket(self.name)
-        _check_endpoint(self.endpoint_option, self.endpoint)
+        # The client inserts the name into a URL without a check, and its errors do not explain the problem.
+        if re.fullmatch(r"[^\s/?#]+", self.name) is None or self.name in (".", ".."):
+            raise StorageError(
+                "the name of a bucket or container must not be empty and must not contain '/', '?', '#' and "
+                f"spaces, got {self.name!r}. Pass a path inside the bucket as `prefix`",
+                ErrorKind.STORAGE_CONFIG,
+            )
+        url = self.endpoint
+        parts = None if url is None else address_parts(url)
+        if url is not None and (parts is None or parts.scheme not in ("http", "https")):
+            raise StorageError(
+                f"{self.endpoint_option} must be a URL such as https://host or http://host:9000, got "
+                f"{shown_url(url)!r}",
+                ErrorKind.STORAGE_CONFIG,
+            )
         client, config = self.configuration(settings, headers)
         try:
             return self.client(
@@ -132,31 +153,10 @@ class Bucket(ABC):
             ) from None
 
 
-def _check_bucket(name: str) -> None:
-    """Raise ``StorageError`` (``storage-config``) for an invalid name of a bucket or container."""
-    # The client inserts the name into a URL without a check, and its errors do not explain the problem.
-    if re.fullmatch(r"[^\s/?#]+", name) is None or name in (".", ".."):
-        raise StorageError(
-            "the name of a bucket or container must not be empty and must not contain '/', '?', '#' and "
-            f"spaces, got {name!r}. Pass a path inside the bucket as `prefix`",
-            ErrorKind.STORAGE_CONFIG,
-        )
-
-
-def _check_endpoint(option: str, url: str | None) -> None:
-    """Raise ``StorageError`` (``storage-config``) if an endpoint is not an http or https URL with a host."""
-    if url is None:
-        return
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise StorageError(
-            f"{option} must be a URL such as https://host or http://host:9000, got {shown_url(url)!r}",
-            ErrorKind.STORAGE_CONFIG,
-        )
+#: The checksums that the client can send.
+_CHECKSUMS: Final = {ChecksumAlgorithm.Sha256: "SHA256", ChecksumAlgorithm.Crc64Nvme: "CRC64NVME"}
+#: Hosts before whose names a bucket cannot be put: those without a dot, and addresses.
+_PLAIN_HOST: Final = re.compile(r"[^.]*|[0-9.]+|.*:.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,19 @@ class S3Bucket(Bucket):
         options = self.options
         endpoint, virtual_hosted = s3_addressing(self.name, options)
         algorithm = options.checksum_algorithm
+        if algorithm is not None and algorithm not in _CHECKSUMS:
+            raise InvalidInputError(
+                f"checksum_algorithm must be Sha256 or Crc64Nvme, got {algorithm.name}",
+                ErrorKind.STORAGE_CONFIG,
+            )
+        profile = _profile("AWS_REGION", "AWS_DEFAULT_REGION") if options.region is None else {}
         config = {
             "request_payer": options.requester_pays or None,
             "skip_signature": self.terms.is_anonymous,
-            "region": _profile_region() if options.region is None else options.region,
+            "region": options.region or profile.get("region"),
             "virtual_hosted_style_request": virtual_hosted,
             "endpoint": endpoint,
-            "checksum_algorithm": None if algorithm is None else _s3_checksum(algorithm),
+            "checksum_algorithm": None if algorithm is None else _CHECKSUMS[algorithm],
         }
         client = client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
         client["allow_http"] = options.allow_http
@@ -216,16 +222,18 @@ class S3Bucket(Bucket):
 
     @override
     def provider(self) -> Callable[[], Any] | None:
-        if self.terms.is_anonymous:
-            return None
         match self.credentials:
+            case _ if self.terms.is_anonymous:
+                return None
             case S3Credentials.Static(keys):
                 return ConstantProvider(_answer(keys))
             case S3Credentials.Refreshable():
                 return RefreshProvider(self.credentials)
-            case _:
-                profile = _profile_keys()
-                return None if profile is None else ConstantProvider(_answer(profile))
+        profile = _profile("AWS_ACCESS_KEY_ID")
+        key, secret = profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")
+        if not key or not secret:
+            return None
+        return ConstantProvider(_answer(S3StaticCredentials(key, secret, profile.get("aws_session_token"))))
 
     @override
     def address(self, prefix: str) -> str:
@@ -258,30 +266,9 @@ def s3_addressing(bucket: str, options: S3Options) -> tuple[str | None, bool]:
     if endpoint is None:
         return None, True
     url = urlsplit(endpoint)
-    if not url.hostname or _is_plain_host(url.hostname):
+    if _PLAIN_HOST.fullmatch(url.hostname or ""):
         return endpoint, False
     return url._replace(netloc=f"{bucket}.{url.netloc}").geturl(), True
-
-
-def _is_plain_host(host: str) -> bool:
-    """Return whether the bucket cannot be put before the name of this host."""
-    if "." not in host:
-        return True
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _s3_checksum(algorithm: ChecksumAlgorithm) -> str:
-    names = {ChecksumAlgorithm.Sha256: "SHA256", ChecksumAlgorithm.Crc64Nvme: "CRC64NVME"}
-    if algorithm not in names:
-        raise InvalidInputError(
-            f"checksum_algorithm must be Sha256 or Crc64Nvme, got {algorithm.name}",
-            ErrorKind.STORAGE_CONFIG,
-        )
-    return names[algorithm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +281,8 @@ class GcsBucket(Bucket):
 
     client = GCSStore
     endpoint_option = "base_url"
+    # Without a token the client asks the machine's metadata server, also for anonymous requests.
+    anonymous_options = MappingProxyType({"skip_signature": True, "bearer_token": "anonymous"})
     encodes_names = True
 
     @property
@@ -311,18 +300,6 @@ class GcsBucket(Bucket):
             isinstance(self.credentials, GcsCredentials.Anonymous),
         )
 
-    @property
-    @override
-    def endpoint(self) -> str | None:
-        return self.config.get(self.endpoint_option)
-
-    @override
-    def configuration(
-        self, settings: StorageSettings, headers: Mapping[str, str]
-    ) -> tuple[ClientConfig, dict[str, Any]]:
-        client, config = split_options(self.config, settings, headers)
-        return client, config | _gcs_config(self.credentials)
-
     @override
     def address(self, prefix: str) -> str:
         return f"gs://{self.name}/{prefix}"
@@ -330,23 +307,6 @@ class GcsBucket(Bucket):
     @override
     def rows(self, prefix: str) -> dict[str, str | bool | None]:
         return {"type": "GCS", "bucket": self.name, "prefix": prefix or None}
-
-
-def _gcs_config(credentials: AnyGcsCredential) -> dict[str, Any]:
-    match credentials:
-        case GcsCredentials.Anonymous():
-            # Without a token the client asks the machine's metadata server, also for anonymous requests.
-            return {"skip_signature": True, "bearer_token": "anonymous"}
-        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccount(path)):
-            return {"service_account": path}
-        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccountKey(key)):
-            return {"service_account_key": key}
-        case GcsCredentials.Static(GcsStaticCredentials.ApplicationCredentials(path)):
-            return {"application_credentials": path}
-        case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
-            return {"bearer_token": token}
-        case _:
-            return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +320,7 @@ class AzureContainer(Bucket):
 
     client = AzureStore
     endpoint_option = "endpoint"
+    anonymous_options = MappingProxyType({"skip_signature": True})
     encodes_names = True
 
     @property
@@ -376,17 +337,12 @@ class AzureContainer(Bucket):
             isinstance(self.credentials, AzureCredentials.Anonymous),
         )
 
-    @property
-    @override
-    def endpoint(self) -> str | None:
-        return self.config.get(self.endpoint_option)
-
     @override
     def configuration(
         self, settings: StorageSettings, headers: Mapping[str, str]
     ) -> tuple[ClientConfig, dict[str, Any]]:
-        client, config = split_options(self.config, settings, headers)
-        return client, config | _azure_config(self.credentials) | {"account_name": self.account}
+        client, config = Bucket.configuration(self, settings, headers)
+        return client, config | {"account_name": self.account}
 
     @override
     def address(self, prefix: str) -> str:
@@ -396,20 +352,6 @@ class AzureContainer(Bucket):
     def rows(self, prefix: str) -> dict[str, str | bool | None]:
         rows = {"type": "Azure", "account": self.account, "container": self.name}
         return {**rows, "prefix": prefix or None}
-
-
-def _azure_config(credentials: AnyAzureCredential) -> dict[str, Any]:
-    match credentials:
-        case AzureCredentials.Anonymous():
-            return {"skip_signature": True}
-        case AzureCredentials.Static(AzureStaticCredentials.AccessKey(key)):
-            return {"account_key": key}
-        case AzureCredentials.Static(AzureStaticCredentials.SasToken(token)):
-            return {"sas_key": token}
-        case AzureCredentials.Static(AzureStaticCredentials.BearerToken(token)):
-            return {"token": token}
-        case _:
-            return {}
 
 
 #: Field of a credential -> its name for the client.
@@ -426,8 +368,7 @@ _ANSWERS: Final = {
 
 def _answer(credential: Any) -> dict[str, Any]:
     """Return a credential as the client expects it from a provider."""
-    fields = {name: getattr(credential, name, ...) for name in _ANSWERS}
-    return {_ANSWERS[name]: value for name, value in fields.items() if value is not ...}
+    return {name: getattr(credential, of) for of, name in _ANSWERS.items() if hasattr(credential, of)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +385,7 @@ class ConstantProvider:
 class RefreshProvider:
     """A provider that calls the user's function, and again when its last result is about to expire.
 
-    From five minutes before the end, the client asks before every request. Therefore the last
-    result is cached.
+    From five minutes before the end, the client asks before every request, so the last result is cached.
     """
 
     def __init__(self, credentials: RefreshableCredential[Any]) -> None:
@@ -454,58 +394,35 @@ class RefreshProvider:
 
     def __call__(self) -> Any:
         """Return the last credentials, or new ones if they expire soon."""
-        now = datetime.now(UTC)
         current = self._current
-        if current is None or _is_over(current.expires_after, now):
+        expires = None if current is None else current.expires_after
+        if current is None or (expires is not None and expires - _EXPIRY_MARGIN <= datetime.now(UTC)):
             current = self._current = self._credentials.refresh()
         return _answer(current)
 
 
-def _is_over(expires: datetime | None, now: datetime) -> bool:
-    return expires is not None and expires - _EXPIRY_MARGIN <= now
-
-
-def _profile_keys() -> S3StaticCredentials | None:
-    """Return the keys of the profile, or None if it has no keys.
-
-    The result is also None if the environment has keys, which take precedence.
-    """
-    if "AWS_ACCESS_KEY_ID" in os.environ:
-        return None
-    profile = _profile()
-    key, secret = profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")
-    if not key or not secret:
-        return None
-    return S3StaticCredentials(key, secret, profile.get("aws_session_token"))
-
-
-def _profile_region() -> str | None:
-    """Return the region of the profile, or None if it has no region.
-
-    The result is also None if the environment has a region, which takes precedence.
-    """
-    if "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ:
-        return None
-    return _profile().get("region")
-
-
-def _profile() -> dict[str, str]:
+def _profile(*overriding: str) -> dict[str, str]:
+    """Return the user's AWS profile. It is empty if one of these environment variables is set."""
+    if any(name in os.environ for name in overriding):
+        return {}
     name = os.environ.get("AWS_PROFILE") or "default"
-    section = name if name == "default" else f"profile {name}"
-    config = _section("AWS_CONFIG_FILE", "config", section)
-    return config | _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name)
-
-
-def _section(variable: str, file: str, section: str) -> dict[str, str]:
-    path = Path(os.environ.get(variable) or Path.home() / ".aws" / file)
-    parser = RawConfigParser(strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (Error, UnicodeDecodeError) as error:
-        raise StorageError(
-            f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}", ErrorKind.STORAGE_CONFIG
-        ).with_remedy(
-            "Correct the file, or pass access_key_id and secret_access_key",
-            shell="Correct the file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        ) from error
-    return dict(parser[section]) if parser.has_section(section) else {}
+    profile: dict[str, str] = {}
+    for variable, file, section in (
+        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
+    ):
+        path = Path(os.environ.get(variable) or Path.home() / ".aws" / file)
+        parser = RawConfigParser(strict=False)
+        try:
+            parser.read(path, encoding="utf-8")
+        except (Error, UnicodeDecodeError) as error:
+            raise StorageError(
+                f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}",
+                ErrorKind.STORAGE_CONFIG,
+            ).with_remedy(
+                "Correct the file, or pass access_key_id and secret_access_key",
+                shell="Correct the file, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            ) from error
+        if parser.has_section(section):
+            profile |= dict(parser[section])
+    return profile

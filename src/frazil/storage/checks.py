@@ -1,30 +1,19 @@
-"""Checks of what callers and storages do: keys and ranges, whole answers, conditional writes.
+"""Checks of what callers and storages do, and counts of requests.
 
-A key is a relative path with ``/``, without an empty, ``.`` or ``..`` segment and without NUL. A range is
-``start <= i < stop`` with ``0 <= start < stop``. If ``stop`` is None, the range ends at the end of the
-object. Only such a range can be read from an object without bytes.
-
-Specification: *File Layout*.
-
-A request may fail for a moment: the network, a permission, a storage that has too many requests. The object
-may be good. Only an object that is missing, or whose whole content is wrong, is a reason to repair it.
-
-Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
-time. Then one commit is lost although its writer gets a success.
-
-``probe_conditions`` writes an object of its own. ``create_and_probe`` uses the new files of a repository
-instead, and sends two requests more than the files need. It does not test that the storage accepts an update
-with the right version: a storage that refuses it loses no commits.
-
-Specification: *Storage Operations*.
+Some servers accept the conditions of writes and ignore them. This stays hidden until two writers commit at
+the same time: then one commit is lost although its writer gets a success. Therefore a new repository probes
+its storage. Specification: *File Layout*, *Storage Operations*.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Buffer
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Final, override
 
@@ -106,6 +95,81 @@ def require_whole(storage: Storage, key: str, data: Buffer, version: Version | N
             f"the storage returned {size} bytes of `{key}`, which has {info.size} bytes. Read it again",
             ErrorKind.INVALID_OBJECT_SIZE,
         )
+
+
+_used_by: int | None = None
+
+
+def enter_runtime() -> None:
+    """Check the process. Every use of obstore calls this function first.
+
+    obstore runs its requests on threads of one runtime per process. ``os.fork()`` copies the runtime but not
+    its threads, so a call in the child would wait forever, on any store. A process that forks before the
+    first use can use obstore, and so can a process that was started by spawn or forkserver.
+    """
+    global _used_by
+    process = os.getpid()
+    if _used_by != process:
+        if _used_by is not None:
+            raise forked_process(_used_by)
+        _used_by = process
+
+
+def forked_process(parent: int) -> StorageError:
+    """Return the error of a storage that cannot work in this child of the process ``parent``."""
+    return StorageError(
+        f"this storage was used in process {parent} and then forked into process {os.getpid()}, where it "
+        "cannot work. Start child processes with the 'spawn' or 'forkserver' method",
+        ErrorKind.FORKED_PROCESS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The number of requests, and of bytes as they are in the storage."""
+
+    requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class TrafficCounter:
+    """Counts of requests and bytes, which many threads can increase.
+
+    All storages of a process share the counts. At its end, a task takes them and sends them to the driver, so
+    that a job can report its cost. One request to a server counts once, without the retries of the client.
+    One access to the file system also counts as one request.
+    """
+
+    __slots__ = ("_lock", "_read", "_requests", "_written")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests = self._read = self._written = 0
+
+    def count(self, requests: int = 1, *, written: int = 0) -> None:
+        """Count a request, and bytes that go to a storage."""
+        with self._lock:
+            self._requests += requests
+            self._written += written
+
+    def count_read[Data: Buffer](self, data: Data) -> Data:
+        """Count bytes that came from a storage, and return them."""
+        size = memoryview(data).nbytes
+        with self._lock:
+            self._read += size
+        return data
+
+    def take_counts(self) -> Traffic:
+        """Return the counts since the last call of this method."""
+        with self._lock:
+            traffic = Traffic(self._requests, self._read, self._written)
+            self._requests = self._read = self._written = 0
+        return traffic
+
+
+#: The counter of this process.
+TRAFFIC: Final = TrafficCounter()
 
 
 #: Prefix of the probe's objects.

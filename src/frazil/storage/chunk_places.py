@@ -1,7 +1,7 @@
 """The places where the bytes of a chunk can be, and the access to those outside of the repository.
 
-Most repositories have no virtual chunks. Their processes need none of the clients of storages and web
-servers, which take 6 MB of memory and a tenth of a second. The first call imports the clients.
+Most processes need none of the clients of storages and web servers, which take 6 MB of memory and a tenth of
+a second. The first call imports them.
 """
 
 from __future__ import annotations

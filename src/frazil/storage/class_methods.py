@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from frazil.argument_docs import with_argument_docs, with_keywords
+from frazil.argument_docs import with_keywords
 from frazil.arguments import checked
 from frazil.storage.object_store_config import S3Options, StorageHeaders
 
@@ -21,7 +21,10 @@ PUBLIC: Final[Any] = sys.modules[__name__.rpartition(".")[0]]
 
 
 class StorageClassMethods[Storage]:
-    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``."""
+    """The class methods of ``Storage``, which is the type parameter: this module is below ``base``.
+
+    Functions such as ``s3_storage`` take the same values as single arguments, and raise the same errors.
+    """
 
     @classmethod
     @checked
@@ -30,11 +33,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> Storage.new_in_memory().label()
-            'in-memory'
         """
         return cast("Storage", PUBLIC.in_memory_storage())
 
@@ -48,10 +46,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> storage = Storage.new_local_filesystem("/data/ice")
         """
         return cast("Storage", PUBLIC.local_filesystem_storage(path))
 
@@ -85,19 +79,13 @@ class StorageClassMethods[Storage]:
         Raises:
             InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
                 headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
-            's3://ice/a'
         """
-        arguments = PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers)
-        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix))
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_s3_object_store(
         cls,
         config: S3Options,
@@ -106,28 +94,17 @@ class StorageClassMethods[Storage]:
         credentials: AnyS3Credential | None = None,
         **headers: Unpack[StorageHeaders],
     ) -> Storage:
-        """Return a storage in S3. Frazil has one client for S3, the one of ``new_s3``.
-
-        The method exists because the reference has a second client for S3.
+        """Return a storage in S3, as ``new_s3``. The reference has a second client for S3.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
-            's3://ice/a'
         """
-        arguments = PUBLIC.services.S3Arguments(config, credentials, **headers)
-        return cast("Storage", PUBLIC.services.build_s3(arguments, bucket, prefix, shown_as="S3"))
+        others = {"credentials": credentials, "shown_as": "S3", **headers}
+        return cast("Storage", PUBLIC.services.build_s3(config, bucket, prefix, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_tigris(
         cls,
         config: S3Options,
@@ -140,8 +117,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Tigris.
 
-        ``tigris_storage`` takes the same values as single arguments.
-
         Args:
             use_weak_consistency: True reads the nearest copy, which may be old, and makes the
                 storage read only.
@@ -151,27 +126,15 @@ class StorageClassMethods[Storage]:
 
         Raises:
             StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
-            InvalidInputError: As in ``new_s3``.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
-            True
         """
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
         return cast(
-            "Storage",
-            PUBLIC.services.build_tigris(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                use_weak_consistency,
-            ),
+            "Storage", PUBLIC.services.build_tigris(config, bucket, prefix, use_weak_consistency, **others)
         )
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_r2(
         cls,
         config: S3Options,
@@ -184,8 +147,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Cloudflare R2.
 
-        ``r2_storage`` takes the same values as single arguments.
-
         Args:
             bucket: Name of the bucket. Default: the first part of ``prefix``.
             prefix: Prefix of the names of all objects. None means the whole bucket.
@@ -196,28 +157,13 @@ class StorageClassMethods[Storage]:
 
         Raises:
             StorageError: ``storage-config`` without a bucket, and without an account id and an endpoint.
-            InvalidInputError: As in ``new_s3``.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> storage = Storage.new_r2(S3Options(anonymous=True), prefix="ice/a", account_id="abc")
-            >>> storage.bucket.name, storage.prefix
-            ('ice', 'a')
         """
-        return cast(
-            "Storage",
-            PUBLIC.services.build_r2(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                account_id,
-            ),
-        )
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_r2(config, bucket, prefix, account_id, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_hf(
         cls,
         config: S3Options,
@@ -230,37 +176,20 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in a Hugging Face storage bucket.
 
-        ``hf_storage`` takes the same values as single arguments. An endpoint in ``config`` has no effect.
+        An endpoint in ``config`` has no effect.
 
         Args:
             namespace: Name of the user or organisation that owns the bucket.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
-                headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import S3Options, Storage
-            >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
-            'https://s3.hf.co/me'
         """
-        return cast(
-            "Storage",
-            PUBLIC.services.build_hf(
-                PUBLIC.services.S3Arguments(config, credentials, legacy_rooted_keys, **headers),
-                bucket,
-                prefix,
-                namespace,
-            ),
-        )
+        others = {"credentials": credentials, "legacy_rooted_keys": legacy_rooted_keys, **headers}
+        return cast("Storage", PUBLIC.services.build_hf(config, bucket, prefix, namespace, **others))
 
     @classmethod
     @checked
-    @with_argument_docs(new_s3)
-    @with_keywords(StorageHeaders)
+    @with_keywords(StorageHeaders, new_s3)
     def new_gcs(
         cls,
         bucket: str,
@@ -272,23 +201,12 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Google Cloud Storage.
 
-        ``gcs_storage`` takes the same values as single arguments.
-
         Args:
             credentials: Credentials. Default: from the environment.
             config: Other options of the client and their values. Default: none.
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.credentials import gcs_credentials
-            >>> from frazil.storage import Storage
-            >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
-            'gs://ice/a'
         """
         return cast("Storage", PUBLIC.services.build_gcs(bucket, prefix, credentials, config, **headers))
 
@@ -305,8 +223,6 @@ class StorageClassMethods[Storage]:
     ) -> Storage:
         """Return a storage in Azure blob storage.
 
-        ``azure_storage`` takes the same values as single arguments.
-
         Args:
             account: Name of the storage account.
             container: Name of the container.
@@ -316,12 +232,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Examples:
-            >>> from frazil.credentials import azure_credentials
-            >>> from frazil.storage import Storage
-            >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
-            'az://me/ice/a'
         """
         return cast("Storage", PUBLIC.services.build_azure(account, container, prefix, credentials, config))
 
@@ -339,16 +249,6 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for
-                an invalid option.
-            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> Storage.new_http("https://example.org/ice").is_read_only
-            True
         """
         return cast("Storage", PUBLIC.http_storage(base_url, config, headers))
 
@@ -362,12 +262,5 @@ class StorageClassMethods[Storage]:
 
         Returns:
             The storage. No request is sent.
-
-        Raises:
-            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
-
-        Examples:
-            >>> from frazil.storage import Storage
-            >>> storage = Storage.new_redirect("https://example.org/latest")
         """
         return cast("Storage", PUBLIC.redirect_storage(base_url))

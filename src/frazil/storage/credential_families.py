@@ -1,16 +1,14 @@
 """Credentials for object stores, as values. ``repr``, ``str`` and HTML never show a secret.
 
-Each cloud has a family of classes: anonymous, from the environment, static, and refreshable by a function. A
-refreshable credential contains a pickle of the function, because sessions are sent to other processes with
-their credentials. ``refresh()`` calls the function. ``Credentials`` wraps the credentials for virtual chunk
-containers. With it, the user also permits access to local files and web servers.
+A refreshable credential contains a pickle of a function, because sessions are sent to other processes with
+their credentials. ``Credentials`` wraps the credentials for virtual chunk containers.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -176,14 +174,10 @@ class GcsBearerCredential(Credential):
     """
 
     bearer: str
-    expires_after: datetime | None = None
+    expires_after: datetime | None = field(default=None, kw_only=True)
 
+    __match_args__ = ("bearer", "expires_after")
     _secret: ClassVar[frozenset[str]] = frozenset({"bearer"})
-
-    def __init__(self, bearer: str, *, expires_after: datetime | None = None) -> None:
-        object.__setattr__(self, "bearer", bearer)
-        object.__setattr__(self, "expires_after", expires_after)
-        self.__post_init__()
 
 
 class GcsStaticCredentials(metaclass=Family):

@@ -1,9 +1,4 @@
-"""Functions that create credentials, and the arguments by name of storages in clouds.
-
-Each cloud has a function for each way of authorisation, and one that chooses the way by its arguments.
-
-The functions (``services``) and the options of URLs (``urls``) use these declarations.
-"""
+"""Functions that create credentials, and the arguments by name of storages in clouds."""
 
 from __future__ import annotations
 
@@ -36,22 +31,6 @@ from frazil.storage.object_store_config import ChecksumAlgorithm, StorageHeaders
 
 #: Name of an argument -> the class of its credential.
 type _Secrets = Mapping[str, Callable[[Any], Any]]
-
-
-def _pickled(function: Callable[[], Any]) -> bytes:
-    """Return the pickle of a function that gets credentials.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if it cannot be pickled.
-    """
-    try:
-        return pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidInputError(
-            "get_credentials must be a picklable function, because it is sent to other processes, got "
-            f"{function!r} ({error}). Define the function at the top level of a module",
-            ErrorKind.INVALID_CREDENTIALS,
-        ) from error
 
 
 def _chosen(function: str, names: Iterable[str], ways: Mapping[str, Any]) -> str | None:
@@ -92,22 +71,39 @@ def _credentials(function: str, family: Any, secrets: _Secrets, ways: Mapping[st
 
 
 def _refreshable(family: Any, get_credentials: Callable[[], Any], scatter: bool) -> Any:
-    return family.Refreshable(_pickled(get_credentials), get_credentials() if scatter else None)
+    """Return credentials that a function gets. Raise ``InvalidInputError`` if it cannot be pickled."""
+    try:
+        pickled = pickle.dumps(get_credentials)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "get_credentials must be a picklable function, because it is sent to other processes, got "
+            f"{get_credentials!r} ({error}). Define the function at the top level of a module",
+            ErrorKind.INVALID_CREDENTIALS,
+        ) from error
+    return family.Refreshable(pickled, get_credentials() if scatter else None)
 
 
-class AnyWay(TypedDict, total=False):
-    """The ways of authorisation that all clouds have, besides their secrets.
+class OtherWays(TypedDict, total=False):
+    """The ways of authorisation that do not depend on the cloud.
 
     Attributes:
-        anonymous: True sends requests without credentials.
         from_env: True takes the credentials from the environment. This is the default.
         scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in
             every pickle, so that many workers do not call it at the same time. Default: False.
     """
 
-    anonymous: bool | None
     from_env: bool | None
     scatter_initial_credentials: bool
+
+
+class AnyWay(OtherWays, total=False):
+    """The ways of authorisation that all clouds have, besides their secrets.
+
+    Attributes:
+        anonymous: True sends requests without credentials.
+    """
+
+    anonymous: bool | None
 
 
 class S3Key(TypedDict, total=False):
@@ -126,8 +122,8 @@ class S3Key(TypedDict, total=False):
     expires_after: datetime | None
 
 
-class S3Ways(S3Key, AnyWay, total=False):
-    """All ways of authorisation in S3.
+class S3KeyOrFunction(S3Key, OtherWays, total=False):
+    """The ways of authorisation in S3 that need credentials.
 
     Attributes:
         get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
@@ -136,6 +132,10 @@ class S3Ways(S3Key, AnyWay, total=False):
     """
 
     get_credentials: Callable[[], S3StaticCredentials] | None
+
+
+class S3Ways(S3KeyOrFunction, AnyWay, total=False):
+    """All ways of authorisation in S3."""
 
 
 @checked
@@ -154,10 +154,7 @@ def s3_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return S3StaticCredentials("AKIAEXAMPLE", "secret")
-        >>> s3_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.S3Credentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = s3_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(S3Credentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -198,9 +195,7 @@ def s3_anonymous_credentials() -> S3Credentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> s3_anonymous_credentials()
-        <frazil.credentials.S3Credentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = s3_anonymous_credentials()
     """
     return S3Credentials.Anonymous()
 
@@ -213,9 +208,7 @@ def s3_from_env_credentials() -> S3Credentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> s3_from_env_credentials()
-        <frazil.credentials.S3Credentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = s3_from_env_credentials()
     """
     return S3Credentials.FromEnv()
 
@@ -239,25 +232,24 @@ def s3_credentials(**ways: Unpack[S3Ways]) -> AnyS3Credential:
         >>> s3_credentials(anonymous=True) == s3_anonymous_credentials()
         True
     """
-    key: dict[str, Any] = {name: ways.get(name) for name in _S3_KEY if ways.get(name) is not None}
+    key: dict[str, Any] = {
+        name: value for name, value in ways.items() if name in _S3_KEY and value is not None
+    }
     if not key and not any(ways.values()) and False in (ways.get("from_env"), ways.get("anonymous")):
         raise _incomplete(
             "s3_credentials",
             "one way to get credentials, got only ways that are False. Set one of them to True",
         )
-    chosen = {**ways, "access_key_id": key or None}
-    return _credentials("s3_credentials", S3Credentials, {"access_key_id": _s3_key}, chosen)  # type: ignore[no-any-return]
-
-
-_S3_KEY: Final = tuple(S3Key.__annotations__)
-
-
-def _s3_key(parts: dict[str, Any]) -> S3StaticCredentials:
-    if not {"access_key_id", "secret_access_key"} <= parts.keys():
+    if key and not {"access_key_id", "secret_access_key"} <= key.keys():
         raise _incomplete(
             "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
         )
-    return S3StaticCredentials(**parts)
+    secrets = {"access_key_id": lambda key: S3StaticCredentials(**key)}
+    chosen = {**ways, "access_key_id": key or None}
+    return _credentials("s3_credentials", S3Credentials, secrets, chosen)  # type: ignore[no-any-return]
+
+
+_S3_KEY: Final = S3Key.__annotations__.keys()
 
 
 _GCS_SECRETS: Final[_Secrets] = {
@@ -310,10 +302,7 @@ def gcs_static_credentials(**secret: Unpack[GcsSecrets]) -> AnyGcsStaticCredenti
         InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
 
     Examples:
-        >>> gcs_static_credentials(bearer_token="secret")
-        <frazil.credentials.GcsStaticCredentials.BearerToken>
-        token: ****
-        <BLANKLINE>
+        >>> credentials = gcs_static_credentials(bearer_token="secret")
     """
     return _static("gcs_static_credentials", _GCS_SECRETS, secret)  # type: ignore[no-any-return]
 
@@ -334,10 +323,7 @@ def gcs_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return GcsBearerCredential("secret")
-        >>> gcs_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.GcsCredentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = gcs_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(GcsCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -350,9 +336,7 @@ def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> gcs_anonymous_credentials()
-        <frazil.credentials.GcsCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = gcs_anonymous_credentials()
     """
     return GcsCredentials.Anonymous()
 
@@ -365,9 +349,7 @@ def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> gcs_from_env_credentials()
-        <frazil.credentials.GcsCredentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = gcs_from_env_credentials()
     """
     return GcsCredentials.FromEnv()
 
@@ -387,9 +369,7 @@ def gcs_credentials(**ways: Unpack[GcsWays]) -> AnyGcsCredential:
             cannot be pickled.
 
     Examples:
-        >>> gcs_credentials(anonymous=True)
-        <frazil.credentials.GcsCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = gcs_credentials(anonymous=True)
     """
     return _credentials("gcs_credentials", GcsCredentials, _GCS_SECRETS, ways)  # type: ignore[no-any-return]
 
@@ -441,10 +421,7 @@ def azure_static_credentials(**secret: Unpack[AzureSecrets]) -> AnyAzureStaticCr
         InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
 
     Examples:
-        >>> azure_static_credentials(access_key="secret")
-        <frazil.credentials.AzureStaticCredentials.AccessKey>
-        key: ****
-        <BLANKLINE>
+        >>> credentials = azure_static_credentials(access_key="secret")
     """
     return _static("azure_static_credentials", _AZURE_SECRETS, secret)  # type: ignore[no-any-return]
 
@@ -465,10 +442,7 @@ def azure_refreshable_credentials(
     Examples:
         >>> def fresh():
         ...     return AzureRefreshableCredential.AccessKey("secret")
-        >>> azure_refreshable_credentials(fresh)  # doctest: +SKIP
-        <frazil.credentials.AzureCredentials.Refreshable>
-        pickled_function: ****
-        current: None
+        >>> credentials = azure_refreshable_credentials(fresh)  # doctest: +SKIP
     """
     return _refreshable(AzureCredentials, get_credentials, scatter_initial_credentials)  # type: ignore[no-any-return]
 
@@ -481,9 +455,7 @@ def azure_from_env_credentials() -> AzureCredentials.FromEnv:
         The credentials.
 
     Examples:
-        >>> azure_from_env_credentials()
-        <frazil.credentials.AzureCredentials.FromEnv>
-        <BLANKLINE>
+        >>> credentials = azure_from_env_credentials()
     """
     return AzureCredentials.FromEnv()
 
@@ -496,9 +468,7 @@ def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
         The credentials.
 
     Examples:
-        >>> azure_anonymous_credentials()
-        <frazil.credentials.AzureCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = azure_anonymous_credentials()
     """
     return AzureCredentials.Anonymous()
 
@@ -518,9 +488,7 @@ def azure_credentials(**ways: Unpack[AzureWays]) -> AnyAzureCredential:
             cannot be pickled.
 
     Examples:
-        >>> azure_credentials(anonymous=True)
-        <frazil.credentials.AzureCredentials.Anonymous>
-        <BLANKLINE>
+        >>> credentials = azure_credentials(anonymous=True)
     """
     return _credentials("azure_credentials", AzureCredentials, _AZURE_SECRETS, ways)  # type: ignore[no-any-return]
 
@@ -567,40 +535,28 @@ def containers_credentials(
             <frazil.credentials.S3Credentials.Anonymous>
         <BLANKLINE>
     """
-    return {prefix: _wrap(prefix, credential) for prefix, credential in m.items()}
+    access: dict[str, Any] = {}
+    for prefix, credential in m.items():
+        wrap = next((wrap for family, wrap in _WRAPPERS if isinstance(credential, family)), None)
+        if wrap is None and credential is not None and not isinstance(credential, _ACCESS):
+            raise InvalidInputError(
+                f"the value for container {prefix} must be credentials for S3, GCS or Azure, "
+                f"LocalFileSystemAccess, HttpAccess or None, got {type(credential).__name__}",
+                ErrorKind.INVALID_CREDENTIALS,
+            )
+        access[prefix] = credential if wrap is None else wrap(credential)
+    return access
 
 
-def _wrap(prefix: str, credential: Any) -> AnyCredential | None:
-    if credential is None or isinstance(credential, _ACCESS):
-        return credential
-    for family, wrap in _WRAPPERS:
-        if isinstance(credential, family):
-            return wrap(credential)
-    raise InvalidInputError(
-        f"the value for container {prefix} must be credentials for S3, GCS or Azure, LocalFileSystemAccess, "
-        f"HttpAccess or None, got {type(credential).__name__}",
-        ErrorKind.INVALID_CREDENTIALS,
-    )
-
-
-class HfKeywords(S3Key, StorageHeaders, total=False):
+class HfKeywords(S3KeyOrFunction, StorageHeaders, total=False):
     """The arguments of ``hf_storage``, besides its place.
 
     Attributes:
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
         network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
             means no limit. Default: 60.
         legacy_rooted_keys: True is not supported and raises an error. Default: None.
     """
 
-    from_env: bool | None
-    get_credentials: Callable[[], S3StaticCredentials] | None
-    scatter_initial_credentials: bool
     network_stream_timeout_seconds: int
     legacy_rooted_keys: bool | None
 

@@ -1,11 +1,9 @@
 """The cause and the remedy of a failed request to an object store, from the error text of the client.
 
 obstore raises the same class with one long text for nearly all failures. ``ErrorParts`` has the parts of this
-text: the request, the status and the code of the server, or the network error. Tables lead from these parts
-to a ``Cause``. The rest of the text is not searched, because names of objects and messages of servers may
-contain any word. A text that matches no row stays as it is.
-
-The tables lead from codes, statuses and network errors to a cause, a kind of error, and a remedy.
+text: the request, the status and the code of the server, or the network error. They lead to a ``Cause``. The
+rest of the text is not searched, because names of objects and messages of servers may contain any word. A
+text without a cause stays as it is.
 """
 
 from __future__ import annotations
@@ -22,41 +20,34 @@ from frazil.remedies import Remedy
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A row of the tables: the kind of error, what happened, and what to do.
+    """The kind of an error, what happened, and what to do, with the codes and words that lead to it.
 
     Both texts may contain the fields of ``MessageTerms``, the ``{server}`` that received the request, and the
-    ``{status}`` and ``{code}`` of its answer. ``MessageTerms.advice`` is the remedy of missing credentials.
+    ``{status}`` and ``{code}`` of its answer. ``codes`` has spaces between the codes and statuses, and
+    ``network`` is a regular expression for the debug text of a network error.
     """
 
     kind: ErrorKind
     event: str
     remedy: str = ""
+    codes: str = ""
+    network: str = ""
 
 
 NO_CREDENTIALS: Final = Cause(
     ErrorKind.CREDENTIALS_MISSING,
     "no credentials for {service}: the caller passed none, and this machine and its environment have none",
 )
-NEEDED: Final = Cause(ErrorKind.CREDENTIALS_MISSING, "{server} requires credentials for {name}")
-REFUSED: Final = Cause(
-    ErrorKind.CREDENTIALS_REFUSED,
-    "{server} refuses the credentials ({code})",
-    "check the key, secret or token in the arguments or the environment",
+NEEDED: Final = Cause(
+    ErrorKind.CREDENTIALS_MISSING,
+    "{server} requires credentials for {name}",
+    codes="NoAuthenticationInformation MissingSecurityHeader MissingAuthenticationToken",
 )
 UNAUTHORIZED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
     "{server} requires credentials, or refuses the credentials of this request ({code})",
     "check the key, secret or token in the arguments or the environment",
-)
-EXPIRED: Final = Cause(
-    ErrorKind.CREDENTIALS_REFUSED,
-    "the credentials have expired ({code})",
-    "get new credentials, or name a function that gets them (`get_credentials`)",
-)
-CLOCK: Final = Cause(
-    ErrorKind.CREDENTIALS_REFUSED,
-    "the clocks of this machine and of {server} differ too much ({code})",
-    "set the clock of this machine",
+    "401",
 )
 NOT_EXCHANGED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
@@ -68,14 +59,20 @@ DENIED: Final = Cause(
     "no permission for this request in {name} ({code})",
     "use credentials with this permission, or ask the owner of {name} for it. (S3 also sends this answer "
     "for a missing object if the credentials may not list the bucket)",
+    "AccessDenied AllAccessDisabled AccountIsDisabled AuthorizationFailure AuthorizationPermissionMismatch "
+    "InsufficientAccountPermissions PublicAccessNotPermitted",
 )
 FORBIDDEN: Final = Cause(
     ErrorKind.STORAGE_PERMISSION,
     "{server} refuses this request ({code})",
     "check that the credentials are correct, and that they have the permission for this request in {name}",
+    "403",
 )
 NO_BUCKET: Final = Cause(
-    ErrorKind.BUCKET_NOT_FOUND, "{name} does not exist at {server}", "create it, or correct its name"
+    ErrorKind.BUCKET_NOT_FOUND,
+    "{name} does not exist at {server}",
+    "create it, or correct its name",
+    "NoSuchBucket ContainerNotFound",
 )
 NO_OBJECT: Final = Cause(
     ErrorKind.OBJECT_NOT_FOUND,
@@ -91,119 +88,112 @@ REGION: Final = Cause(
     ErrorKind.STORAGE_CONFIG,
     "{name} is in another region or at another endpoint than the request",
     "correct the option `region` or `endpoint_url`",
+    "PermanentRedirect IllegalLocationConstraintException",
 )
-BAD_NAME: Final = Cause(
-    ErrorKind.STORAGE_CONFIG, "{server} does not accept the name of {name} ({code})", "correct the name"
-)
-BUSY: Final = Cause(
-    ErrorKind.THROTTLED,
-    "{server} has too many requests ({code})",
-    "try again later, or send fewer requests at the same time",
-)
-FULL: Final = Cause(
-    ErrorKind.STORAGE_FULL,
-    "{name} at {server} has no space left ({code})",
-    "free some space, or raise its quota",
-)
-SERVER_FAILED: Final = Cause(ErrorKind.OBJECT_STORE, "{server} failed ({code})", "try again later")
-PAST_END: Final = Cause(
-    ErrorKind.OBJECT_STORE,
-    "the range of bytes starts after the end of the object ({code})",
-    "read a range inside the object",
-)
-PLAIN_HTTP: Final = Cause(
-    ErrorKind.STORAGE_CONFIG,
-    "{server} is not encrypted, and requests without encryption are not allowed",
-    "allow plain HTTP with the option `allow_http`, or use an https:// endpoint",
-)
-
 OTHER: Final = Cause(
     ErrorKind.OBJECT_STORE,
     "{server} refuses the request (HTTP {status}, {code})",
     "see the documentation of {service} for this code",
 )
 
-BY_CODE: Final = {
-    code: cause
-    for codes, cause in (
-        ("NoSuchBucket ContainerNotFound", NO_BUCKET),
-        (
-            "InvalidAccessKeyId SignatureDoesNotMatch InvalidToken InvalidSecurity AuthenticationFailed",
-            REFUSED,
-        ),
-        ("InvalidAuthenticationInfo AuthorizationHeaderMalformed authError", REFUSED),
-        ("AccessDenied AllAccessDisabled AccountIsDisabled AuthorizationFailure", DENIED),
-        ("AuthorizationPermissionMismatch InsufficientAccountPermissions PublicAccessNotPermitted", DENIED),
-        ("ExpiredToken ExpiredTokenException TokenRefreshRequired RequestExpired", EXPIRED),
-        ("RequestTimeTooSkewed", CLOCK),
-        ("NoAuthenticationInformation MissingSecurityHeader MissingAuthenticationToken", NEEDED),
-        ("InvalidBucketName InvalidResourceName", BAD_NAME),
-        ("PermanentRedirect IllegalLocationConstraintException", REGION),
-        ("SlowDown ServerBusy TooManyRequests RequestLimitExceeded ThrottlingException", BUSY),
-        ("QuotaExceeded XMinioStorageFull InsufficientStorage", FULL),
-    )
-    for code in codes.split()
-}
-BY_STATUS: Final = {
-    "401": UNAUTHORIZED,
-    "403": FORBIDDEN,
-    "416": PAST_END,
-    "429": BUSY,
-    "500": SERVER_FAILED,
-    "502": SERVER_FAILED,
-    "503": BUSY,
-    "504": SERVER_FAILED,
-    "507": FULL,
-}
-#: Words in the debug text of a network error, in the order of the search.
-BY_NETWORK: Final = tuple(
-    (re.compile(words), Cause(kind, event, remedy))
-    for words, kind, event, remedy in (
-        ("BadScheme", PLAIN_HTTP.kind, PLAIN_HTTP.event, PLAIN_HTTP.remedy),
-        (
-            '"dns error"',
-            ErrorKind.STORAGE_UNREACHABLE,
-            "the host name of {server} is not known (DNS)",
-            "check the endpoint, the region and the name of {name}, and the network of this machine",
-        ),
-        (
-            "ConnectionRefused",
-            ErrorKind.STORAGE_UNREACHABLE,
-            "connection refused: no server listens at {server}",
-            "check the endpoint, and that the server runs",
-        ),
-        (
-            "InvalidCertificate",
-            ErrorKind.STORAGE_UNREACHABLE,
-            "the TLS certificate of {server} is not valid for this machine",
-            "check the host name of the endpoint, or let this machine trust the certificate",
-        ),
-        (
-            r"InvalidMessage|InvalidContentType|AlertReceived|PeerIncompatible",
-            ErrorKind.STORAGE_UNREACHABLE,
-            "{server} does not answer with TLS",
-            "if the server uses plain HTTP, use an http:// endpoint and the option `allow_http`",
-        ),
-        (
-            "NetworkUnreachable|HostUnreachable|NetworkDown|AddrNotAvailable",
-            ErrorKind.STORAGE_UNREACHABLE,
-            "there is no route to {server}",
-            "check the network of this machine",
-        ),
-        (
-            "kind: Timeout|TimedOut|deadline has elapsed",
-            ErrorKind.STORAGE_TIMEOUT,
-            "{server} did not answer in time",
-            "try again, or raise the timeouts in `StorageSettings`",
-        ),
-        (
-            "IncompleteMessage|ConnectionReset|BrokenPipe|UnexpectedEof|ConnectionAborted|ChannelClosed",
-            ErrorKind.OBJECT_STORE,
-            "{server} closed the connection before its answer was complete",
-            "try again later",
-        ),
-    )
+#: The causes with codes or words. Words are searched in this order.
+_CAUSES: Final = (
+    *(NEEDED, UNAUTHORIZED, DENIED, FORBIDDEN, NO_BUCKET, REGION),
+    Cause(
+        ErrorKind.CREDENTIALS_REFUSED,
+        "{server} refuses the credentials ({code})",
+        "check the key, secret or token in the arguments or the environment",
+        "InvalidAccessKeyId SignatureDoesNotMatch InvalidToken InvalidSecurity AuthenticationFailed "
+        "InvalidAuthenticationInfo AuthorizationHeaderMalformed authError",
+    ),
+    Cause(
+        ErrorKind.CREDENTIALS_REFUSED,
+        "the credentials have expired ({code})",
+        "get new credentials, or name a function that gets them (`get_credentials`)",
+        "ExpiredToken ExpiredTokenException TokenRefreshRequired RequestExpired",
+    ),
+    Cause(
+        ErrorKind.CREDENTIALS_REFUSED,
+        "the clocks of this machine and of {server} differ too much ({code})",
+        "set the clock of this machine",
+        "RequestTimeTooSkewed",
+    ),
+    Cause(
+        ErrorKind.STORAGE_CONFIG,
+        "{server} does not accept the name of {name} ({code})",
+        "correct the name",
+        "InvalidBucketName InvalidResourceName",
+    ),
+    Cause(
+        ErrorKind.THROTTLED,
+        "{server} has too many requests ({code})",
+        "try again later, or send fewer requests at the same time",
+        "SlowDown ServerBusy TooManyRequests RequestLimitExceeded ThrottlingException 429 503",
+    ),
+    Cause(
+        ErrorKind.STORAGE_FULL,
+        "{name} at {server} has no space left ({code})",
+        "free some space, or raise its quota",
+        "QuotaExceeded XMinioStorageFull InsufficientStorage 507",
+    ),
+    Cause(ErrorKind.OBJECT_STORE, "{server} failed ({code})", "try again later", "500 502 504"),
+    Cause(
+        ErrorKind.OBJECT_STORE,
+        "the range of bytes starts after the end of the object ({code})",
+        "read a range inside the object",
+        "416",
+    ),
+    Cause(
+        ErrorKind.STORAGE_CONFIG,
+        "{server} is not encrypted, and requests without encryption are not allowed",
+        "allow plain HTTP with the option `allow_http`, or use an https:// endpoint",
+        network="BadScheme",
+    ),
+    Cause(
+        ErrorKind.STORAGE_UNREACHABLE,
+        "the host name of {server} is not known (DNS)",
+        "check the endpoint, the region and the name of {name}, and the network of this machine",
+        network='"dns error"',
+    ),
+    Cause(
+        ErrorKind.STORAGE_UNREACHABLE,
+        "connection refused: no server listens at {server}",
+        "check the endpoint, and that the server runs",
+        network="ConnectionRefused",
+    ),
+    Cause(
+        ErrorKind.STORAGE_UNREACHABLE,
+        "the TLS certificate of {server} is not valid for this machine",
+        "check the host name of the endpoint, or let this machine trust the certificate",
+        network="InvalidCertificate",
+    ),
+    Cause(
+        ErrorKind.STORAGE_UNREACHABLE,
+        "{server} does not answer with TLS",
+        "if the server uses plain HTTP, use an http:// endpoint and the option `allow_http`",
+        network="InvalidMessage|InvalidContentType|AlertReceived|PeerIncompatible",
+    ),
+    Cause(
+        ErrorKind.STORAGE_UNREACHABLE,
+        "there is no route to {server}",
+        "check the network of this machine",
+        network="NetworkUnreachable|HostUnreachable|NetworkDown|AddrNotAvailable",
+    ),
+    Cause(
+        ErrorKind.STORAGE_TIMEOUT,
+        "{server} did not answer in time",
+        "try again, or raise the timeouts in `StorageSettings`",
+        network="kind: Timeout|TimedOut|deadline has elapsed",
+    ),
+    Cause(
+        ErrorKind.OBJECT_STORE,
+        "{server} closed the connection before its answer was complete",
+        "try again later",
+        network="IncompleteMessage|ConnectionReset|BrokenPipe|UnexpectedEof|ConnectionAborted|ChannelClosed",
+    ),
 )
+_BY_CODE: Final = {code: cause for cause in _CAUSES for code in cause.codes.split()}
+_BY_NETWORK: Final = tuple((re.compile(cause.network), cause) for cause in _CAUSES if cause.network)
 
 
 _log: Final = logging.getLogger(__name__)
@@ -266,13 +256,9 @@ class ErrorParts:
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """The words of messages for one bucket, and the arguments that its user can change.
+    """The words of messages for one bucket, such as "bucket 'ice'" and "S3".
 
-    Attributes:
-        name: The bucket, for example "bucket 'ice'".
-        service: The service, for example "S3".
-        advice: How to pass credentials. None if the caller of ``reason_of`` adds it.
-        is_anonymous: Whether requests are sent without credentials.
+    ``advice`` is how to pass credentials; None if the caller of ``reason_of`` adds it.
     """
 
     name: str
@@ -339,14 +325,10 @@ def shorten(error: BaseException) -> None:
     error.args = (first_line(error),)
 
 
-def is_missing_bucket(error: BaseException) -> bool:
+def is_missing_bucket(parts: ErrorParts) -> bool:
     """Return whether an object was not found because its bucket does not exist."""
-    return _is_missing_bucket(ErrorParts.from_text(str(error)))
-
-
-def _is_missing_bucket(parts: ErrorParts) -> bool:
     is_named = "specified bucket does not exist" in parts.message
-    return BY_CODE.get(parts.code) is NO_BUCKET or (is_named and parts.status == "404")
+    return _BY_CODE.get(parts.code) is NO_BUCKET or (is_named and parts.status == "404")
 
 
 def _cause(text: str, parts: ErrorParts, terms: MessageTerms) -> Cause | None:
@@ -354,15 +336,15 @@ def _cause(text: str, parts: ErrorParts, terms: MessageTerms) -> Cause | None:
         return NO_CREDENTIALS
     if text.partition(_DEBUG)[0].find(_TOKEN) >= 0 and parts.status in ("400", "401", "403"):
         return NOT_EXCHANGED
-    if _is_missing_bucket(parts):
+    if is_missing_bucket(parts):
         return NO_BUCKET
     if _REDIRECT in text or (parts.code == "AuthorizationHeaderMalformed" and "region" in parts.message):
         return REGION
-    cause = BY_CODE.get(parts.code) or BY_STATUS.get(parts.status)
+    cause = _BY_CODE.get(parts.code) or _BY_CODE.get(parts.status)
     if cause in (DENIED, FORBIDDEN, UNAUTHORIZED) and terms.is_anonymous:
         return NEEDED
     if cause is None and parts.network:
-        return next((row for words, row in BY_NETWORK if words.search(parts.network)), None)
+        return next((row for words, row in _BY_NETWORK if words.search(parts.network)), None)
     return cause
 
 

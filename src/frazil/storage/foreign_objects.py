@@ -1,18 +1,15 @@
 """Reads of the objects that virtual chunks refer to: objects of other owners, in any storage.
 
-A virtual chunk is a range of an object. Often it has a condition: the etag of the object, or a time after
-which the object did not change. The reader compares both with the answer that contains the bytes. So no
-change can happen in between, and no server needs to support conditions.
+A virtual chunk is a range of an object, often with a condition: the etag of the object, or a time after which
+it did not change. The reader compares both with the answer that contains the bytes. So no change can happen
+in between, and no server needs to support conditions.
 
-URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent
-codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In
-``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:``
-URL has no query.
+URLs are read as the reference reads them: in ``file:`` URLs percent codes are decoded, ``..`` is resolved,
+and ``?`` and ``#`` end the path. In ``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import posixpath
 import re
@@ -32,17 +29,17 @@ from frazil.storage import failures, web_client
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.credential_families import AnyCredential, Credentials
-from frazil.storage.files import reads
-from frazil.storage.files.reads import open_inside
+from frazil.storage.files import MISSING_FILE, open_inside, read_into
+from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options, shown_url
 from frazil.storage.services import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
-from frazil.storage.traffic import TRAFFIC, enter_runtime
-from frazil.storage.urls import UrlParts
+from frazil.storage.urls import StorageUrl
 from frazil.storage.web_client import WebClient, reason_of_status, web_options
 from frazil.storage.web_storages import HttpStorage
 
@@ -58,8 +55,7 @@ if TYPE_CHECKING:
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
     """Return the URL of a folder in a storage, with a slash at its end, and the store of a container for it.
 
-    Neither contains credentials, or options that may contain credentials. The result is None for a storage
-    without a URL, such as an in-memory storage.
+    Neither contains options that may hold credentials. The result is None for a storage without a URL.
     """
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
@@ -74,12 +70,14 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
     match storage.bucket:
         case S3Bucket(name, options):
             store = ObjectStoreConfig.S3Compatible if options.endpoint_url else ObjectStoreConfig.S3
-            return UrlParts("s3", name, prefix).chunk_location, store(options)
+            return StorageUrl("s3", name, prefix).chunk_location, store(options)
         case GcsBucket(name, config):
-            return UrlParts("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(_public(config) or None)
+            return StorageUrl("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(
+                _public(config) or None
+            )
         case AzureContainer(account, name, config):
             azure = ObjectStoreConfig.Azure({**_public(config), "account": account})
-            return UrlParts("az", name, prefix, account).chunk_location, azure
+            return StorageUrl("az", name, prefix, account).chunk_location, azure
     return None
 
 
@@ -90,15 +88,10 @@ def _public(options: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ForeignRange:
-    """A range of an object and the conditions on the object.
+    """A range of an object and the conditions on the object; None is no condition.
 
-    Attributes:
-        url: URL of the object.
-        start: First byte of the range.
-        stop: End of the range; the byte at this position is not part of the range.
-        etag: Etag that the object must have. Default: no condition.
-        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
-            Default: no condition.
+    The object must have the ``etag``, and must not have changed after ``not_modified_since``, in whole
+    seconds.
     """
 
     url: str
@@ -112,25 +105,18 @@ class ForeignRange:
         """Whether the range has no bytes."""
         return self.stop <= self.start
 
-    @property
-    def has_conditions(self) -> bool:
-        """Whether there is a condition on the object."""
-        return self.etag is not None or self.not_modified_since is not None
-
     def check_object(self, etag: str | None, modified: float) -> None:
         """Check the conditions on the object."""
-        if self.etag is not None and (etag is None or self.etag.strip('"') != etag.strip('"')):
-            raise self._modified(f"its etag must be {self.etag}, got {etag}")
-        # References contain whole seconds. A file that is newer by a fraction of a second has changed.
         limit = self.not_modified_since
-        if limit is not None and modified > int(limit.timestamp()):
+        if self.etag is not None and (etag is None or self.etag.strip('"') != etag.strip('"')):
+            difference = f"its etag must be {self.etag}, got {etag}"
+        # References contain whole seconds. A file that is newer by a fraction of a second has changed.
+        elif limit is not None and modified > int(limit.timestamp()):
             changed = datetime.fromtimestamp(modified, UTC)
-            raise self._modified(
-                f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
-            )
-
-    def _modified(self, difference: str) -> StorageError:
-        return StorageError(
+            difference = f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
+        else:
+            return
+        raise StorageError(
             f"the object of a virtual chunk has changed ({shown_url(self.url)}): {difference}. Restore the "
             "object, or write the virtual references again",
             ErrorKind.VIRTUAL_CHUNK_MODIFIED,
@@ -263,13 +249,21 @@ def credentials_mismatch(credentials: object, config: object) -> InvalidInputErr
 @contextmanager
 def fetch_errors(url: str) -> Iterator[None]:
     """Count a request, and raise its errors as ``StorageError`` (``virtual-chunk-fetch``)."""
-    TRAFFIC.count_request()
+    TRAFFIC.count()
     try:
         yield
     except (BaseError, OSError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        kind, reason = _reason(error, url)
+        if isinstance(error, OSError) and error.errno is not None:
+            kind, reason = reason_of_file(error)
+            reason = f"{reason} ({error.strerror})"
+        elif isinstance(error, UnreachableError):
+            kind, reason = web_client.reason_of(error, url)
+        else:
+            server = "/".join(shown_url(url).split("/", 3)[:3])
+            kind, reason = failures.reason_of(error, failures.MessageTerms(server, "virtual chunks"))
+            failures.shorten(error)
         failure = StorageError(
             f"error fetching virtual reference {shown_url(url)}: {reason}", ErrorKind.VIRTUAL_CHUNK_FETCH
         )
@@ -286,32 +280,16 @@ def is_foreign_outage(error: BaseException) -> bool:
     cause = error.__cause__
     if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
         return False
-    is_absent = isinstance(cause, (*reads.MISSING_FILE, NotFoundError))
-    return not is_absent and failures.ErrorParts.from_text(str(cause)).status != _NO_SUCH_RANGE
-
-
-#: The status of an object store for a range behind the end of an object.
-_NO_SUCH_RANGE: Final = "416"
-
-
-def _reason(error: Exception, url: str) -> tuple[ErrorKind, str]:
-    """Return the kind of a failure, and why the object cannot be read."""
-    if isinstance(error, OSError) and error.errno is not None:
-        kind, text = reads.reason_of(error)
-        return kind, f"{text} ({error.strerror})"
-    terms = failures.MessageTerms("/".join(shown_url(url).split("/", 3)[:3]), "virtual chunks")
-    if isinstance(error, UnreachableError):
-        return web_client.reason_of(error, url)
-    reason = failures.reason_of(error, terms)
-    failures.shorten(error)
-    return reason
+    is_absent = isinstance(cause, (*MISSING_FILE, NotFoundError))
+    # 416: the range is behind the end of the object.
+    return not is_absent and failures.ErrorParts.from_text(str(cause)).status != "416"
 
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
     """Local files below the path of ``url_prefix``, or otherwise below ``path``.
 
-    Links to files outside of that folder are refused: see ``frazil.storage.files.reads``.
+    Links to files outside of that folder are refused: see ``frazil.storage.files``.
     """
 
     url_prefix: str
@@ -322,10 +300,13 @@ class ForeignFiles(ForeignObjects):
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
-                if byte_range.has_conditions:
-                    status = os.fstat(descriptor)
-                    byte_range.check_object(file_etag(status), status.st_mtime)
-                return TRAFFIC.count_read(_read_all(descriptor, byte_range))
+                status = os.fstat(descriptor)
+                byte_range.check_object(file_etag(status), status.st_mtime)
+                data = memoryview(bytearray(max(byte_range.stop - byte_range.start, 0)))
+                length = read_into(descriptor, byte_range.start, data)
+                if length < len(data):
+                    raise byte_range.too_short(byte_range.start + length)
+                return TRAFFIC.count_read(data)
             finally:
                 os.close(descriptor)
 
@@ -370,18 +351,6 @@ def file_etag(status: os.stat_result) -> str:
     return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 
-def _read_all(descriptor: int, byte_range: ForeignRange) -> bytes:
-    parts: list[bytes] = []
-    at = byte_range.start
-    while at < byte_range.stop:
-        part = os.pread(descriptor, min(byte_range.stop - at, reads.CALL_BYTES), at)
-        if not part:
-            raise byte_range.too_short(at)
-        parts.append(part)
-        at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 @dataclass(slots=True)
 class ForeignStore(ForeignObjects):
     """Objects in S3, GCS or Azure, with one client for each bucket or container."""
@@ -403,8 +372,7 @@ class ForeignStore(ForeignObjects):
         if byte_range.is_empty:
             return b""
         with fetch_errors(byte_range.url):
-            options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
-            answer = obstore.get(client, key, options=options)
+            answer = obstore.get(client, key, options={"range": (byte_range.start, byte_range.stop)})
             _check_answer(byte_range, answer)
             return TRAFFIC.count_read(answer.bytes())
 
@@ -414,9 +382,8 @@ class ForeignStore(ForeignObjects):
         if byte_range.is_empty:
             return b""
         with fetch_errors(byte_range.url):
-            answer = await obstore.get_async(
-                client, key, options={"range": (byte_range.start, byte_range.stop)}
-            )
+            options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
+            answer = await obstore.get_async(client, key, options=options)
             _check_answer(byte_range, answer)
             return TRAFFIC.count_read(await answer.bytes_async())
 
@@ -429,7 +396,12 @@ class ForeignStore(ForeignObjects):
     def _client_and_key(self, url: str) -> tuple[ObjectStore, str]:
         if not url.startswith(self.url_prefix):
             raise outside_prefix(url, self.url_prefix)
-        name, key = _split_bucket(url)
+        name, _, key = url.partition("://")[2].partition("/")
+        if _BUCKET.fullmatch(name) is None:
+            raise InvalidInputError(
+                f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
         check_segments(url, key)
         enter_runtime()
         client = self._clients.get(name)
@@ -444,16 +416,6 @@ class ForeignStore(ForeignObjects):
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
 
 
-def _split_bucket(url: str) -> tuple[str, str]:
-    name, _, key = url.partition("://")[2].partition("/")
-    if _BUCKET.fullmatch(name) is None:
-        raise InvalidInputError(
-            f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
-            ErrorKind.INVALID_VIRTUAL_REF,
-        )
-    return name, key
-
-
 def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: str) -> Bucket:
     """Return the bucket or container of this name, with the credentials that the user granted."""
     match config, credentials:
@@ -465,18 +427,15 @@ def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: s
         case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
             return GcsBucket(name, dict(opts or {}), token)
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
-            return _azure(name, dict(opts or {}), secret)
+            others = dict(opts or {})
+            if "account" not in others:
+                raise InvalidInputError(
+                    "an Azure store must have the name of its account. Use azure_store(account=...)",
+                    ErrorKind.STORAGE_CONFIG,
+                )
+            return AzureContainer(others.pop("account"), name, others, secret)
         case _:
             raise credentials_mismatch(credentials, config)
-
-
-def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureContainer:
-    if "account" not in opts:
-        raise InvalidInputError(
-            "an Azure store must have the name of its account. Use azure_store(account=...)",
-            ErrorKind.STORAGE_CONFIG,
-        )
-    return AzureContainer(opts.pop("account"), container, opts, credentials)
 
 
 def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
@@ -517,8 +476,7 @@ class ForeignWeb(ForeignObjects):
 
     @override
     async def _read_async(self, byte_range: ForeignRange) -> Buffer:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.client.thread_pool(), self._read, byte_range)
+        return await web_client.in_thread(lambda: self._read(byte_range))
 
     @override
     def size(self, url: str) -> int:
@@ -580,26 +538,23 @@ def open_foreign(
         >>> from frazil.storage import open_foreign, s3_store
         >>> objects = open_foreign(s3_store(region="eu-west-1", anonymous=True), None, "s3://bucket/data/")
     """
+    if isinstance(config, ObjectStoreConfig.InMemory):
+        raise InvalidInputError(
+            "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
+            "got a store in memory",
+            ErrorKind.STORAGE_CONFIG,
+        )
     if credentials is None:
         credentials = anonymous_access(url_prefix)
-    match config:
-        case ObjectStoreConfig.LocalFileSystem(path):
-            require_scheme(config, url_prefix)
-            if not isinstance(credentials, Credentials.LocalFileSystemAccess):
-                raise credentials_mismatch(credentials, config)
+    require_scheme(config, url_prefix)
+    settings = settings or StorageSettings()
+    match config, credentials:
+        case ObjectStoreConfig.LocalFileSystem(path), Credentials.LocalFileSystemAccess():
             return ForeignFiles(url_prefix, path)
-        case ObjectStoreConfig.InMemory():
-            raise InvalidInputError(
-                "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
-                "got a store in memory",
-                ErrorKind.STORAGE_CONFIG,
-            )
-        case ObjectStoreConfig.Http(opts, headers):
-            require_scheme(config, url_prefix)
-            if not isinstance(credentials, Credentials.HttpAccess):
-                raise credentials_mismatch(credentials, config)
-            options = web_options(opts or {}, settings or StorageSettings(), user_agent)
+        case ObjectStoreConfig.Http(opts, headers), Credentials.HttpAccess():
+            options = web_options(opts or {}, settings, user_agent)
             return ForeignWeb(url_prefix, WebClient(options, headers or {}))
+        case ((ObjectStoreConfig.LocalFileSystem() | ObjectStoreConfig.Http()), _):
+            raise credentials_mismatch(credentials, config)
         case _:
-            require_scheme(config, url_prefix)
-            return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)
+            return ForeignStore(url_prefix, config, credentials, settings, user_agent)

@@ -31,7 +31,9 @@ import errno
 import os
 import re
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import batched
 from os import PathLike
 from pathlib import Path
@@ -52,27 +54,24 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import check_key, check_prefix, check_range
-from frazil.storage.files import reads
-from frazil.storage.files.flushes import FLUSH, NO_FLUSH, writer_turn
-from frazil.storage.files.reads import (
+from frazil.storage.checks import TRAFFIC, check_key, check_prefix, check_range
+from frazil.storage.files import (
+    FLUSH,
     MISSING_FILE,
+    NO_FLUSH,
+    Flusher,
+    NewFile,
     check_short_read,
+    create_file,
     file_errors,
-    file_failure,
+    link_file,
+    object_lock,
     open_inside,
     read_into,
-    read_large,
+    read_range,
+    replace_file,
     version_of,
-)
-from frazil.storage.files.writes import (
-    BackupLink,
-    FileReplacement,
-    UnnamedFile,
-    create_file,
-    flush_all,
-    update_file,
-    write_and_name,
+    write_file,
 )
 from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
@@ -81,10 +80,9 @@ from frazil.storage.settings import (
     StorageRetriesSettings,
     StorageSettings,
 )
-from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Buffer, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 #: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
@@ -114,8 +112,15 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> stored = storage.put("repo", b"first", IfAbsent())
         >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
         True
-        >>> storage.put("repo", b"third", IfVersion(stored.version))
-        Refused()
+        >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+        >>> with storage.local_queue("repo"):
+        ...     old, version = storage.get_versioned("repo")
+        >>> replacement = Replacement("repo", b"third", version, old, backup="overwritten/repo.1")
+        >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
+        ...     isinstance(ready.finish(), Stored)
+        True
+        >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
+        [b'third', b'second', b'new']
     """
 
     def __init__(
@@ -138,7 +143,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return f"<frazil.Storage>\ntype: local filesystem\npath: {self._root}\n{durability}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_local_storage, (self._root, self._settings, self._flush))
+        return (partial(LocalStorage, flush=self._flush), (self._root, self._settings))
 
     @override
     def label(self) -> str:
@@ -162,33 +167,28 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         with file_errors(key, "read"):
             descriptor = self._open(self._path(key))
             try:
-                if stop is None or stop - start > reads.CALL_BYTES:
-                    return TRAFFIC.count_read(read_large(descriptor, key, start, stop))
-                data = os.pread(descriptor, stop - start, start)
-                if len(data) < stop - start:
-                    check_short_read(descriptor, key, start, len(data))
-                return TRAFFIC.count_read(data)
+                return TRAFFIC.count_read(read_range(descriptor, key, start, stop))
             finally:
                 os.close(descriptor)
 
     @override
     def get_into(self, key: str, start: int, out: memoryview) -> int:
         check_range(start, start + len(out))
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         with file_errors(key, "read"):
             descriptor = self._open(self._path(key))
             try:
                 length = read_into(descriptor, start, out)
                 if length < len(out):
                     check_short_read(descriptor, key, start, length)
-                TRAFFIC.count_read(out[:length])
-                return length
             finally:
                 os.close(descriptor)
+        TRAFFIC.count_read(out[:length])
+        return length
 
     def _open(self, path: str) -> int:
         """Open an object. It may be a link to a file below the root: the kernel detects links at no cost."""
@@ -208,7 +208,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     @override
     def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         with file_errors(key, "look up"):
             try:
                 status = os.stat(path)
@@ -219,7 +219,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         return self._walk(f"{path}/" if path else "")
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
@@ -227,14 +227,11 @@ class LocalStorage(SynchronousStorage, LocalCommit):
             if "#" in name and _is_hidden(name):
                 continue
             key = folder + name
-            try:
+            # Another writer may have deleted the file after the directory was read.
+            with file_errors(key, "list"), suppress(FileNotFoundError):
                 status = os.stat(self._base + key)
-            except FileNotFoundError:  # deleted after the directory was read
-                continue
-            except OSError as error:
-                raise file_failure(key, "list", error) from error
-            if S_ISREG(status.st_mode):
-                yield _info(key, status)
+                if S_ISREG(status.st_mode):
+                    yield _info(key, status)
 
     def _files(self, start: str) -> Iterator[tuple[str, str]]:
         """Yield the folder and the name of each file.
@@ -267,32 +264,33 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         The version of an unconditional write of more than 256 KiB is empty, because to compute it takes time.
         ``get_versioned`` returns it.
         """
-        return self._put(key, [data], condition)
+        return self.put_parts(key, [data], condition)
 
     @override
     def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object of several parts without a copy, as ``Storage.put_parts``."""
-        return self._put(key, parts, condition)
-
-    def _put(self, key: str, parts: Iterable[Buffer], condition: Condition) -> Stored | Refused:
-        path = self._path(key)
+        path, flusher = self._path(key), self._flusher
         views = [memoryview(part).cast("B") for part in parts]
-        TRAFFIC.count_request()
         size = sum(map(len, views))
-        TRAFFIC.count_write(size)
+        TRAFFIC.count(written=size)
+        is_plain = size > _LARGEST_HASHED_ALWAYS
         with file_errors(key, "write"):
             match condition:
                 case Always():
-                    write_and_name(path, views, os.replace, self._flusher)
-                    is_small = size <= _LARGEST_HASHED_ALWAYS
-                    return Stored(version_of(*views) if is_small else Version())
+                    write_file(key, path, views, flusher)
                 case IfAbsent():
-                    if os.path.lexists(path) or not create_file(path, views, self._flusher):
+                    if os.path.lexists(path) or not create_file(key, path, views, flusher):
                         return Refused()
-                    is_plain = size > _LARGEST_HASHED_ALWAYS and key.startswith(_NEVER_REPLACED)
-                    return Stored(Version() if is_plain else version_of(*views))
+                    is_plain = is_plain and key.startswith(_NEVER_REPLACED)
                 case IfVersion(version):
-                    return update_file(path, views, version, self._flusher)
+                    is_plain = False
+                    if not replace_file(
+                        path,
+                        lambda current: version_of(current) == version,
+                        lambda: write_file(key, path, views, flusher),
+                    ):
+                        return Refused()
+        return Stored(Version() if is_plain else version_of(*views))
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
@@ -301,80 +299,88 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
         for batch in batched(objects, _OPEN_FILES):
-            self._put_batch(batch)
+            with ExitStack() as stack:
+                new = self._write_all(stack, batch)
+                self._flusher.flush_together(
+                    [(file.key, file.descriptor) for file in new],
+                    [os.path.dirname(file.path) for file in new],
+                )
 
-    def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        with ExitStack() as stack:
-            files = self._write_and_name_all(stack, objects)
-            flush_all(files, (), [os.path.dirname(file.path) for file in files], self._flusher)
-
-    def _write_and_name_all(
-        self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]]
-    ) -> Sequence[UnnamedFile]:
-        files = [self._write(stack, key, data) for key, data in objects]
-        for file in files:
-            file.set_name()
-        return files
-
-    def _write(self, stack: ExitStack, key: str, data: Buffer) -> UnnamedFile:
-        """Write the file of an object under a temporary name."""
-        view = memoryview(data).cast("B")
-        TRAFFIC.count_request()
-        TRAFFIC.count_write(len(view))
-        return stack.enter_context(UnnamedFile(self._path(key), key, view, self._flusher))
+    def _write_all(
+        self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]], *, is_named: bool = True
+    ) -> Sequence[NewFile]:
+        """Write the files of objects, and then give all of them their names. The caller flushes them."""
+        new: list[NewFile] = []
+        for key, data in objects:
+            view, path = memoryview(data).cast("B"), self._path(key)
+            TRAFFIC.count(written=len(view))
+            with file_errors(key, "write"):
+                new.append(NewFile(key, path, [view], self._flusher))
+            stack.callback(new[-1].close)
+        for file in new if is_named else ():
+            with file_errors(file.key, "write"):
+                file.rename()
+        return new
 
     @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """Create a hard link to the file if it still has the bytes ``data``; otherwise write a copy."""
         with ExitStack() as stack:
-            files, others = self._back_up(stack, key, data, to)
-            flush_all(files, others, [os.path.dirname(self._path(to))], self._flusher)
+            files = self._back_up(stack, key, data, to)
+            self._flusher.flush_together(files, [os.path.dirname(self._path(to))])
 
-    def _back_up(
-        self, stack: ExitStack, key: str, data: Buffer, to: str
-    ) -> tuple[Sequence[UnnamedFile], Sequence[Callable[[], None]]]:
-        """Name the backup. Return the files and the other flushes that make its bytes durable."""
-        target, view = self._path(to), memoryview(data).cast("B")
+    def _back_up(self, stack: ExitStack, key: str, data: Buffer, to: str) -> Sequence[tuple[str, int]]:
+        """Name the backup. Return the open files whose bytes are not durable yet."""
+        path, view = self._path(key), memoryview(data).cast("B")
         with file_errors(to, "write"):
-            link = stack.enter_context(BackupLink(self._path(key), target, view, self._flusher))
-            if link.is_linked:
-                TRAFFIC.count_request()
-                return [], link.flushes()
-        return self._write_and_name_all(stack, [(to, view)]), []
+            descriptor = link_file(stack, path, self._path(to), view, self._flusher)
+        if descriptor is None:
+            (copy,) = self._write_all(stack, [(to, view)])
+            return [(to, copy.descriptor)]
+        TRAFFIC.count()
+        # Another program may have written the file without a flush.
+        return [] if self._flusher.is_flushed(path, descriptor) else [(key, descriptor)]
 
     @override
     def open_replacement(
         self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
     ) -> OpenReplacement:
-        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``."""
-        batches = list(batched(objects, _OPEN_FILES))
-        for batch in batches[:-1]:
-            self._put_batch(batch)
+        """Write all files first, and flush them together, as ``LocalCommit.open_replacement``.
+
+        A replacement waits for the disk twice, one after the other:
+
+        1. The new files, the backup and the new bytes of the file, which have a temporary name. All are
+           written first and flushed at the same time, with their directories.
+        2. The directory of the file, after a rename has replaced the file (``FileReplacement.finish``).
+
+        A rename may become durable before its flush. The first step has flushed everything that the new bytes
+        refer to, so a power failure leaves either the old state or the new one.
+        """
+        pairs = list(objects)
+        if len(pairs) > _OPEN_FILES:
+            self.put_many(pairs[:-_OPEN_FILES])
         with ExitStack() as stack:
-            files = self._write_and_name_all(stack, batches[-1] if batches else ())
-            copies, others = self._back_up(stack, replacement.key, replacement.old, replacement.backup)
-            directories = [os.path.dirname(file.path) for file in files]
-            directories.append(os.path.dirname(self._path(replacement.backup)))
-            new = self._write(stack, replacement.key, replacement.data)
-            flush_all([new, *files, *copies], others, directories, self._flusher)
+            named = self._write_all(stack, pairs[-_OPEN_FILES:])
+            old = self._back_up(stack, replacement.key, replacement.old, replacement.backup)
+            folders = [os.path.dirname(file.path) for file in named]
+            folders.append(os.path.dirname(self._path(replacement.backup)))
+            (new,) = self._write_all(stack, [(replacement.key, replacement.data)], is_named=False)
+            flushes = [(file.key, file.descriptor) for file in [new, *named]]
+            self._flusher.flush_together([*flushes, *old], folders)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
 
     @override
     def local_queue(self, key: str) -> AbstractContextManager[None]:
         """Wait for the other writers of an object, for a second at most, as ``LocalCommit.local_queue``."""
-        return writer_turn(self._path(key))
+        return object_lock(self._path(key), is_turn=True)
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            TRAFFIC.count_request()
+            TRAFFIC.count()
             path = self._path(key)
-            try:
+            with file_errors(key, "delete"), suppress(*MISSING_FILE):
                 os.unlink(path)
-            except MISSING_FILE:
-                continue
-            except OSError as error:
-                raise file_failure(key, "delete", error) from error
 
     def delete_abandoned(self, before: datetime) -> int:
         """Delete the temporary files of writers that died.
@@ -422,9 +428,34 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         return LocalStorage(self._root, settings, flush=self._flush)
 
 
-def _local_storage(root: str, settings: StorageSettings | None, flush: bool) -> LocalStorage:
-    """Return the storage of a pickle."""
-    return LocalStorage(root, settings, flush=flush)
+@dataclass(frozen=True, slots=True)
+class FileReplacement(OpenReplacement):
+    """A replacement whose new bytes are durable in a file beside the old one."""
+
+    files: ExitStack
+    new: NewFile
+    flusher: Flusher
+
+    def __exit__(self, *error: object) -> None:
+        self.files.close()
+
+    @override
+    def finish(self) -> Stored | Refused:
+        """Replace the file, as ``OpenReplacement.finish``.
+
+        The lock is held only for the comparison and the rename, not for a flush. So another writer may
+        replace the file before the flush of its name. The replacement of this writer contains the first one,
+        and its backup is the inode that ``open_replacement`` has flushed.
+        """
+        new, path = self.replacement, self.new.path
+        with file_errors(new.key, "write"):
+            if not replace_file(
+                path, lambda now: now == new.old or version_of(now) == new.version, self.new.rename
+            ):
+                return Refused()
+            self.flusher.flush_names(os.path.dirname(path))
+        self.flusher.note_flushed(path, self.new.descriptor)
+        return Stored(version_of(new.data))
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
@@ -456,11 +487,6 @@ def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -
         type: local filesystem
         path: /scratch/ice
         flush: False
-        <BLANKLINE>
-        >>> local_filesystem_storage("/data/ice")
-        <frazil.Storage>
-        type: local filesystem
-        path: /data/ice
         <BLANKLINE>
     """
     return LocalStorage(os.path.expanduser(path), flush=flush)

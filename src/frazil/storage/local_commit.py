@@ -1,9 +1,7 @@
 """Commits on this machine: the optional part of a storage that saves flushes of the disk.
 
-A flush takes milliseconds, and several at the same time take hardly longer than one. A storage with the
-methods of ``LocalCommit`` flushes the files of a commit together, and lets writers on one machine wait for
-each other. The functions of this module use these methods where the storage has them, and otherwise do the
-same with the methods of ``Storage``.
+A flush takes milliseconds, and several at the same time take hardly longer than one. The functions of this
+module use the methods of ``LocalCommit`` where a storage has them, and otherwise those of ``Storage``.
 """
 
 from __future__ import annotations
@@ -20,13 +18,8 @@ from frazil.storage.base import IfVersion, Refused, Storage, Stored, Version
 class Replacement:
     """The replacement of an object that the caller has read, with a backup of its old bytes.
 
-    Attributes:
-        key: Key of the object.
-        data: All new bytes of the object.
-        version: Version of the object, from ``get_versioned``. The object is replaced only if it still has
-            this version.
-        old: Bytes of the object, from ``get_versioned``.
-        backup: Key of the backup. It must contain a random id.
+    ``old`` and ``version`` come from ``get_versioned``. The object is replaced by ``data`` only if it still
+    has this version. ``backup`` is the key of the backup: it must contain a random id.
     """
 
     key: str
@@ -36,17 +29,15 @@ class Replacement:
     backup: str
 
 
+@dataclass(frozen=True, slots=True)
 class OpenReplacement:
     """A replacement whose backup and new objects are durable. Only ``finish`` is missing.
 
     It is a context manager. Its end removes temporary files.
     """
 
-    __slots__ = ("_replacement", "_storage")
-
-    def __init__(self, storage: Storage, replacement: Replacement) -> None:
-        self._storage = storage
-        self._replacement = replacement
+    storage: Storage
+    replacement: Replacement
 
     def __enter__(self) -> Self:
         return self
@@ -59,8 +50,8 @@ class OpenReplacement:
 
         The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
         """
-        replacement = self._replacement
-        return self._storage.put(replacement.key, replacement.data, IfVersion(replacement.version))
+        new = self.replacement
+        return self.storage.put(new.key, new.data, IfVersion(new.version))
 
 
 @runtime_checkable
@@ -76,17 +67,6 @@ class LocalCommit(Protocol):
 
         Args:
             objects: Pairs of key and bytes.
-
-        Raises:
-            StorageError: A write failed.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> storage = LocalStorage("ice")
-            >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
-            >>> sorted(info.key for info in storage.list("chunks"))
-            ['chunks/A', 'chunks/B']
         """
 
     def open_replacement(
@@ -105,22 +85,6 @@ class LocalCommit(Protocol):
         Returns:
             A context manager with the method ``finish``. If its block ends without ``finish``, the object
             does not change.
-
-        Raises:
-            StorageError: A write failed. Each new object may or may not be there.
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> storage = LocalStorage("ice")
-            >>> stored = storage.put("repo", b"1")
-            >>> old, version = storage.get_versioned("repo")
-            >>> replacement = Replacement("repo", b"2", version, old, backup="overwritten/repo.1")
-            >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
-            ...     isinstance(ready.finish(), Stored)
-            True
-            >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
-            [b'2', b'1', b'new']
         """
         ...
 
@@ -135,15 +99,7 @@ class LocalCommit(Protocol):
             key: Key of the object.
 
         Returns:
-            A context manager.
-
-        Raises:
-            InvalidInputError: ``bad-key-prefix`` for an invalid key.
-
-        Examples:
-            >>> from frazil.storage import LocalStorage
-            >>> with LocalStorage("ice").local_queue("repo"):
-            ...     pass  # read `repo`, and write it with a condition
+            A context manager. Its block reads the object, and writes it with a condition.
         """
         ...
 

@@ -1,8 +1,5 @@
 """A storage in the memory of this process, for tests and short programs, and the base of local storages.
 
-Bytes are immutable, and a write replaces one entry of a dictionary. Therefore readers need no lock. Writers
-take a lock, because a conditional write consists of a comparison and a replacement.
-
 A pickle contains only the name of the storage. In the same process, while the original exists, it is
 unpickled as the same storage; forks of a session need this. In another process it raises ``StorageError``.
 """
@@ -30,9 +27,16 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.checks import (
+    TRAFFIC,
+    check_key,
+    check_prefix,
+    check_range,
+    forked_process,
+    object_not_found,
+    range_past_end,
+)
 from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC, forked_process
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -117,7 +121,7 @@ class MemoryStorage(SynchronousStorage):
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         stored_object = self._objects().get(check_key(key))
         if stored_object is None:
             raise object_not_found(key)
@@ -142,21 +146,23 @@ class MemoryStorage(SynchronousStorage):
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
         content = bytes(data)
-        TRAFFIC.count_request()
-        TRAFFIC.count_write(len(content))
+        TRAFFIC.count(written=len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
-            if not _holds(condition, current):
-                return Refused()
+            match condition:
+                case IfAbsent() if current is not None:
+                    return Refused()
+                case IfVersion(version) if current is None or current.version != version:
+                    return Refused()
             self._contents.writes += 1
-            new = _Object(content, Version(etag=str(self._contents.writes)), _now())
-            objects[key] = new
+            now = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
+            new = objects[key] = _Object(content, Version(etag=str(self._contents.writes)), now)
         return Stored(new.version)
 
     @override
     def head(self, key: str) -> ObjectInfo | None:
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         stored_object = self._objects().get(check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
@@ -164,7 +170,7 @@ class MemoryStorage(SynchronousStorage):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         # A copy, because objects may be written and deleted during the listing.
         items = list(self._objects().items())
         return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
@@ -174,7 +180,7 @@ class MemoryStorage(SynchronousStorage):
         objects = self._objects()
         for key in keys:
             check_key(key)
-            TRAFFIC.count_request()
+            TRAFFIC.count()
             with self._contents.lock:
                 objects.pop(key, None)
 
@@ -190,20 +196,6 @@ class MemoryStorage(SynchronousStorage):
     @override
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:
         return _storage_of_contents(self._contents, settings)
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
-
-
-def _holds(condition: Condition, current: _Object | None) -> bool:
-    match condition:
-        case IfAbsent():
-            return current is None
-        case IfVersion(version):
-            return current is not None and current.version == version
-        case _:
-            return True
 
 
 def _storage_of_contents(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
@@ -234,9 +226,7 @@ def in_memory_storage() -> Storage:
         The storage.
 
     Examples:
-        >>> in_memory_storage()
-        <frazil.Storage>
-        type: in-memory
-        <BLANKLINE>
+        >>> in_memory_storage().label()
+        'in-memory'
     """
     return MemoryStorage()

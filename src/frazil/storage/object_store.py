@@ -1,6 +1,4 @@
-"""A storage in S3, GCS, Azure, or a similar server, through obstore.
-
-The servers differ. This table lists the differences and how the module handles them:
+"""A storage in S3, GCS, Azure, or a similar server, through obstore. The servers differ.
 
 =====================  ==================================================================================
 etag in ``If-Match``   Most servers accept it only with quotes, Ceph only without, so versions have none. The
@@ -12,7 +10,6 @@ no answer              the client does not retry, because the write may have tak
 5xx                    the client retries, and may then find its own write: ``Refused``
 delete, missing        an error on GCS and Azure, which ends the batch: the module deletes one by one
 multipart              the answer may have no etag: the version is empty. Never used with a condition
-storage class          an attribute of the object; chunks and other objects may have different classes
 =====================  ==================================================================================
 """
 
@@ -21,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager, suppress
+from copy import copy
 from itertools import batched
 from typing import TYPE_CHECKING, Any, Final, override
 
@@ -41,11 +39,17 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.checks import check_key, check_prefix, check_range, object_not_found
-from frazil.storage.failures import first_line, is_missing_bucket, shorten, storage_error
+from frazil.storage.checks import (
+    TRAFFIC,
+    check_key,
+    check_prefix,
+    check_range,
+    enter_runtime,
+    object_not_found,
+)
+from frazil.storage.failures import ErrorParts, first_line, is_missing_bucket, shorten, storage_error
 from frazil.storage.option_names import check_headers
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC, enter_runtime
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -73,8 +77,9 @@ class ObjectStorage(Storage):
     text. ``repr`` does not show them.
 
     Args:
-        bucket: Bucket or container, with its credentials.
-        prefix: Prefix of the names of all objects. Default: the whole bucket.
+        bucket: Bucket or container, with its credentials. It is also an attribute.
+        prefix: Prefix of the names of all objects. Default: the whole bucket. It is also an attribute,
+            without a slash at its start and end.
         settings: Time-outs, retries, storage classes and conditions. Default: ``StorageSettings()``.
         read_headers: Headers of every request that reads. Default: none.
         write_headers: Headers of every request that writes. Default: none.
@@ -93,9 +98,9 @@ class ObjectStorage(Storage):
         read_only: bool = False,
         user_agent: str | None = None,
     ) -> None:
-        self._bucket = bucket
-        self._prefix = prefix.strip("/")
-        self.is_whole_bucket = not self._prefix
+        self.bucket = bucket
+        self.prefix = prefix.strip("/")
+        self.is_whole_bucket = not self.prefix
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
         check_headers(write_headers)
@@ -109,33 +114,24 @@ class ObjectStorage(Storage):
         self._reader: ObjectStore | None = None
         self._writer: ObjectStore | None = None
 
-    @property
-    def bucket(self) -> Bucket:
-        """The bucket or container, with its credentials."""
-        return self._bucket
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of the names of all objects, without a slash at its start and end."""
-        return self._prefix
-
     @override
     def encodes_names(self) -> bool:
-        return self._bucket.encodes_names
+        return self.bucket.encodes_names
 
     @override
     def label(self) -> str:
-        return self._bucket.address(self._prefix)
+        return self.bucket.address(self.prefix)
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\n{self._bucket.describe(self._prefix)}"
+        rows = self.bucket.rows(self.prefix).items()
+        return "<frazil.Storage>\n" + "".join(f"{name}: {each}\n" for name, each in rows if each is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
 
     def _connect(self, headers: Mapping[str, str]) -> ObjectStore:
         named = {} if self._user_agent is None else {"User-Agent": self._user_agent}
-        return self._bucket.connect(self._prefix, self._settings, {**named, **headers})
+        return self.bucket.connect(self.prefix, self._settings, {**named, **headers})
 
     def _read_client(self) -> ObjectStore:
         enter_runtime()
@@ -164,11 +160,8 @@ class ObjectStorage(Storage):
         with self._errors(check_key(key)):
             if stop is not None:
                 return TRAFFIC.count_read(obstore.get_range(client, key, start=start, end=stop))
-            if start:
-                return TRAFFIC.count_read(
-                    obstore.get(client, key, options={"range": {"offset": start}}).bytes()
-                )
-            return TRAFFIC.count_read(obstore.get(client, key).bytes())
+            options: Any = {"range": {"offset": start}} if start else {}
+            return TRAFFIC.count_read(obstore.get(client, key, options=options).bytes())
 
     @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -217,70 +210,59 @@ class ObjectStorage(Storage):
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        return self._put(key, _as_bytes(data), memoryview(data).nbytes, condition)
+        return self.put_parts(key, [data], condition)
 
     @override
     def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
-        views = list(map(_as_bytes, parts))
-        return self._put(key, views, _size(views), condition)
-
-    def _put(self, key: str, data: _Data, size: int, condition: Condition) -> Stored | Refused:
         client = self._write_client()
+        data, size = _payload(parts)
         check_key(key)
-        TRAFFIC.count_write(size)
+        TRAFFIC.count(0, written=size)
         match self._effective_condition(key, condition):
             case None:
                 return Refused()
             case Always():
                 with self._errors(key, is_write=True):
-                    return _outcome(obstore.put(client, key, data, **self._put_options(key, size)))
+                    return Stored(_version(obstore.put(client, key, data, **self._put_options(key, size))))
             case IfAbsent():
                 return self._put_if(client, key, data, "create")
             case IfVersion(version):
-                return self._put_if_version(client, key, data, version)
+                forms: tuple[bool, ...] = (bool(self._quoted),)
+                if self._quoted is None and version.etag is not None and version.generation is None:
+                    # A refusal may be due to the quotes. The repetition has the same condition: it is safe.
+                    forms = (True, False)
+                for quoted in forms:
+                    outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
+                    if isinstance(outcome, Stored):
+                        self._quoted = quoted
+                        return outcome
+                return Refused()
 
     @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        return await self._put_async(key, _as_bytes(data), memoryview(data).nbytes)
+        return await self.put_parts_async(key, [data])
 
     @override
     async def put_parts_async(self, key: str, parts: Sequence[Buffer]) -> Stored:
-        views = list(map(_as_bytes, parts))
-        return await self._put_async(key, views, _size(views))
-
-    async def _put_async(self, key: str, data: _Data, size: int) -> Stored:
         client = self._write_client()
-        TRAFFIC.count_write(size)
+        data, size = _payload(parts)
+        TRAFFIC.count(0, written=size)
         with self._errors(check_key(key), is_write=True):
-            return _outcome(await obstore.put_async(client, key, data, **self._put_options(key, size)))
-
-    def _put_if_version(
-        self, client: ObjectStore, key: str, data: _Data, version: Version
-    ) -> Stored | Refused:
-        forms: tuple[bool, ...] = (bool(self._quoted),)
-        if self._quoted is None and version.etag is not None and version.generation is None:
-            # A refusal may be due to the quotes. The repetition has the same condition, so it is safe.
-            forms = (True, False)
-        for quoted in forms:
-            outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
-            if isinstance(outcome, Stored):
-                self._quoted = quoted
-                return outcome
-        return Refused()
+            answer = await obstore.put_async(client, key, data, **self._put_options(key, size))
+        return Stored(_version(answer))
 
     def _put_if(self, client: ObjectStore, key: str, data: _Data, mode: Any) -> Stored | Refused:
         attributes = self._attributes(key)
         with self._errors(key, is_write=True):
             try:
-                return _outcome(
-                    obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
-                )
+                answer = obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
                 return Refused()
             except FileNotFoundError:
                 if mode == "create":
                     raise
                 return Refused()
+        return Stored(_version(answer))
 
     def _effective_condition(self, key: str, condition: Condition) -> Condition | None:
         """Return the condition to send, or None if it does not hold.
@@ -323,6 +305,11 @@ class ObjectStorage(Storage):
     @override
     def delete(self, keys: Iterable[str]) -> None:
         client = self._write_client()
+
+        def delete_one(key: str) -> None:
+            with self._errors(key), suppress(FileNotFoundError):
+                obstore.delete(client, key)
+
         for batch in batched(map(check_key, keys), _DELETE_BATCH):
             try:
                 with self._errors(batch[0]):
@@ -330,27 +317,23 @@ class ObjectStorage(Storage):
             except StorageError as error:
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
-                map_bounded(Purpose.OBJECT_DELETES, lambda key: self._delete_one(client, key), batch)
-
-    def _delete_one(self, client: ObjectStore, key: str) -> None:
-        with self._errors(key), suppress(FileNotFoundError):
-            obstore.delete(client, key)
+                map_bounded(Purpose.OBJECT_DELETES, delete_one, batch)
 
     @contextmanager
     def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
         """Convert the errors of obstore to errors of the contract."""
         start = time.perf_counter()
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         try:
             yield
         except FileNotFoundError as error:
             # If a write gets "not found", the missing thing is the bucket and not the object.
-            if is_write or is_missing_bucket(error):
-                raise storage_error(error, self._bucket.terms, key) from error
+            if is_write or is_missing_bucket(ErrorParts.from_text(str(error))):
+                raise storage_error(error, self.bucket.terms, key) from error
             shorten(error)
             raise object_not_found(key) from error
         except BaseError as error:
-            raise storage_error(error, self._bucket.terms, key) from error
+            raise storage_error(error, self.bucket.terms, key) from error
         except ValueError as error:
             raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
         finally:
@@ -360,43 +343,27 @@ class ObjectStorage(Storage):
     # settings
 
     @override
-    def default_settings(self) -> StorageSettings:
-        return StorageSettings()
-
-    @override
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
-        return ObjectStorage(
-            self._bucket,
-            self._prefix,
-            settings,
-            read_headers=self._read_headers,
-            write_headers=self._write_headers,
-            read_only=self.is_read_only,
-            user_agent=self._user_agent,
-        )
+        other = copy(self)
+        other._settings = settings
+        return other
 
     @override
     def with_user_agent(self, user_agent: str) -> Storage:
-        other = self.with_settings(self._settings)
+        other = copy(self)
         other._user_agent = user_agent
         return other
 
 
-def _as_bytes(data: Buffer) -> Buffer:
-    return data if isinstance(data, bytes) else memoryview(data).cast("B")
-
-
-def _size(parts: Sequence[Buffer]) -> int:
-    return sum(memoryview(part).nbytes for part in parts)
+def _payload(parts: Sequence[Buffer]) -> tuple[_Data, int]:
+    """Return the bytes of an object in a form for the client, and their number."""
+    views = [part if isinstance(part, bytes) else memoryview(part).cast("B") for part in parts]
+    return (views[0] if len(views) == 1 else [*views]), sum(map(len, views))
 
 
 def _version(meta: Mapping[str, Any]) -> Version:
     etag = meta.get("e_tag")
     return Version(etag.strip('"') or None if etag else None, meta.get("version"))
-
-
-def _outcome(answer: Mapping[str, Any]) -> Stored:
-    return Stored(_version(answer))
 
 
 def _mode(version: Version, *, quoted: bool) -> dict[str, str]:

@@ -244,16 +244,10 @@ def s3_store(
         >>> s3_store(region="eu-west-1", anonymous=True).options.region
         'eu-west-1'
     """
-    options = S3Options(
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        anonymous=anonymous,
-        force_path_style=force_path_style,
-        network_stream_timeout_seconds=network_stream_timeout_seconds,
-        requester_pays=requester_pays,
-        checksum_algorithm=checksum_algorithm,
-    )
+    options = S3Options(region, endpoint_url, allow_http, anonymous, force_path_style)
+    options.network_stream_timeout_seconds = network_stream_timeout_seconds
+    options.requester_pays = requester_pays
+    options.checksum_algorithm = checksum_algorithm
     return ObjectStoreConfig.S3Compatible(options) if s3_compatible else ObjectStoreConfig.S3(options)
 
 

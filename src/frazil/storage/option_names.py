@@ -1,9 +1,7 @@
 """Options, headers and URLs of stores: the ones that Frazil may print and save unchanged.
 
-The lists contain the harmless options. All others are treated as secrets, because every new version of a
-client may add options, and each of them may contain a credential. Clients accept several spellings of one
-option (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``). Therefore names are compared in
-their plain form.
+All options that are not listed count as secrets, because a new version of a client may add options with a
+credential. Clients accept several spellings of an option, so names are compared in their plain form.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -93,15 +92,23 @@ def shown_url(url: str) -> str:
     return _QUERY.sub(rf"\1{MASK}", shown) if _WEB.match(shown) else shown
 
 
+def address_parts(url: str) -> SplitResult | None:
+    """Return the parts of a URL with a scheme, a host and no invalid port. None for another text."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.scheme and parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
+
+
 def shown_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return options with their secret values masked, for messages."""
-    return {name: _shown_option(plain_name(name), value) for name, value in options.items()}
-
-
-def _shown_option(name: str, value: str) -> str:
-    if name not in _PUBLIC:
-        return MASK
-    return shown_url(value) if name in _ADDRESSES or "://" in value else value
+    shown = {}
+    for option, value in options.items():
+        name = plain_name(option)
+        is_address = name in _ADDRESSES or "://" in value
+        shown[option] = MASK if name not in _PUBLIC else shown_url(value) if is_address else value
+    return shown
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,16 +1,9 @@
 """Profiles: short names of locations, for ``frazil log prod`` instead of ``frazil log s3://bucket/ice``.
 
-The command line and the data source of Spark read them.
-
 The file is ``~/.config/frazil/profiles.toml``, or the file that ``FRAZIL_PROFILES`` names. Each table is a
-profile: its location, and options of the storage as in ``frazil.storage_from_url``. ::
-
-    [prod]
-    location = "s3://bucket/ice"
-    region = "eu-west-1"
-
-The variable ``FRAZIL_PROFILE_PROD`` names the location of ``prod`` too, and comes before the file. Profiles
-have no credentials: these come from the environment, as the tools of the clouds read them.
+profile: its ``location``, and options of the storage as in ``frazil.storage_from_url``. The variable
+``FRAZIL_PROFILE_PROD`` names the location of ``prod`` too, and comes before the file. Profiles have no
+credentials: these come from the environment, as the tools of the clouds read them.
 """
 
 from __future__ import annotations

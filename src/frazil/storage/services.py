@@ -1,17 +1,16 @@
 """Storages in cloud services: S3 and the services with its protocol, GCS, and Azure.
 
-The functions for users have the names, arguments and defaults of the reference. To create a storage does not
-send a request. The functions ``build_*`` take options and credentials as objects, as the class methods of
-``Storage`` do.
+The functions for users have the names, arguments and defaults of the reference. The functions ``build_*``
+take options and credentials as objects, as the class methods of ``Storage`` do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self, Unpack
+from dataclasses import fields, replace
+from typing import Any, Final, Unpack
 
-from frazil.argument_docs import with_argument_docs, with_keywords
+from frazil.argument_docs import with_keywords
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import Storage
@@ -43,64 +42,51 @@ from frazil.storage.object_store_config import S3Options
 R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
 TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
-_DEFAULTS: Final[Mapping[str, Any]] = {"network_stream_timeout_seconds": 60}
 _WAYS: Final = S3Ways.__annotations__.keys()
 _OPTIONS: Final = {field.name for field in fields(S3Options)}
+#: Seconds. The default of the reference for all services with the protocol of S3.
+_TIMEOUT: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class S3Arguments:
-    """The arguments that all storages with the protocol of S3 share, besides the place.
+def _s3_arguments(keywords: Mapping[str, Any], timeout: int | None = _TIMEOUT) -> dict[str, Any]:
+    """Return the arguments of ``build_s3`` for the keywords of ``s3_storage`` and similar functions."""
+    keywords = {"network_stream_timeout_seconds": timeout, **keywords}
+    options = {name: value for name, value in keywords.items() if name in _OPTIONS}
+    options["anonymous"] = bool(keywords.get("anonymous"))
+    ways = {name: value for name, value in keywords.items() if name in _WAYS}
+    others = {name: value for name, value in keywords.items() if name not in _OPTIONS | _WAYS}
+    return {"options": S3Options(**options), "credentials": s3_credentials(**ways), **others}
+
+
+def build_s3(
+    options: S3Options,
+    bucket: str,
+    prefix: str | None,
+    *,
+    credentials: AnyS3Credential | None = None,
+    legacy_rooted_keys: bool | None = None,
+    read_only: bool = False,
+    shown_as: str = NATIVE,
+    **headers: Any,
+) -> Storage:
+    """Return a storage in S3 or in a service with its protocol.
 
     Without ``credentials``, the storage is anonymous if the options are; otherwise it takes the credentials
     of the environment.
     """
-
-    options: S3Options
-    credentials: AnyS3Credential | None = None
-    legacy_rooted_keys: bool | None = None
-    headers: Mapping[str, str] | None = None
-    read_headers: Mapping[str, str] | None = None
-    write_headers: Mapping[str, str] | None = None
-
-    @classmethod
-    def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        """Return the arguments of ``s3_storage`` and similar functions."""
-        options = {name: value for name, value in keywords.items() if name in _OPTIONS}
-        options["anonymous"] = bool(keywords.get("anonymous"))
-        ways = {name: value for name, value in keywords.items() if name in _WAYS}
-        others = {k: v for k, v in keywords.items() if k not in _OPTIONS and k not in _WAYS}
-        return cls(S3Options(**options), s3_credentials(**ways), **others)
-
-
-def build_s3(
-    arguments: S3Arguments,
-    bucket: str,
-    prefix: str | None,
-    *,
-    read_only: bool = False,
-    shown_as: str = NATIVE,
-) -> Storage:
-    """Return a storage in S3 or in a service with its protocol."""
-    if arguments.legacy_rooted_keys:
+    if legacy_rooted_keys:
         raise InvalidInputError(
             "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
             ErrorKind.UNIMPLEMENTED,
         )
-    options, credentials = arguments.options, arguments.credentials
     if credentials is None:
         credentials = S3Credentials.Anonymous() if options.anonymous else S3Credentials.FromEnv()
-    return ObjectStorage(
-        S3Bucket(bucket, options, credentials, shown_as),
-        prefix or "",
-        read_headers=_combine_headers(arguments.headers, arguments.read_headers),
-        write_headers=_combine_headers(arguments.headers, arguments.write_headers),
-        read_only=read_only,
-    )
+    bucket_of_s3 = S3Bucket(bucket, options, credentials, shown_as)
+    return ObjectStorage(bucket_of_s3, prefix or "", **_combined(**headers), read_only=read_only)
 
 
 def build_r2(
-    arguments: S3Arguments, bucket: str | None, prefix: str | None, account_id: str | None = None
+    options: S3Options, bucket: str | None, prefix: str | None, account_id: str | None = None, **others: Any
 ) -> Storage:
     """Return a storage in Cloudflare R2. Without a bucket, the first part of the prefix is the bucket."""
     if bucket is None:
@@ -110,7 +96,6 @@ def build_r2(
                 "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
                 ErrorKind.STORAGE_CONFIG,
             )
-    options = arguments.options
     endpoint = options.endpoint_url
     if endpoint is None:
         if account_id is None:
@@ -120,55 +105,45 @@ def build_r2(
                 ErrorKind.STORAGE_CONFIG,
             )
         endpoint = R2_ENDPOINT.format(account_id=account_id)
-    options = replace(
-        options,
-        endpoint_url=endpoint,
-        region="auto" if options.region is None else options.region,
-        force_path_style=True,
-    )
-    return build_s3(replace(arguments, options=options), bucket, prefix)
+    region = "auto" if options.region is None else options.region
+    options = replace(options, endpoint_url=endpoint, region=region, force_path_style=True)
+    return build_s3(options, bucket, prefix, **others)
 
 
 def build_tigris(
-    arguments: S3Arguments, bucket: str, prefix: str | None, use_weak_consistency: bool
+    options: S3Options,
+    bucket: str,
+    prefix: str | None,
+    use_weak_consistency: bool,
+    headers: Mapping[str, str] | None = None,
+    **others: Any,
 ) -> Storage:
     """Return a storage in Tigris.
 
     It is consistent in the region of the options. With weak consistency, it is read only and reads the
     nearest copy.
     """
-    options = arguments.options
-    region = options.region
+    region, endpoint = options.region, options.endpoint_url
     if region is None and not use_weak_consistency:
         raise StorageError(
             "region must be the region of the bucket for full consistency in Tigris, got None. Pass region, "
             "or use_weak_consistency=True for a read-only storage that may return old data",
             ErrorKind.STORAGE_OTHER,
         )
-    consistent = {
-        "X-Tigris-Regions": region or "",
-        "X-Tigris-Consistent": "true",
-        "Cache-Control": "no-cache",
-    }
-    options = replace(
-        options,
-        endpoint_url=TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url,
-        region="auto" if region is None else region,
-    )
-    headers = _combine_headers({} if use_weak_consistency else consistent, arguments.headers)
-    arguments = replace(arguments, options=options, headers=headers)
-    return build_s3(arguments, bucket, prefix, read_only=use_weak_consistency)
+    if not use_weak_consistency:
+        consistent = {"X-Tigris-Regions": region or "", "X-Tigris-Consistent": "true"}
+        headers = {**consistent, "Cache-Control": "no-cache", **(headers or {})}
+    endpoint = TIGRIS_ENDPOINT if endpoint is None else endpoint
+    options = replace(options, endpoint_url=endpoint, region="auto" if region is None else region)
+    return build_s3(options, bucket, prefix, headers=headers, read_only=use_weak_consistency, **others)
 
 
-def build_hf(arguments: S3Arguments, bucket: str, prefix: str | None, namespace: str) -> Storage:
+def build_hf(options: S3Options, bucket: str, prefix: str | None, namespace: str, **others: Any) -> Storage:
     """Return a storage in a Hugging Face storage bucket. The options' endpoint has no effect."""
-    options = replace(
-        arguments.options,
-        endpoint_url=f"https://s3.hf.co/{namespace}",
-        region="us-east-1" if arguments.options.region is None else arguments.options.region,
-        force_path_style=True,
-    )
-    return build_s3(replace(arguments, options=options), bucket, prefix)
+    region, endpoint = options.region, f"https://s3.hf.co/{namespace}"
+    region = "us-east-1" if region is None else region
+    options = replace(options, endpoint_url=endpoint, region=region, force_path_style=True)
+    return build_s3(options, bucket, prefix, **others)
 
 
 def build_gcs(
@@ -176,17 +151,12 @@ def build_gcs(
     prefix: str | None,
     credentials: AnyGcsCredential | None = None,
     config: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-    read_headers: Mapping[str, str] | None = None,
-    write_headers: Mapping[str, str] | None = None,
+    **headers: Any,
 ) -> Storage:
     """Return a storage in Google Cloud Storage."""
     credentials = GcsCredentials.FromEnv() if credentials is None else credentials
     return ObjectStorage(
-        GcsBucket(bucket, dict(config or {}), credentials),
-        prefix or "",
-        read_headers=_combine_headers(headers, read_headers),
-        write_headers=_combine_headers(headers, write_headers),
+        GcsBucket(bucket, dict(config or {}), credentials), prefix or "", **_combined(**headers)
     )
 
 
@@ -202,12 +172,18 @@ def build_azure(
     return ObjectStorage(AzureContainer(account, container, dict(config or {}), credentials), prefix)
 
 
-def _combine_headers(headers: Mapping[str, str] | None, special: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(headers or {}), **(special or {})}
+def _combined(
+    headers: Mapping[str, str] | None = None,
+    read_headers: Mapping[str, str] | None = None,
+    write_headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the headers of reads and of writes. Both contain ``headers``."""
+    special = {"read_headers": read_headers, "write_headers": write_headers}
+    return {name: {**(headers or {}), **(each or {})} for name, each in special.items()}
 
 
 @checked
-@with_keywords(S3Keywords, **_DEFAULTS)
+@with_keywords(S3Keywords, network_stream_timeout_seconds=_TIMEOUT)
 def s3_storage(*, bucket: str, prefix: str | None, **options: Unpack[S3Keywords]) -> Storage:
     """Return a storage in S3, or in a server with the same protocol.
 
@@ -236,36 +212,28 @@ def s3_storage(*, bucket: str, prefix: str | None, **options: Unpack[S3Keywords]
         anonymous: True
         <BLANKLINE>
     """
-    return build_s3(S3Arguments.from_keywords({**_DEFAULTS, **options}), bucket, prefix)
+    return build_s3(bucket=bucket, prefix=prefix, **_s3_arguments(options))
 
 
 @checked
-@with_argument_docs(s3_storage)
-@with_keywords(S3ObjectStoreKeywords)
+@with_keywords(S3ObjectStoreKeywords, s3_storage)
 def s3_object_store_storage(
     *, bucket: str, prefix: str | None, **options: Unpack[S3ObjectStoreKeywords]
 ) -> Storage:
-    """Return a storage in S3. Frazil has one client for S3, the one of ``s3_storage``.
-
-    The function exists because the reference has a second client for S3.
+    """Return a storage in S3, as ``s3_storage``. The reference has a second client for S3.
 
     Returns:
         The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation or
-            an incomplete one; ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
         >>> s3_object_store_storage(bucket="ice", prefix="a", region="eu-west-1", anonymous=True).label()
         's3://ice/a'
     """
-    return build_s3(S3Arguments.from_keywords(options), bucket, prefix, shown_as="S3")
+    return build_s3(bucket=bucket, prefix=prefix, shown_as="S3", **_s3_arguments(options, None))
 
 
 @checked
-@with_argument_docs(s3_storage)
-@with_keywords(R2Keywords, **_DEFAULTS)
+@with_keywords(R2Keywords, s3_storage, network_stream_timeout_seconds=_TIMEOUT)
 def r2_storage(
     *,
     bucket: str | None = None,
@@ -275,7 +243,7 @@ def r2_storage(
 ) -> Storage:
     """Return a storage in Cloudflare R2.
 
-    Pass ``account_id`` or ``endpoint_url``. Authorisation is the same as in ``s3_storage``.
+    Pass ``account_id`` or ``endpoint_url``. Authorisation and errors are the same as in ``s3_storage``.
 
     Args:
         bucket: Name of the bucket. Default: the first part of ``prefix``.
@@ -289,32 +257,22 @@ def r2_storage(
 
     Raises:
         StorageError: ``storage-config`` without a bucket, and without ``account_id`` and ``endpoint_url``.
-        InvalidInputError: As in ``s3_storage``.
 
     Examples:
-        >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: auto
-        endpoint_url: https://abc.r2.cloudflarestorage.com
-        anonymous: True
-        force_path_style: True
-        <BLANKLINE>
+        >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True).label()
+        's3://ice/a at https://abc.r2.cloudflarestorage.com'
     """
-    return build_r2(S3Arguments.from_keywords({**_DEFAULTS, **options}), bucket, prefix, account_id)
+    return build_r2(bucket=bucket, prefix=prefix, account_id=account_id, **_s3_arguments(options))
 
 
 @checked
-@with_argument_docs(s3_storage)
-@with_keywords(R2Keywords, **_DEFAULTS)
+@with_keywords(R2Keywords, s3_storage, network_stream_timeout_seconds=_TIMEOUT)
 def tigris_storage(
     *, bucket: str, prefix: str | None, use_weak_consistency: bool = False, **options: Unpack[R2Keywords]
 ) -> Storage:
     """Return a storage in Tigris, which is fully consistent in one region.
 
-    Authorisation is the same as in ``s3_storage``.
+    Authorisation and errors are the same as in ``s3_storage``.
 
     Args:
         region: Region of the bucket. Required unless ``use_weak_consistency`` is True.
@@ -327,24 +285,21 @@ def tigris_storage(
 
     Raises:
         StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
-        InvalidInputError: As in ``s3_storage``.
 
     Examples:
         >>> tigris_storage(bucket="ice", prefix="a", use_weak_consistency=True).is_read_only
         True
     """
-    return build_tigris(
-        S3Arguments.from_keywords({**_DEFAULTS, **options}), bucket, prefix, use_weak_consistency
-    )
+    place: dict[str, Any] = {"bucket": bucket, "prefix": prefix, "use_weak_consistency": use_weak_consistency}
+    return build_tigris(**place, **_s3_arguments(options))
 
 
 @checked
-@with_argument_docs(s3_storage)
-@with_keywords(HfKeywords, **_DEFAULTS)
+@with_keywords(HfKeywords, s3_storage, network_stream_timeout_seconds=_TIMEOUT)
 def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Unpack[HfKeywords]) -> Storage:
     """Return a storage in a Hugging Face storage bucket.
 
-    Authorisation is the same as in ``s3_storage``, without ``anonymous``.
+    Authorisation and errors are the same as in ``s3_storage``, without ``anonymous``.
 
     Args:
         namespace: Name of the user or organisation that owns the bucket.
@@ -353,26 +308,15 @@ def hf_storage(*, bucket: str, prefix: str | None, namespace: str, **options: Un
     Returns:
         The storage. No request is sent.
 
-    Raises:
-        InvalidInputError: As in ``s3_storage``.
-
     Examples:
-        >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: us-east-1
-        endpoint_url: https://s3.hf.co/me
-        force_path_style: True
-        <BLANKLINE>
+        >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True).label()
+        's3://ice/a at https://s3.hf.co/me'
     """
-    return build_hf(S3Arguments.from_keywords({**_DEFAULTS, **options}), bucket, prefix, namespace)
+    return build_hf(bucket=bucket, prefix=prefix, namespace=namespace, **_s3_arguments(options))
 
 
 @checked
-@with_argument_docs(s3_storage)
-@with_keywords(GcsKeywords)
+@with_keywords(GcsKeywords, s3_storage)
 def gcs_storage(*, bucket: str, prefix: str | None, **options: Unpack[GcsKeywords]) -> Storage:
     """Return a storage in Google Cloud Storage.
 
@@ -386,12 +330,8 @@ def gcs_storage(*, bucket: str, prefix: str | None, **options: Unpack[GcsKeyword
             ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
-        >>> gcs_storage(bucket="ice", prefix="a", bearer_token="secret")
-        <frazil.Storage>
-        type: GCS
-        bucket: ice
-        prefix: a
-        <BLANKLINE>
+        >>> gcs_storage(bucket="ice", prefix="a", bearer_token="secret").label()
+        'gs://ice/a'
     """
     kinds = ("config", "headers", "read_headers", "write_headers")
     others: dict[str, Any] = {name: value for name, value in options.items() if name in kinds}
@@ -418,13 +358,8 @@ def azure_storage(*, account: str, container: str, prefix: str, **options: Unpac
         InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation.
 
     Examples:
-        >>> azure_storage(account="me", container="ice", prefix="a", anonymous=True)
-        <frazil.Storage>
-        type: Azure
-        account: me
-        container: ice
-        prefix: a
-        <BLANKLINE>
+        >>> azure_storage(account="me", container="ice", prefix="a", anonymous=True).label()
+        'az://me/ice/a'
     """
     ways: dict[str, Any] = {name: value for name, value in options.items() if name != "config"}
     return build_azure(account, container, prefix, azure_credentials(**ways), options.get("config"))

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil.about import user_agent
-from frazil.options import Settings, option, unsigned
+from frazil.options import Settings, option, unsigned, with_defaults
 from frazil.storage.option_names import CLIENT_OPTIONS
 
 if TYPE_CHECKING:
@@ -156,15 +156,11 @@ _CLIENT_OPTIONS: Final = CLIENT_OPTIONS | {
 }
 
 
-def _milliseconds(value: int | None, default: timedelta) -> timedelta:
-    return default if value is None else timedelta(milliseconds=value)
-
-
 def client_options(
     settings: StorageSettings, headers: Mapping[str, str], stream_timeout: int | None = None
 ) -> ClientConfig:
     """Return options of the HTTP client. Times are ``timedelta``."""
-    timeouts = settings.timeouts
+    timeouts = settings.timeouts or StorageTimeoutSettings()
     stream = DEFAULT_STREAM_TIMEOUT if stream_timeout is None else stream_timeout
     client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
     if stream:
@@ -174,28 +170,25 @@ def client_options(
         client["user_agent"] = next(v for name, v in headers.items() if name.lower() == _USER_AGENT)
     if plain_headers:
         client["default_headers"] = plain_headers
-    if timeouts is not None:
-        client["timeout"] = _milliseconds(timeouts.operation_attempt_timeout_ms, _ATTEMPT_TIMEOUT)
-        if timeouts.connect_timeout_ms is not None:
-            client["connect_timeout"] = timedelta(milliseconds=timeouts.connect_timeout_ms)
-        if timeouts.read_timeout_ms is not None:
-            client["read_timeout"] = timedelta(milliseconds=timeouts.read_timeout_ms)
+    if timeouts.operation_attempt_timeout_ms is not None:
+        client["timeout"] = timedelta(milliseconds=timeouts.operation_attempt_timeout_ms)
+    if timeouts.connect_timeout_ms is not None:
+        client["connect_timeout"] = timedelta(milliseconds=timeouts.connect_timeout_ms)
+    if timeouts.read_timeout_ms is not None:
+        client["read_timeout"] = timedelta(milliseconds=timeouts.read_timeout_ms)
     return client
 
 
 def retry_config(settings: StorageSettings) -> RetryConfig:
     """Return how often a client repeats a request, and how long it waits before."""
-    retries, timeouts = settings.retries, settings.timeouts
-    total = None if timeouts is None else timeouts.operation_timeout_ms
-    tries = 10 if retries is None or retries.max_tries is None else retries.max_tries
-    first = 100 if retries is None else retries.initial_backoff_ms
-    longest = 180_000 if retries is None else retries.max_backoff_ms
+    retries = with_defaults(settings).retries
+    total = None if settings.timeouts is None else settings.timeouts.operation_timeout_ms
     return {
-        "max_retries": tries - 1,
-        "retry_timeout": _milliseconds(total, _RETRY_TIMEOUT),
+        "max_retries": retries.max_tries - 1,
+        "retry_timeout": _RETRY_TIMEOUT if total is None else timedelta(milliseconds=total),
         "backoff": {
-            "init_backoff": _milliseconds(first, timedelta(milliseconds=100)),
-            "max_backoff": _milliseconds(longest, timedelta(minutes=3)),
+            "init_backoff": timedelta(milliseconds=retries.initial_backoff_ms),
+            "max_backoff": timedelta(milliseconds=retries.max_backoff_ms),
         },
     }
 

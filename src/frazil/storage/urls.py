@@ -15,7 +15,7 @@ In a bucket, all characters after the bucket's name belong to the prefix or the 
 because names of objects may contain ``?``, ``#`` and ``%``.
 
 The locations of virtual chunks are URLs of the Icechunk format, which have no account:
-``az://container/key``. ``UrlParts.chunk_location`` converts a URL to this form.
+``az://container/key``. ``StorageUrl.chunk_location`` converts a URL to this form.
 
 ==========================================================  ==========  =====================================
 ``region``                                                  S3          ``AWS_REGION``, ``AWS_DEFAULT_REGION``
@@ -50,7 +50,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from frazil.arguments import checked, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
@@ -59,7 +59,7 @@ from frazil.storage.base import Storage
 from frazil.storage.class_methods import PUBLIC
 from frazil.storage.credentials import AzureKeywords, GcsKeywords, S3Keywords
 from frazil.storage.local import local_filesystem_storage
-from frazil.storage.option_names import shown_url
+from frazil.storage.option_names import address_parts, shown_url
 
 if TYPE_CHECKING:
     from frazil.storage.object_store_config import AnyObjectStoreConfig
@@ -94,17 +94,80 @@ _HADOOP_AZURE: Final = re.compile(r"([^@/]+)@([^.@/]+)\.(?:dfs|blob)\.core\.wind
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?=:/)|((?i:s3[an]?)|[A-Za-z]{2,})(?=:)")
 
 
-@dataclass(frozen=True, slots=True)
-class UrlParts:
-    """The parts of a URL of a storage or of an object.
+#: Arguments of a constructor by name.
+type Arguments = dict[str, Any]
+#: Options by name.
+type Options = Mapping[str, Any] | None
 
-    Attributes:
-        scheme: One of ``file``, ``s3``, ``gs``, ``az``, ``http`` and ``https``.
-        bucket: Bucket, container of Azure, or server of a web URL. Empty for files.
-        key: Prefix of a storage or key of an object. Empty for a whole bucket. For files it is the path, and
-            for the web the path of the URL with its percent codes.
-        account: Storage account of Azure. Empty for other URLs.
-        query: Query of a web URL. Empty for other URLs.
+_FLAGS: Final = frozenset({"allow_http", "force_path_style", "anonymous"})
+#: Options for the credentials of one cloud only.
+_CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "s3": ("access_key_id", "secret_access_key", "session_token"),
+    "gs": ("service_account_file", "service_account_key", "application_credentials", "bearer_token"),
+    "az": ("account_key", "sas_token", "bearer_token"),
+    "http": (),
+}
+_CREDENTIAL_NAMES: Final = frozenset(name for names in _CREDENTIALS.values() for name in names)
+#: The options whose values are text or flags.
+OPTION_NAMES: Final = _CREDENTIAL_NAMES | _FLAGS | {"region", "endpoint_url", "account"}
+#: The options that contain a secret. Frazil never saves their values.
+SECRET_OPTION_NAMES: Final = _CREDENTIAL_NAMES - {"service_account_file", "application_credentials"}
+#: Arguments of constructors that are options only in Python, because their values are not text.
+_FURTHER: Final[Mapping[str, frozenset[str]]] = {
+    "s3": frozenset(S3Keywords.__annotations__) - OPTION_NAMES,
+    "gs": frozenset(GcsKeywords.__annotations__) - OPTION_NAMES,
+    "az": frozenset(AzureKeywords.__annotations__) - OPTION_NAMES,
+    "http": frozenset({"headers", "opts"}),
+}
+#: The client's option for the endpoint, and its environment variables.
+_ENDPOINTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "s3": ("endpoint_url", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")),
+    "gs": ("base_url", ("GOOGLE_BASE_URL",)),
+    "az": ("endpoint", ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
+}
+
+
+def plain_options(options: Mapping[str, Any]) -> Arguments:
+    """Return options by their plain names, checked. An option that is None has its default."""
+    values: Arguments = {}
+    for option, value in options.items():
+        if not isinstance(option, str):
+            raise wrong_type("the name of an option", option, "str")
+        name = option.replace("-", "_")
+        # Another name of this option is an argument of ``azure_storage``.
+        name = "account_key" if name == "access_key" else name
+        if value is None:
+            continue
+        if name not in OPTION_NAMES and not any(name in names for names in _FURTHER.values()):
+            raise InvalidInputError(
+                f"a storage option must be one of {', '.join(sorted(OPTION_NAMES))}, got {option!r}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if name in _FLAGS:
+            text = str(value).lower()
+            if text not in ("true", "false"):
+                raise InvalidInputError(
+                    f"option `{option}` must be true or false, got {value!r}", ErrorKind.NOT_ALLOWED
+                )
+            value = text == "true"
+        elif name in OPTION_NAMES and not isinstance(value, str):
+            raise wrong_type(f"option `{option}`", value, "str")
+        values[name] = value
+    return values
+
+
+def _environment(*names: str) -> str | None:
+    """Return the first of these environment variables that is not empty."""
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUrl:
+    """A URL of a storage or of an object.
+
+    ``bucket`` is also the container of Azure or the server of a web URL. ``key`` is a prefix of a storage or
+    the key of an object; for files it is the path, and for the web the path of the URL with its percent
+    codes.
     """
 
     scheme: Scheme
@@ -141,235 +204,63 @@ class UrlParts:
         """The URL in the form of locations of virtual chunks, without the account."""
         return f"az://{self.bucket}/{self.key}" if self.scheme == "az" else self.url
 
-
-def parse_parts(text: str | os.PathLike[str]) -> UrlParts:
-    """Return the parts of a URL or path. The module's docstring lists the possible forms."""
-    text = os.fspath(text)
-    if not isinstance(text, str):
-        raise wrong_type("url", text, "str")
-    match = _SCHEME.match(text)
-    if match is None:
-        if not text or "\0" in text:
-            raise _cannot_parse(text)
-        return UrlParts("file", "", os.path.expanduser(text))
-    alias, rest = match[0].lower(), text[match.end() + 1 :]
-    scheme = _SCHEMES.get(alias)
-    if scheme is None:
-        raise _cannot_parse(text)
-    if scheme == "file":
-        return _parse_file(text, rest)
-    if not rest.startswith("//"):
-        raise _cannot_parse(text)
-    if scheme in ("http", "https"):
-        return _parse_web(text, scheme)
-    bucket, _, key = rest[2:].partition("/")
-    account = ""
-    if alias in _HADOOP_SCHEMES:
-        account, bucket = _parse_hadoop(text, bucket)
-    elif scheme == "az":
-        account, (bucket, _, key) = bucket, key.partition("/")
-        if not account:
-            raise _cannot_parse(text)
-    if not bucket:
-        raise _cannot_parse(text)
-    return UrlParts(scheme, bucket, key, account)
-
-
-def _parse_file(text: str, rest: str) -> UrlParts:
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        if host not in ("", "localhost") or not slash:
-            raise _cannot_parse(text)
-        rest = f"/{path}"
-    path = unquote(rest)
-    if not path.startswith("/") or "\0" in path:
-        raise _cannot_parse(text)
-    return UrlParts("file", "", path)
-
-
-def _parse_web(text: str, scheme: Scheme) -> UrlParts:
-    try:
-        parts = urlsplit(text)
-        is_address = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise _cannot_parse(text)
-    return UrlParts(scheme, parts.netloc, parts.path.removeprefix("/"), query=parts.query)
-
-
-def _parse_hadoop(text: str, authority: str) -> tuple[str, str]:
-    """Return account and container of ``container@account.dfs.core.windows.net``."""
-    match = _HADOOP_AZURE.fullmatch(authority)
-    if match is None:
-        raise InvalidInputError(
-            "an abfs URL must be abfs://container@account.dfs.core.windows.net/prefix, "
-            f"got {shown_url(text)!r}. Or write az://account/container/prefix",
-            ErrorKind.CANNOT_PARSE_URL,
-        )
-    return match[2], match[1]
-
-
-def _cannot_parse(text: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"url must be {_EXPECTED_URL}, got {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
-    )
-
-
-#: Arguments of a constructor by name.
-type Arguments = dict[str, Any]
-
-_FLAGS: Final = frozenset({"allow_http", "force_path_style", "anonymous"})
-#: Options for the credentials of one cloud only.
-_CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
-    "s3": ("access_key_id", "secret_access_key", "session_token"),
-    "gs": ("service_account_file", "service_account_key", "application_credentials", "bearer_token"),
-    "az": ("account_key", "sas_token", "bearer_token"),
-    "http": (),
-}
-_CREDENTIAL_NAMES: Final = frozenset(name for names in _CREDENTIALS.values() for name in names)
-#: The options whose values are text or flags.
-OPTION_NAMES: Final = _CREDENTIAL_NAMES | _FLAGS | {"region", "endpoint_url", "account"}
-#: The options that contain a secret. Frazil never saves their values.
-SECRET_OPTION_NAMES: Final = _CREDENTIAL_NAMES - {"service_account_file", "application_credentials"}
-#: Arguments of constructors that are options only in Python, because their values are not text.
-_FURTHER: Final[Mapping[str, frozenset[str]]] = {
-    "s3": frozenset(S3Keywords.__annotations__) - OPTION_NAMES,
-    "gs": frozenset(GcsKeywords.__annotations__) - OPTION_NAMES,
-    "az": frozenset(AzureKeywords.__annotations__) - OPTION_NAMES,
-    "http": frozenset({"headers", "opts"}),
-}
-#: The client's option for the endpoint, and its environment variables.
-_CLIENT_ENDPOINTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "gs": ("base_url", ("GOOGLE_BASE_URL",)),
-    "az": ("endpoint", ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
-}
-
-
-def plain_options(options: Mapping[str, Any]) -> Arguments:
-    """Return options by their plain names, checked. An option that is None has its default."""
-    values: Arguments = {}
-    for option, value in options.items():
-        if not isinstance(option, str):
-            raise wrong_type("the name of an option", option, "str")
-        name = option.replace("-", "_")
-        # Another name of this option is an argument of ``azure_storage``.
-        name = "account_key" if name == "access_key" else name
-        if value is None:
-            continue
-        if name not in OPTION_NAMES and not any(name in names for names in _FURTHER.values()):
-            raise InvalidInputError(
-                f"a storage option must be one of {', '.join(sorted(OPTION_NAMES))}, got {option!r}",
-                ErrorKind.NOT_ALLOWED,
-            )
-        if name in _FLAGS:
-            value = _as_flag(option, value)
-        elif name in OPTION_NAMES and not isinstance(value, str):
-            raise wrong_type(f"option `{option}`", value, "str")
-        values[name] = value
-    return values
-
-
-def constructor_arguments(family: str, options: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of the constructor for a family of URLs, except bucket and prefix."""
-    if family == "file":
-        return {}
-    further = {name: value for name, value in options.items() if name not in OPTION_NAMES}
-    offences = [name for name in options if name in _CREDENTIAL_NAMES and name not in _CREDENTIALS[family]]
-    offences += [name for name in further if name not in _FURTHER[family]]
-    if offences:
-        raise InvalidInputError(
-            f"options for {family}:// URLs must not include {', '.join(sorted(offences))}. Remove them",
-            ErrorKind.NOT_ALLOWED,
-        )
-    if family == "s3":
-        endpoint = options.get("endpoint_url") or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-        arguments: Arguments = {
-            "region": options.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION"),
-            "endpoint_url": endpoint,
-            "allow_http": options.get("allow_http", _is_plain_http(endpoint)),
-            "force_path_style": options.get("force_path_style", endpoint is not None),
-        }
-        return {**arguments, **_credentials(family, options), **further}
-    return further if family == "http" else _client_arguments(family, options, further)
-
-
-def _credentials(family: str, options: Mapping[str, Any]) -> Arguments:
-    arguments: Arguments = {name: options.get(name) for name in _CREDENTIALS[family]}
-    anonymous = options.get("anonymous") or None
-    has_way = anonymous or "get_credentials" in options or any(arguments.values())
-    return {**arguments, "anonymous": anonymous, "from_env": None if has_way else True}
-
-
-def _client_arguments(family: str, options: Mapping[str, Any], further: Arguments) -> Arguments:
-    """Return arguments for GCS and Azure, where the endpoint is an option of the client."""
-    config = dict(further.get("config") or {})
-    option, variables = _CLIENT_ENDPOINTS[family]
-    endpoint = options.get("endpoint_url") or config.get(option) or _environment(*variables)
-    if endpoint is not None:
-        config[option] = endpoint
-    if options.get("allow_http", _is_plain_http(endpoint)):
-        config["allow_http"] = "true"
-    arguments = {**_credentials(family, options), **further, "config": config or None}
-    if family == "az":
-        arguments["access_key"] = arguments.pop("account_key")
-    return arguments
-
-
-def _is_plain_http(endpoint: str | None) -> bool:
-    return endpoint is not None and endpoint.startswith("http://")
-
-
-def _as_flag(name: str, value: Any) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError(
-            f"option `{name}` must be true or false, got {value!r}", ErrorKind.NOT_ALLOWED
-        )
-    return text == "true"
-
-
-def _environment(*names: str) -> str | None:
-    """Return the first of these environment variables that is not empty."""
-    return next((value for name in names if (value := os.environ.get(name))), None)
-
-
-#: Options by name.
-type Options = Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class StorageUrl(UrlParts):
-    """A URL of a storage or of an object."""
-
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
         """Return the storage whose objects have names that begin with ``key``."""
-        arguments = self._arguments(plain_options(options or {}))
-        storage = self._construct(self.key.strip("/"), arguments)
+        arguments, place = self._arguments(options), {"bucket": self.bucket, "prefix": self.key.strip("/")}
+        match self.scheme:
+            case "file":
+                storage = local_filesystem_storage(self.path)
+            case "s3":
+                storage = PUBLIC.s3_storage(**place, **arguments)
+            case "gs":
+                storage = PUBLIC.gcs_storage(**place, **arguments)
+            case "az":
+                place = {"container": self.bucket, "prefix": place["prefix"]}
+                storage = PUBLIC.azure_storage(account=self.account, **place, **arguments)
+            case "http" | "https":
+                storage = PUBLIC.http_storage(self.url, **arguments)
         return storage if settings is None else storage.with_settings(settings)
 
-    def _arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        if self.scheme == "az" and options.get("account", self.account) != self.account:
+    def _arguments(self, options: Options) -> Arguments:
+        """Return the arguments of the constructor for this URL, except its place."""
+        values, family = plain_options(options or {}), self.family
+        if self.scheme == "az" and values.get("account", self.account) != self.account:
             raise InvalidInputError(
                 f"the option `account` must be the account of the URL, {self.account!r} in {self.url!r}, "
-                f"got {options['account']!r}. URLs of Azure are az://account/container/prefix",
+                f"got {values['account']!r}. URLs of Azure are az://account/container/prefix",
                 ErrorKind.NOT_ALLOWED,
             )
-        return constructor_arguments(self.family, options)
-
-    def _construct(self, prefix: str, arguments: dict[str, Any]) -> Storage:
         if self.is_local:
-            return local_filesystem_storage(self.path)
-        place: dict[str, Any] = {"bucket": self.bucket, "prefix": prefix}
-        if self.family == "az":
-            place = {"account": self.account, "container": self.bucket, "prefix": prefix}
-        elif self.family == "http":
-            place = {"base_url": self.url}
-        constructors = {"s3": "s3_storage", "gs": "gcs_storage", "az": "azure_storage"}
-        storage: Storage = getattr(PUBLIC, constructors.get(self.family, "http_storage"))(
-            **place, **arguments
-        )
-        return storage
+            return {}
+        further = {name: value for name, value in values.items() if name not in OPTION_NAMES}
+        offences = [name for name in values if name in _CREDENTIAL_NAMES and name not in _CREDENTIALS[family]]
+        offences += [name for name in further if name not in _FURTHER[family]]
+        if offences:
+            raise InvalidInputError(
+                f"options for {family}:// URLs must not include {', '.join(sorted(offences))}. Remove them",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if family == "http":
+            return further
+        arguments: Arguments = {name: values.get(name) for name in _CREDENTIALS[family]}
+        anonymous = values.get("anonymous") or None
+        has_way = anonymous or "get_credentials" in values or any(arguments.values())
+        arguments |= {"anonymous": anonymous, "from_env": None if has_way else True, **further}
+        config = dict(further.get("config") or {})
+        option, variables = _ENDPOINTS[family]
+        endpoint = values.get("endpoint_url") or config.get(option) or _environment(*variables)
+        allow_http = values.get("allow_http", endpoint is not None and endpoint.startswith("http://"))
+        if family == "s3":
+            region = values.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+            path_style = values.get("force_path_style", endpoint is not None)
+            own = {"region": region, "allow_http": allow_http, "force_path_style": path_style}
+            return {**arguments, **own, "endpoint_url": endpoint}
+        # For GCS and Azure, the endpoint is an option of the client.
+        config |= {} if endpoint is None else {option: endpoint}
+        config |= {"allow_http": "true"} if allow_http else {}
+        if family == "az":
+            arguments["access_key"] = arguments.pop("account_key")
+        return {**arguments, "config": config or None}
 
     def split_key(self) -> tuple[StorageUrl, str]:
         """Return the URL of the bucket, folder or server, and the key of the object in it."""
@@ -381,32 +272,60 @@ class StorageUrl(UrlParts):
 
     def store_config(self, options: Options = None) -> AnyObjectStoreConfig:
         """Return the store of a virtual chunk container with this URL, without credentials."""
-        values = plain_options(options or {})
-        arguments = self._arguments(values)
-        store: AnyObjectStoreConfig
+        arguments = self._arguments(options)
         match self.scheme:
             case "file":
-                store = object_store_config.local_filesystem_store(self.path)
+                return object_store_config.local_filesystem_store(self.path)
             case "s3":
                 names = ("region", "endpoint_url", "allow_http", "force_path_style")
-                store = object_store_config.s3_store(
+                return object_store_config.s3_store(
                     **{name: arguments[name] for name in names},
-                    anonymous=values.get("anonymous", False),
+                    anonymous=bool(arguments["anonymous"]),
                     s3_compatible=arguments["endpoint_url"] is not None,
                 )
             case "gs":
-                store = object_store_config.gcs_store(arguments["config"])
+                return object_store_config.gcs_store(arguments["config"])
             case "az":
-                store = object_store_config.azure_store(account=self.account, config=arguments["config"])
+                return object_store_config.azure_store(account=self.account, config=arguments["config"])
             case "http" | "https":
-                store = object_store_config.http_store(arguments.get("opts"), arguments.get("headers"))
-        return store
+                return object_store_config.http_store(arguments.get("opts"), arguments.get("headers"))
 
 
 def parse_url(text: str | PathLike[str]) -> StorageUrl:
-    """Return the URL of a URL text or path. ``frazil.storage.urls`` lists the possible forms."""
-    parts = parse_parts(text)
-    return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
+    """Return the URL of a URL text or path. The module's docstring lists the possible forms."""
+    text = os.fspath(text)
+    if not isinstance(text, str):
+        raise wrong_type("url", text, "str")
+    found = _SCHEME.match(text)
+    if found is None and text and "\0" not in text:
+        return StorageUrl("file", "", os.path.expanduser(text))
+    alias, rest = ("", "") if found is None else (found[0].lower(), text[found.end() + 1 :])
+    scheme, has_server = _SCHEMES.get(alias), rest.startswith("//")
+    server, slash, key = rest[2:].partition("/") if has_server else ("", "/", rest.removeprefix("/"))
+    if scheme == "file":
+        path = unquote(f"/{key}")
+        if slash and server in ("", "localhost") and (has_server or rest[:1] == "/") and "\0" not in path:
+            return StorageUrl("file", "", path)
+    elif scheme is not None and has_server:
+        if scheme in ("http", "https"):
+            if (parts := address_parts(text)) is not None:
+                return StorageUrl(scheme, parts.netloc, parts.path.removeprefix("/"), query=parts.query)
+        elif alias in _HADOOP_SCHEMES:
+            if (hadoop := _HADOOP_AZURE.fullmatch(server)) is None:
+                raise InvalidInputError(
+                    "an abfs URL must be abfs://container@account.dfs.core.windows.net/prefix, "
+                    f"got {shown_url(text)!r}. Or write az://account/container/prefix",
+                    ErrorKind.CANNOT_PARSE_URL,
+                )
+            return StorageUrl("az", hadoop[1], key, hadoop[2])
+        else:
+            account = server if scheme == "az" else ""
+            bucket, _, key = key.partition("/") if scheme == "az" else (server, "", key)
+            if bucket and server:
+                return StorageUrl(scheme, bucket, key, account)
+    raise InvalidInputError(
+        f"url must be {_EXPECTED_URL}, got {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
+    )
 
 
 @checked
@@ -431,13 +350,7 @@ def storage_from_url(
             options that do not belong to the URL.
 
     Examples:
-        >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a/b
-        region: eu-west-1
-        anonymous: True
-        <BLANKLINE>
+        >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True).label()
+        's3://ice/a/b'
     """
     return parse_url(url).storage({**(options or {}), **named_options})

@@ -1,29 +1,26 @@
 """A client of web servers that does not follow redirects to other servers.
 
-``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
-reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
-tries together. It logs URLs with their queries, which may contain signatures.
-
 The client of the object stores follows redirects to any server and sends the user's headers to it. So a
-server that the user authorised could send its readers to machines that only the readers can reach. The client
-in this module follows redirects to the same server (host and port), and from http to https on it. It refuses
-other redirects, unless the user sets the option ``follow_redirects``. Then it follows them without the user's
-headers, but never from https to http.
+server that the user authorised could send its readers to machines that only the readers can reach. This
+client follows redirects to the same server (host and port), and from http to https on it. It refuses others,
+unless the user sets the option ``follow_redirects``: then it follows them without the user's headers, but
+never from https to http.
 
-An event loop sends the requests from threads (``thread_pool``).
+``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module, because urllib3
+does not retry when a body that is read in parts breaks off, has no limit for all tries together, and logs
+URLs with their queries, which may contain signatures.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
 import ssl
-import threading
 import time
 from base64 import b64encode
-from collections.abc import Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -36,7 +33,7 @@ from urllib.request import getproxies, proxy_bypass
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.lazy_names import ModuleOnDemand
 from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
-from frazil.storage.option_names import check_headers, shown_url
+from frazil.storage.option_names import address_parts, check_headers, shown_url
 from frazil.storage.settings import StorageSettings, client_options, retry_config
 from frazil.threads import Purpose, shared_pool
 
@@ -50,22 +47,19 @@ type Origin = tuple[str, str, int]
 
 def origin_of(url: str) -> Origin:
     """Return scheme, host and port of a URL."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in _PORTS and parts.hostname:
-            return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
-    except ValueError:
-        pass  # invalid brackets or an invalid port
-    raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
+    parts = address_parts(url)
+    if parts is None or parts.scheme not in _PORTS or parts.hostname is None:
+        raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
+    return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
-def basic_authorization(url: str) -> str | None:
-    """Return the header value with the user name and password of a URL, or None if it has none."""
+def _authorization(url: str, header: str = "authorization") -> dict[str, str]:
+    """Return the header with the user name and password of a URL, if it has them."""
     parts = urlsplit(url)
     if parts.username is None:
-        return None
+        return {}
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return f"Basic {b64encode(login.encode()).decode()}"
+    return {header: f"Basic {b64encode(login.encode()).decode()}"}
 
 
 def join_url(url: str, target: str) -> str:
@@ -151,11 +145,7 @@ def reason_of_status(status: int, url: str) -> tuple[ErrorKind, str]:
 
 
 def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
-    """Return the kind of an error of the client, and a text with the cause and the remedy.
-
-    The function also searches the causes of the error. Without a known cause, the text is the
-    error's message.
-    """
+    """Return the kind of an error of the client, or of one of its causes, and a text with the remedy."""
     cause: BaseException | None = error
     while cause is not None:
         words = next((words for of, words in _NETWORK if isinstance(cause, of)), "")
@@ -185,19 +175,8 @@ _UNITS: Final = {
 class WebOptions:
     """Options of requests to web servers. Times are in seconds.
 
-    Attributes:
-        connect_timeout: Limit for opening a connection.
-        timeout: Limit for each read.
-        user_agent: Value of the header ``User-Agent``.
-        retries: Number of tries after the first one.
-        first_pause: Pause before the second try.
-        longest_pause: Longest pause between two tries.
-        all_tries: Limit for one request with all its tries.
-        follow_redirects: Whether redirects to other servers are followed.
-        proxy_url: URL of the proxy. Default: the environment.
-        proxy_excludes: Servers that are reached without ``proxy_url``.
-        root_certificate: Additional certificates in PEM form.
-        allow_invalid_certificates: Whether certificates are not checked.
+    ``timeout`` is for each read, and ``all_tries`` for one request with all its tries. ``retries`` are the
+    tries after the first one. Without ``proxy_url``, the environment names the proxy.
     """
 
     connect_timeout: float
@@ -296,23 +275,69 @@ else:
 #: Statuses after which the same request may succeed.
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS: Final = 10
 
-class Pools:
-    """The connections of one process, by server and proxy. Threads may share them.
 
-    At most ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
+class WebClient:
+    """A client for web servers, with the same options and headers for all requests.
+
+    Threads may share a client. A pickle contains no connections, and a forked process opens its own. At most
+    ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
     """
 
-    def __init__(self, options: WebOptions) -> None:
+    def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
+        check_headers(headers)
         self._options = options
-        self._lock = threading.Lock()
-        self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
+        self._headers = _lower_names(headers)
+        # By process, because a forked process opens its own connections. Without a lock, which another thread
+        # could hold during the fork: of two managers that are created at the same time, one is dropped.
+        self._managers: dict[tuple[int, str, str | None], urllib3.PoolManager] = {}
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
-        """Return the answer to one request, without redirects. The body ends after ``max_bytes`` bytes.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WebClient, (self._options, self._headers))
 
-        Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503
-        is returned.
+    def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        max_bytes: int | None = None,
+        *,
+        redirects: int = _MAX_REDIRECTS,
+    ) -> Answer:
+        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
+
+        With ``redirects=0``, the answer may be a redirect.
+        """
+        origin_of(url)  # raises an error for an invalid URL
+        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
+        for _ in range(redirects + 1):
+            answer = self._send(method, current_url, sent, max_bytes)
+            target = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or target is None or not redirects:
+                return answer
+            after = join_url(current_url, target)
+            if not _is_same_server(current_url, after):
+                schemes = [each.partition(":")[0].lower() for each in (current_url, after)]
+                is_possible = schemes[1] == "https" or schemes == ["http", "http"]
+                if not self._options.follow_redirects or not is_possible:
+                    raise StorageError(
+                        f"a redirect from {shown_url(current_url)} must lead to the same server, got "
+                        f"{shown_url(after)}. If you trust the other server, use its URL, or set the option "
+                        "follow_redirects to true (then requests to the other server do not carry your "
+                        "headers)",
+                        ErrorKind.REDIRECT_REFUSED,
+                    )
+                origin_of(after)
+                sent = _authorization(after) | _lower_names(headers)
+            current_url = after
+        raise UnreachableError(f"{shown_url(url)} redirects more than {redirects} times")
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
+        """Return the answer to one request, without redirects, after all tries. It may be 503.
+
+        The body ends after ``max_bytes`` bytes. Names of ``headers`` are in lower case.
         """
         options = self._options
         scheme, host, _ = origin_of(url)
@@ -364,50 +389,30 @@ class Pools:
         return self._options.tls()  # slow: it reads hundreds of certificates
 
     def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
-        with self._lock:
-            manager = self._managers.get((scheme, proxy))
-            if manager is None:
-                manager = self._managers[scheme, proxy] = self._connect(scheme, proxy)
+        key = (os.getpid(), scheme, proxy)
+        manager = self._managers.get(key)
+        if manager is None:
+            options = self._options
+            timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.timeout)
+            pool_options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
+            if scheme == "https":
+                pool_options["ssl_context"] = self._tls
+            if proxy is None:
+                manager = urllib3.PoolManager(**pool_options)
+            else:
+                if proxy.startswith("https:"):
+                    pool_options["proxy_ssl_context"] = self._tls
+                try:
+                    login = _authorization(proxy, "Proxy-Authorization")
+                    manager = urllib3.ProxyManager(proxy, proxy_headers=login, **pool_options)
+                except ValueError:
+                    raise StorageError(
+                        "the proxy in the option proxy_url or the environment must be an http or https URL, "
+                        f"got {shown_url(proxy)}",
+                        ErrorKind.STORAGE_CONFIG,
+                    ) from None
+            manager = self._managers.setdefault(key, manager)
         return manager
-
-    def _connect(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
-        options = self._options
-        timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.timeout)
-        pool_options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
-        if scheme == "https":
-            pool_options["ssl_context"] = self._tls
-        if proxy is None:
-            manager = urllib3.PoolManager(**pool_options)
-        else:
-            if proxy.startswith("https:"):
-                pool_options["proxy_ssl_context"] = self._tls
-            try:
-                login = basic_authorization(proxy)
-                pool_options["proxy_headers"] = {} if login is None else {"Proxy-Authorization": login}
-                manager = urllib3.ProxyManager(proxy, **pool_options)
-            except ValueError:
-                raise StorageError(
-                    "the proxy in the option proxy_url or the environment must be an http or https URL, "
-                    f"got {shown_url(proxy)}",
-                    ErrorKind.STORAGE_CONFIG,
-                ) from None
-        if options.allow_invalid_certificates:
-            manager.pool_classes_by_scheme = {**manager.pool_classes_by_scheme, "https": _unchecked_pool()}
-        return manager
-
-
-def _unchecked_pool() -> type[urllib3.HTTPSConnectionPool]:
-    """Return pools for users who allow invalid certificates. urllib3 warns for each other connection."""
-
-    class UncheckedConnection(urllib3.connection.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            self.is_verified = True
-
-    class UncheckedPool(urllib3.HTTPSConnectionPool):
-        ConnectionCls = UncheckedConnection
-
-    return UncheckedPool
 
 
 def _send_once(
@@ -451,89 +456,14 @@ def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> Un
     return unreachable
 
 
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_MAX_REDIRECTS: Final = 10
-
-
-class WebClient:
-    """A client for web servers, with the same options and headers for all requests.
-
-    Threads may share a client. A pickle contains no connections, and a forked process opens its own.
-    """
-
-    def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
-        check_headers(headers)
-        self._options = options
-        self._headers = _lower_names(headers)
-        self._pools: dict[int, Pools] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (WebClient, (self._options, self._headers))
-
-    def request(
-        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
-    ) -> Answer:
-        """Return the answer to one request. The body ends after ``max_bytes`` bytes."""
-        origin_of(url)  # raises an error for an invalid URL
-        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
-        for _ in range(_MAX_REDIRECTS + 1):
-            answer = self._current_pools().send(method, current_url, sent, max_bytes)
-            target = answer.headers.get("location")
-            if answer.status not in _REDIRECTS or target is None:
-                return answer
-            after = join_url(current_url, target)
-            if not _is_same_server(current_url, after):
-                self._require_same_server(current_url, after)
-                origin_of(after)
-                sent = _authorization(after) | _lower_names(headers)
-            current_url = after
-        raise UnreachableError(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
-
-    def request_once(
-        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
-    ) -> Answer:
-        """Do the same as ``request``, without following redirects."""
-        origin_of(url)
-        return self._current_pools().send(
-            method, url, _authorization(url) | self._headers | _lower_names(headers), max_bytes
-        )
-
-    def thread_pool(self) -> Executor:
-        """Return the threads that send requests for an event loop."""
-        return shared_pool(Purpose.WEB_REQUESTS).executor
-
-    def _current_pools(self) -> Pools:
-        process = os.getpid()
-        pools = self._pools.get(process)
-        if pools is None:
-            # Threads may race here: `setdefault` returns the same pools to all. A parent's pools are dropped.
-            pools = self._pools.setdefault(process, Pools(self._options))
-            self._pools = {process: pools}
-        return pools
-
-    def _require_same_server(self, url: str, target: str) -> None:
-        before, after = _scheme(url), _scheme(target)
-        is_possible = after == "https" or before == after == "http"
-        if not self._options.follow_redirects or not is_possible:
-            raise StorageError(
-                f"a redirect from {shown_url(url)} must lead to the same server, got {shown_url(target)}. "
-                "If you trust the other server, use its URL, or set the option follow_redirects to true "
-                "(then requests to the other server do not carry your headers)",
-                ErrorKind.REDIRECT_REFUSED,
-            )
-
-
-def _authorization(url: str) -> dict[str, str]:
-    value = basic_authorization(url)
-    return {} if value is None else {"authorization": value}
+async def in_thread[R](call: Callable[[], R]) -> R:
+    """Call a function that sends requests, on a thread, for an event loop."""
+    threads = shared_pool(Purpose.WEB_REQUESTS).executor
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _scheme(url: str) -> str:
-    return url.partition(":")[0].lower()
 
 
 def _is_same_server(url: str, target: str) -> bool:

@@ -21,9 +21,7 @@ Frazil reads the storage without credentials and never writes to it.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -32,19 +30,26 @@ from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError, UnreachableError
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
 from frazil.storage.buckets import AzureContainer, GcsBucket
-from frazil.storage.checks import check_key, check_range, object_not_found, range_past_end
+from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
-from frazil.storage.option_names import shown_url
-from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, S3Arguments, build_s3
+from frazil.storage.option_names import address_parts, shown_url
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT, build_s3
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
-from frazil.storage.traffic import TRAFFIC
-from frazil.storage.urls import UrlParts, parse_parts
-from frazil.storage.web_client import Answer, WebClient, join_url, reason_of, reason_of_status, web_options
+from frazil.storage.urls import StorageUrl, parse_url
+from frazil.storage.web_client import (
+    Answer,
+    WebClient,
+    in_thread,
+    join_url,
+    reason_of,
+    reason_of_status,
+    web_options,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Buffer, Iterable, Iterator, Mapping
 
     from frazil.storage.base import Condition, Refused, Stored
 
@@ -83,8 +88,8 @@ class HttpStorage(ReadOnlyStorage):
     A pickle contains the headers in plain text. ``repr`` does not show them.
 
     Args:
-        url: URL of the directory that holds the objects.
-        options: Options of the HTTP client and their values. Default: none.
+        url: URL of the directory that holds the objects. It is also an attribute.
+        options: Options of the HTTP client and their values, also an attribute. Default: none.
         headers: Headers that are sent with every request. Default: none.
         settings: Time-outs and retries. Default: ``StorageSettings()``.
         user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
@@ -107,28 +112,18 @@ class HttpStorage(ReadOnlyStorage):
         settings: StorageSettings | None = None,
         user_agent: str | None = None,
     ) -> None:
-        self._url = check_url(url)
-        self._options = dict(options or {})
+        self.url = check_url(url)
+        self.options = dict(options or {})
         self._headers = dict(headers or {})
         self._settings = StorageSettings() if settings is None else settings
         self._user_agent = user_agent
-        self._client = WebClient(web_options(self._options, self._settings, user_agent), self._headers)
+        self._client = WebClient(web_options(self.options, self._settings, user_agent), self._headers)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (HttpStorage, (self._url, self._options, self._headers, self._settings, self._user_agent))
+        return (HttpStorage, (self.url, self.options, self._headers, self._settings, self._user_agent))
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\ntype: HTTP\nurl: {shown_url(self._url)}\n"
-
-    @property
-    def url(self) -> str:
-        """The URL of the directory that holds the objects."""
-        return self._url
-
-    @property
-    def options(self) -> dict[str, str]:
-        """A copy of the options of the HTTP client."""
-        return dict(self._options)
+        return f"<frazil.Storage>\ntype: HTTP\nurl: {shown_url(self.url)}\n"
 
     @override
     def encodes_names(self) -> bool:
@@ -137,18 +132,20 @@ class HttpStorage(ReadOnlyStorage):
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
-        headers = {} if start == 0 and stop is None else {"Range": _range(start, stop)}
-        if headers and start == stop:
-            headers = {"Range": _range(start, start + 1)}  # HTTP has no empty ranges
+        is_whole = start == 0 and stop is None
+        headers = {} if is_whole else {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
             raise range_past_end(key, start, answer.size)
-        return TRAFFIC.count_read(_cut(key, answer, start, stop))
+        first, end = answer.start, answer.start + len(answer.body)  # the answer may hold more
+        if first > start or (start and start >= end):
+            raise range_past_end(key, start, end)
+        view = memoryview(answer.body)[start - first : None if stop is None else stop - first]
+        return TRAFFIC.count_read(view)
 
     @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._client.thread_pool(), self.get, key, start, stop)
+        return await in_thread(lambda: self.get(key, start, stop))
 
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
@@ -175,55 +172,33 @@ class HttpStorage(ReadOnlyStorage):
         )
 
     @override
-    def default_settings(self) -> StorageSettings:
-        return StorageSettings()
-
-    @override
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
-        return HttpStorage(self._url, self._options, self._headers, settings, self._user_agent)
+        return HttpStorage(self.url, self.options, self._headers, settings, self._user_agent)
 
     @override
     def with_user_agent(self, user_agent: str) -> HttpStorage:
-        return HttpStorage(self._url, self._options, self._headers, self._settings, user_agent)
+        return HttpStorage(self.url, self.options, self._headers, self._settings, user_agent)
 
     def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
-        parts = urlsplit(self._url)
+        parts = urlsplit(self.url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
-        TRAFFIC.count_request()
+        TRAFFIC.count()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
         except UnreachableError as error:
-            kind, reason = reason_of(error, self._url)
+            kind, reason = reason_of(error, self.url)
             raise StorageError(f"object {key!r}: {reason}", kind) from error
         if answer.status in (404, 410):
             raise object_not_found(key)
         if answer.status not in (200, 206, 416):
-            kind, reason = reason_of_status(answer.status, self._url)
+            kind, reason = reason_of_status(answer.status, self.url)
             raise StorageError(f"object {key!r}: {reason}", kind)
         return answer
 
 
-def _range(start: int, stop: int | None) -> str:
-    return f"bytes={start}-{'' if stop is None else stop - 1}"
-
-
-def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
-    """Return the requested bytes from an answer that may hold more."""
-    first = answer.start
-    if first > start or (start and start >= first + len(answer.body)):
-        raise range_past_end(key, start, first + len(answer.body))
-    view = memoryview(answer.body)[start - first :]
-    return view if stop is None else view[: stop - start]
-
-
 def check_url(url: str) -> str:
     """Return ``url`` if it has a scheme, a host, and no invalid port."""
-    try:
-        parts = urlsplit(url)
-        is_valid = bool(parts.scheme and parts.hostname) and parts.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    if address_parts(url) is None:
         raise StorageError(
             f"cannot parse URL {shown_url(url)!r}: it must have a scheme, a host and optionally a port, such "
             "as https://host/path",
@@ -255,11 +230,8 @@ def http_storage(
         InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
 
     Examples:
-        >>> http_storage("https://example.org/ice", {"timeout": "30s"})
-        <frazil.Storage>
-        type: HTTP
-        url: https://example.org/ice
-        <BLANKLINE>
+        >>> http_storage("https://example.org/ice", {"timeout": "30s"}).label()
+        'https://example.org/ice'
     """
     return HttpStorage(base_url, opts, headers)
 
@@ -382,101 +354,67 @@ def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | N
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(current_url).scheme not in ("http", "https"):
             return current_url
-        current_url = join_url(current_url, _redirect_target(client, current_url))
+        try:
+            answer = client.request("GET", current_url, {}, 0, redirects=0)
+        except UnreachableError as error:
+            raise _bad_redirect(str(error)) from error
+        location = answer.headers.get("location")
+        if location is None or not 300 <= answer.status < 400:
+            raise _bad_redirect(
+                f"{shown_url(current_url)} must answer with a redirect, got status {answer.status}"
+            )
+        current_url = join_url(current_url, location)
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
-
-
-def _redirect_target(client: WebClient, url: str) -> str:
-    try:
-        answer = client.request_once("GET", url, {}, 0)
-    except UnreachableError as error:
-        raise _bad_redirect(str(error)) from error
-    location = answer.headers.get("location")
-    if location is None or not 300 <= answer.status < 400:
-        raise _bad_redirect(f"{shown_url(url)} must answer with a redirect, got status {answer.status}")
-    return location
-
-
-def storage_of_redirect(url: str) -> Storage:
-    """Return the storage that a redirect's URL names, read without credentials."""
-    plain, _, query = url.partition("#")[0].partition("?")
-    scheme, _, rest = plain.partition(":")
-    build = _BUILDERS.get(scheme.lower())
-    if build is None:
-        raise _bad_redirect(f"the scheme must be one of {', '.join(_BUILDERS)}, got {shown_url(url)}")
-    return build(_Target(url, rest, query))
 
 
 def _bad_redirect(text: str) -> StorageError:
     return StorageError(f"bad redirect: {text}", ErrorKind.BAD_REDIRECT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """A URL that a redirect leads to. ``rest`` is the part between the scheme and the query."""
+_SCHEMES: Final = (
+    *("s3", "gs", "gcs", "r2", "tigris", "az"),
+    *("http+icechunk", "http+ic", "https+icechunk", "https+ic"),
+)
 
-    url: str
-    rest: str
-    query: str
 
-    @property
-    def parameters(self) -> dict[str, str]:
-        return dict(parse_qsl(self.query))
+def storage_of_redirect(url: str) -> Storage:
+    """Return the storage that a redirect's URL names, read without credentials."""
+    plain, _, query = url.partition("#")[0].partition("?")
+    scheme, _, rest = plain.partition(":")
+    scheme, parameters = scheme.lower(), dict(parse_qsl(query))
 
-    def require_parameter(self, name: str) -> str:
-        parameters = self.parameters
+    def required(name: str) -> str:
         if name not in parameters:
-            raise _bad_redirect(f"{shown_url(self.url)} must have the query parameter {name!r}")
+            raise _bad_redirect(f"{shown_url(url)} must have the query parameter {name!r}")
         return parameters[name]
 
-    def parts(self, scheme: str, account: str | None = None) -> UrlParts:
-        """Return the parts of the URL, with another scheme. An ``account`` comes before the container."""
-        rest = self.rest if account is None else self.rest.replace("//", f"//{account}/", 1)
+    def parts(family: str, rest: str = rest) -> StorageUrl:
         try:
-            return parse_parts(f"{scheme}:{rest}")
+            return parse_url(f"{family}:{rest}")
         except InvalidInputError as error:
             raise _bad_redirect(str(error)) from error
 
-
-def _s3(target: _Target, options: S3Options) -> Storage:
-    parts = target.parts("s3")
-    return build_s3(S3Arguments(options, S3Credentials.Anonymous()), parts.bucket, parts.key, read_only=True)
-
-
-def _r2(target: _Target) -> Storage:
-    endpoint = R2_ENDPOINT.format(account_id=target.require_parameter("account_id"))
-    return _s3(target, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
-
-
-def _tigris(target: _Target) -> Storage:
-    region = target.parameters.get("region", "auto")
-    return _s3(target, S3Options(region=region, endpoint_url=TIGRIS_ENDPOINT))
-
-
-def _gcs(target: _Target) -> Storage:
-    parts = target.parts("gs")
-    return ObjectStorage(GcsBucket(parts.bucket, {}, GcsCredentials.Anonymous()), parts.key, read_only=True)
-
-
-def _azure(target: _Target) -> Storage:
-    parts = target.parts("az", target.require_parameter("account"))
-    bucket = AzureContainer(parts.account, parts.bucket, {}, AzureCredentials.Anonymous())
-    return ObjectStorage(bucket, parts.key, read_only=True)
-
-
-def _http(target: _Target) -> Storage:
-    scheme, _, rest = target.url.partition(":")
-    return HttpStorage(f"{scheme.lower().partition('+')[0]}:{rest}")
-
-
-_BUILDERS: Final[Mapping[str, Callable[[_Target], Storage]]] = {
-    "s3": lambda target: _s3(target, S3Options(region=target.require_parameter("region"))),
-    **dict.fromkeys(("gs", "gcs"), _gcs),
-    "r2": _r2,
-    "tigris": _tigris,
-    "az": _azure,
-    **dict.fromkeys(("http+icechunk", "http+ic", "https+icechunk", "https+ic"), _http),
-}
+    match scheme:
+        case "s3":
+            options = S3Options(region=required("region"))
+        case "r2":
+            endpoint = R2_ENDPOINT.format(account_id=required("account_id"))
+            options = S3Options(region="auto", endpoint_url=endpoint, force_path_style=True)
+        case "tigris":
+            options = S3Options(region=parameters.get("region", "auto"), endpoint_url=TIGRIS_ENDPOINT)
+        case "gs" | "gcs":
+            at = parts("gs")
+            return ObjectStorage(GcsBucket(at.bucket, {}, GcsCredentials.Anonymous()), at.key, read_only=True)
+        case "az":
+            at = parts("az", rest.replace("//", f"//{required('account')}/", 1))
+            bucket = AzureContainer(at.account, at.bucket, {}, AzureCredentials.Anonymous())
+            return ObjectStorage(bucket, at.key, read_only=True)
+        case _ if scheme in _SCHEMES:
+            return HttpStorage(f"{scheme.partition('+')[0]}:{url.partition(':')[2]}")
+        case _:
+            raise _bad_redirect(f"the scheme must be one of {', '.join(_SCHEMES)}, got {shown_url(url)}")
+    at = parts("s3")
+    return build_s3(options, at.bucket, at.key, credentials=S3Credentials.Anonymous(), read_only=True)
 
 
 @checked
@@ -496,10 +434,7 @@ def redirect_storage(base_url: str) -> Storage:
         StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
 
     Examples:
-        >>> redirect_storage("https://example.org/latest")
-        <frazil.Storage>
-        type: redirect
-        url: https://example.org/latest
-        <BLANKLINE>
+        >>> redirect_storage("https://example.org/latest").label()
+        'https://example.org/latest'
     """
     return RedirectStorage(base_url)

@@ -1,16 +1,12 @@
 r"""Conditions on arrays and dimensions, as values: which manifests to preload, how to split them.
 
-Conditions are frozen, compare by value, and can be keys of a dictionary. A regular expression matches if any
-part of the text matches it. An expression that does not compile matches nothing, because another
-implementation may have written it in its own dialect.
+A regular expression matches if any part of the text matches it. An expression that does not compile matches
+nothing, because another implementation may have written it in its own dialect.
 
 Anyone who can write to a repository chooses these expressions, and Python's ``re`` needs exponential time for
-some of them. RE2 needs time in proportion to the length of the text, and its memory has a limit. So it has
-neither references back to groups nor conditions on the text around a match. The reference implementation
-has the same limits. RE2 knows ``\d``, ``\s`` and ``\w`` for ASCII alone. For a text with other characters, an
-expression gets the classes of Unicode in their place, as in the reference. For ASCII texts both are the same,
-and the short form needs less memory. In other texts, ``\b`` takes only ASCII for letters; so do ``\D``,
-``\S`` and ``\W`` in brackets.
+some of them. RE2 needs linear time, and its memory has a limit. It knows ``\d``, ``\s`` and ``\w`` for ASCII
+alone: for other texts, an expression gets the classes of Unicode in their place, as in the reference. There,
+``\b`` takes only ASCII for letters; so do ``\D``, ``\S`` and ``\W`` in brackets.
 """
 
 from __future__ import annotations
@@ -82,15 +78,6 @@ def _translated(regex: str, is_ascii: bool) -> str:
     return "".join(parts)
 
 
-def _search(regex: str, text: str) -> bool:
-    """Return whether an expression matches any part of a text."""
-    pattern = _compiled(regex, text.isascii())
-    try:
-        return pattern is not None and pattern.search(text) is not None
-    except UnicodeEncodeError:
-        return False
-
-
 #: The usual names of coordinates in the CF conventions and in practice.
 COORDINATE_NAMES: Final = (
     r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
@@ -106,16 +93,11 @@ def matches(regex: str, text: str) -> bool:
     """Return whether a regular expression matches any part of the text."""
     if regex in _OWN:
         return re.search(regex, text) is not None
-    return _search(regex, text)
-
-
-def _require_text(regex: object) -> None:
-    if not isinstance(regex, str):
-        raise TypeError(f"regex must be a regular expression as str, got {type(regex).__name__}")
-
-
-def _comma_separated(conditions: Sequence[Any]) -> str:
-    return ", ".join(map(repr, conditions))
+    pattern = _compiled(regex, text.isascii())
+    try:
+        return pattern is not None and pattern.search(text) is not None
+    except UnicodeEncodeError:
+        return False
 
 
 class CallShown(Numbered):
@@ -131,10 +113,14 @@ class CallShown(Numbered):
 
 
 class ArrayCondition(CallShown):
-    """A condition on an array. ``family`` is the name of the public class that creates it."""
+    """A condition on an array.
+
+    ``family`` is the name of the public class that creates it, ``method`` the name of its method that does.
+    """
 
     __slots__ = ()
     family: ClassVar[str]
+    method: ClassVar[str]
 
     def holds(self, path: str, num_refs: int = 0) -> bool:
         """Return whether the condition holds for an array.
@@ -145,13 +131,11 @@ class ArrayCondition(CallShown):
 
         Returns:
             True if the condition holds.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> ManifestSplitCondition.AnyArray().holds("/t2m")
-            True
         """
         raise NotImplementedError
+
+    def _call(self) -> str:
+        return f"{self.family}.{self.method}()"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,27 +143,25 @@ class AnyOf[C: ArrayCondition](ArrayCondition):
     """A condition that holds if any of several conditions holds; without any, it never holds."""
 
     conditions: tuple[C, ...]
+    method: ClassVar[str] = "or_conditions"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return any(condition.holds(path, num_refs) for condition in self.conditions)
 
     def _call(self) -> str:
-        return f"{self.family}.or_conditions([{_comma_separated(self.conditions)}])"
+        return f"{self.family}.{self.method}([{', '.join(map(repr, self.conditions))}])"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AllOf[C: ArrayCondition](ArrayCondition):
+class AllOf[C: ArrayCondition](AnyOf[C]):
     """A condition that holds if all of several conditions hold; without any, it always holds."""
 
-    conditions: tuple[C, ...]
+    method = "and_conditions"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return all(condition.holds(path, num_refs) for condition in self.conditions)
-
-    def _call(self) -> str:
-        return f"{self.family}.and_conditions([{_comma_separated(self.conditions)}])"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -187,33 +169,29 @@ class PathMatch(ArrayCondition):
     """A condition that holds if the full path of the array contains a match of a regular expression."""
 
     regex: str
+    method: ClassVar[str] = "path_matches"
 
     def __post_init__(self) -> None:
-        _require_text(self.regex)
+        if not isinstance(self.regex, str):
+            raise TypeError(f"regex must be a regular expression as str, got {type(self.regex).__name__}")
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return matches(self.regex, path)
 
     def _call(self) -> str:
-        return f"{self.family}.path_matches({quoted(self.regex)})"
+        return f"{self.family}.{self.method}({quoted(self.regex)})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class NameMatch(ArrayCondition):
+class NameMatch(PathMatch):
     """A condition that holds if the name of the array contains a match of a regular expression."""
 
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
+    method = "name_matches"
 
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return matches(self.regex, path.rpartition("/")[2])
-
-    def _call(self) -> str:
-        return f"{self.family}.name_matches({quoted(self.regex)})"
 
 
 _VARIANTS: Final[Mapping[str, type[ArrayCondition]]] = {
@@ -266,12 +244,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Raises:
             TypeError: If one of them is of another class.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
-            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
-            True
         """
         return cast("C", cls.Or(cls._require_same_family(conditions)))
 
@@ -288,13 +260,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Raises:
             TypeError: If one of them is of another class.
-
-        Examples:
-            >>> from frazil import ManifestPreloadCondition
-            >>> time = ManifestPreloadCondition.name_matches("^time$")
-            >>> few = ManifestPreloadCondition.num_refs(0, 10)
-            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
-            False
         """
         return cast("C", cls.And(cls._require_same_family(conditions)))
 
@@ -308,11 +273,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> from frazil import ManifestPreloadCondition
-            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
-            True
         """
         return cast("C", cls.PathMatches(regex))
 
@@ -328,11 +288,6 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> from frazil import ManifestSplitCondition
-            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
-            True
         """
         return cast("C", cls.NameMatches(regex))
 
@@ -358,9 +313,17 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
     Examples:
         >>> time = ManifestPreloadCondition.name_matches("^time$")
-        >>> condition = time | ManifestPreloadCondition.num_refs(0, 10)
-        >>> condition.holds("/group/time", 5000)
+        >>> few = ManifestPreloadCondition.num_refs(None, 10)
+        >>> few.holds("/t", 9), few.holds("/t", 10), (time | few).holds("/group/time", 5000)
+        (True, False, True)
+        >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
+        False
+        >>> ManifestPreloadCondition.or_conditions([time, few]) == time | few
         True
+        >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
+        True
+        >>> ManifestPreloadCondition.true().holds("/t"), ManifestPreloadCondition.false().holds("/t")
+        (True, False)
     """
 
     __slots__ = ()
@@ -378,11 +341,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> few = ManifestPreloadCondition.num_refs(None, 10)
-            >>> few.holds("/t", 9), few.holds("/t", 10)
-            (True, False)
         """
         return PreloadNumRefs(from_refs, to_refs)
 
@@ -392,10 +350,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.true().holds("/t")
-            True
         """
         return PreloadTrue()
 
@@ -405,10 +359,6 @@ class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
 
         Returns:
             The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.false().holds("/t")
-            False
         """
         return PreloadFalse()
 
@@ -441,24 +391,22 @@ class PreloadNumRefs(ManifestPreloadCondition):
 class PreloadTrue(ManifestPreloadCondition):
     """The condition that always holds."""
 
+    method = "true"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
-
-    def _call(self) -> str:
-        return "ManifestPreloadCondition.true()"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadFalse(ManifestPreloadCondition):
     """The condition that never holds."""
 
+    method = "false"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return False
-
-    def _call(self) -> str:
-        return "ManifestPreloadCondition.false()"
 
 
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
@@ -474,7 +422,13 @@ class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
     The class methods create conditions. ``|`` and ``&`` combine conditions.
 
     Examples:
-        >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
+        >>> model = ManifestSplitCondition.path_matches("^/model/")
+        >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
+        >>> ManifestSplitCondition.and_conditions([model, names[0]]).holds("/model/u10")
+        False
+        >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
+        True
+        >>> ManifestSplitCondition.AnyArray().holds("/t2m")
         True
     """
 
@@ -489,12 +443,11 @@ class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
 class SplitAnyArray(ManifestSplitCondition):
     """The condition that holds for every array."""
 
+    method = "AnyArray"
+
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
-
-    def _call(self) -> str:
-        return "ManifestSplitCondition.AnyArray()"
 
 
 ManifestSplitCondition.AnyArray = SplitAnyArray

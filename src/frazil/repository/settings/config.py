@@ -1,15 +1,10 @@
 """The configuration of a repository, with its containers of virtual chunks.
 
-When a repository opens, three layers are merged (``opened_with``): the options of the caller override the
-saved configuration, which overrides the defaults of the storage. ``config_document`` defines the saved form.
-``resolved`` has the values with all defaults.
+When a repository opens, the options of the caller override the saved configuration (``config_document``),
+which overrides the defaults of the storage (``opened_with``). ``resolved`` has the values with all defaults.
 
-Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
-They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
-except that its ``save_config`` drops them.
-
-A virtual chunk is a range of bytes in an object that another program wrote. Its location starts with the
-``url_prefix`` of a container, which defines how to access it.
+The options ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout`` are Frazil's own. The
+reference implementation leaves them unchanged, except that its ``save_config`` drops them.
 """
 
 from __future__ import annotations
@@ -19,13 +14,13 @@ from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from frazil.arguments import wrong_type
 from frazil.display import span
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.options import Settings, merged, option, unsigned
+from frazil.options import Check, Settings, merged, option, unsigned
 from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.storage.access import require_scheme
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
@@ -34,7 +29,7 @@ from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from frazil.display import Shown
 
@@ -50,7 +45,10 @@ class VirtualChunkContainer(Settings):
 
     Examples:
         >>> from frazil.storage.object_store_config import s3_store
-        >>> VirtualChunkContainer("s3://bucket/era5/", s3_store(region="eu-west-1")).validate()
+        >>> container = VirtualChunkContainer("s3://bucket/era5/", s3_store(region="eu-west-1"))
+        >>> container.validate()
+        >>> container.as_own() == container
+        True
     """
 
     url_prefix: str
@@ -87,13 +85,6 @@ class VirtualChunkContainer(Settings):
 
         Returns:
             The copy.
-
-        Examples:
-            >>> from frazil import RepositoryConfig
-            >>> from frazil.storage.object_store_config import s3_store
-            >>> config = RepositoryConfig()
-            >>> saved = VirtualChunkContainer("s3://bucket/", s3_store(endpoint_url="https://minio.example"))
-            >>> config.set_virtual_chunk_container(saved.as_own())
         """
         return VirtualChunkContainer(self.url_prefix, deepcopy(self.store), self.name)
 
@@ -132,21 +123,17 @@ class VirtualChunkSpec:
     last_updated_at_checksum: datetime | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", _index(self.index))
+        given: Any = self.index
+        if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
+            raise TypeError(f"index must be a sequence of integers, got {type(given).__name__}")
+        for i in given:
+            unsigned(32)("index", i)
+        object.__setattr__(self, "index", list(given))
         unsigned(64)("offset", self.offset)
         unsigned(64)("length", self.length)
         moment = self.last_updated_at_checksum
         if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
             raise TypeError(f"last_updated_at_checksum must be a datetime with a time zone, got {moment}")
-
-
-def _index(given: Sequence[Any]) -> list[int]:
-    if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"index must be a sequence of integers, got {type(given).__name__}")
-    check = unsigned(32)
-    for i in given:
-        check("index", i)
-    return list(given)
 
 
 #: The longest lifetime of a writable session.
@@ -170,13 +157,32 @@ class CompressionAlgorithm(IntEnum):
         return CompressionAlgorithm.Zstd
 
 
+class DefaultSettings(Settings):
+    """The base of configurations with the method ``default``, as in the reference."""
+
+    __slots__ = ()
+
+    @classmethod
+    def default(cls) -> Self:
+        """Return a configuration in which all fields are None.
+
+        Returns:
+            The same as a call of the class without arguments.
+        """
+        return cls()
+
+
 @dataclass(slots=True, repr=False)
-class CompressionConfig(Settings):
+class CompressionConfig(DefaultSettings):
     """Compression of metadata files. Chunks are compressed by their own codecs.
 
     Attributes:
         algorithm: The algorithm. Default: Zstd.
         level: The level. Default: 3. Levels above 22 count as 22.
+
+    Examples:
+        >>> CompressionConfig.default() == CompressionConfig()
+        True
     """
 
     algorithm: CompressionAlgorithm | None = option("Zstd")
@@ -185,25 +191,12 @@ class CompressionConfig(Settings):
     shown_as: ClassVar[str] = "config.CompressionConfig"
 
     @staticmethod
-    def default() -> CompressionConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``CompressionConfig()``.
-
-        Examples:
-            >>> CompressionConfig.default() == CompressionConfig()
-            True
-        """
-        return CompressionConfig()
-
-    @staticmethod
     def _shown(value: Any, implied: Any) -> Shown:
         return value.name if isinstance(value, CompressionAlgorithm) else Settings._shown(value, implied)
 
 
 @dataclass(slots=True, repr=False)
-class CachingConfig(Settings):
+class CachingConfig(DefaultSettings):
     """Sizes of the caches of a repository.
 
     A node counts as 1 KiB and a chunk reference as 64 bytes; larger ones count as several. A snapshot counts
@@ -216,6 +209,10 @@ class CachingConfig(Settings):
         num_transaction_changes: Accepted for compatibility, has no effect.
         num_bytes_attributes: Accepted for compatibility, has no effect.
         num_bytes_chunks: How many bytes of chunks to cache. Default: 0.
+
+    Examples:
+        >>> CachingConfig.default() == CachingConfig()
+        True
     """
 
     num_snapshot_nodes: int | None = option(500_000, unsigned(64))
@@ -225,19 +222,6 @@ class CachingConfig(Settings):
     num_bytes_chunks: int | None = option(0, unsigned(64))
 
     shown_as: ClassVar[str] = "config.CachingConfig"
-
-    @staticmethod
-    def default() -> CachingConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``CachingConfig()``.
-
-        Examples:
-            >>> CachingConfig.default() == CachingConfig()
-            True
-        """
-        return CachingConfig()
 
 
 #: Tries, first and longest pause (in ms) of a conditional update of the repository that meets conflicts.
@@ -300,23 +284,23 @@ class ChunksConfig(Settings):
     shown_as: ClassVar[str] = "config.ChunksConfig"
 
 
-def _timeout(name: str, value: Any) -> None:
-    _check_time(name, value, "between 0 and", timedelta(0))
+def _time(expected: str, least: timedelta) -> Check:
+    """Return a check that accepts None and times from ``least`` to ``MAX_SESSION_LIFETIME``."""
+
+    def check(name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, timedelta):
+            raise wrong_type(name, value, "timedelta", "None")
+        if value is not None and not least <= value <= MAX_SESSION_LIFETIME:
+            raise InvalidInputError(
+                f"{name} must be {expected} {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
+                ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
+
+    return check
 
 
-def check_session_lifetime(name: str, value: Any) -> None:
-    """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed."""
-    _check_time(name, value, "more than 0 and at most", timedelta(microseconds=1))
-
-
-def _check_time(name: str, value: Any, expected: str, least: timedelta) -> None:
-    if value is not None and not isinstance(value, timedelta):
-        raise wrong_type(name, value, "timedelta", "None")
-    if value is not None and not least <= value <= MAX_SESSION_LIFETIME:
-        raise InvalidInputError(
-            f"{name} must be {expected} {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
-            ErrorKind.INVALID_COMMIT_CONFIGURATION,
-        )
+#: The check of a lifetime: more than 0, and at most 7 days.
+check_session_lifetime: Final = _time("more than 0 and at most", timedelta(microseconds=1))
 
 
 def _containers(name: str, value: Any) -> None:
@@ -336,7 +320,7 @@ def available_cpus() -> int:
 
 
 @dataclass(slots=True, repr=False)
-class RepositoryConfig(Settings):
+class RepositoryConfig(DefaultSettings):
     """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
     Attributes:
@@ -367,6 +351,14 @@ class RepositoryConfig(Settings):
         >>> config.compression = CompressionConfig(level=9)
         >>> config.merge(RepositoryConfig(inline_chunk_threshold_bytes=100)).inline_chunk_threshold_bytes
         100
+        >>> from frazil.storage.object_store_config import s3_store
+        >>> config.set_virtual_chunk_container(VirtualChunkContainer("s3://bucket/", s3_store()))
+        >>> config.validate()
+        >>> config.get_virtual_chunk_container("s3://bucket/").name is None
+        True
+        >>> config.clear_virtual_chunk_containers()
+        >>> config.virtual_chunk_containers, RepositoryConfig.default() == RepositoryConfig()
+        ({}, True)
     """
 
     inline_chunk_threshold_bytes: int | None = option(512, unsigned(16))
@@ -383,7 +375,7 @@ class RepositoryConfig(Settings):
     _: KW_ONLY
     packing: PackingConfig | None = option(PackingConfig())
     chunks: ChunksConfig | None = option(ChunksConfig())
-    fast_forward_timeout: timedelta | None = option(timedelta(0), _timeout)
+    fast_forward_timeout: timedelta | None = option(timedelta(0), _time("between 0 and", timedelta(0)))
     session_lifetime: timedelta | None = option(DEFAULT_SESSION_LIFETIME, check_session_lifetime)
     previous_file: str | None = field(default=None, init=False)
 
@@ -406,19 +398,6 @@ class RepositoryConfig(Settings):
         "session_lifetime",
     )
 
-    @staticmethod
-    def default() -> RepositoryConfig:
-        """Return a configuration in which all fields are None.
-
-        Returns:
-            The same as ``RepositoryConfig()``.
-
-        Examples:
-            >>> RepositoryConfig.default() == RepositoryConfig()
-            True
-        """
-        return RepositoryConfig()
-
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, shown in Settings._rows(self):
             yield name, "{}" if shown == {} else shown
@@ -437,10 +416,6 @@ class RepositoryConfig(Settings):
 
         Returns:
             The container, or None if there is no such container.
-
-        Examples:
-            >>> RepositoryConfig().get_virtual_chunk_container("s3://bucket/") is None
-            True
         """
         return (self.virtual_chunk_containers or {}).get(name)
 
@@ -452,14 +427,6 @@ class RepositoryConfig(Settings):
 
         Raises:
             InvalidInputError: ``invalid-virtual-ref`` if the container is not valid.
-
-        Examples:
-            >>> from frazil import VirtualChunkContainer, s3_store
-            >>> config = RepositoryConfig()
-            >>> container = VirtualChunkContainer("s3://bucket/", s3_store(region="eu-west-1"))
-            >>> config.set_virtual_chunk_container(container)
-            >>> list(config.virtual_chunk_containers)
-            ['s3://bucket/']
         """
         cont.validate()
         self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), cont.url_prefix: cont}
@@ -469,12 +436,6 @@ class RepositoryConfig(Settings):
 
         The field becomes an empty dictionary. Unlike None, it overrides saved containers when a repository is
         opened.
-
-        Examples:
-            >>> config = RepositoryConfig()
-            >>> config.clear_virtual_chunk_containers()
-            >>> config.virtual_chunk_containers
-            {}
         """
         self.virtual_chunk_containers = {}
 
@@ -484,14 +445,6 @@ class RepositoryConfig(Settings):
         Raises:
             InvalidInputError: ``invalid-virtual-ref`` if the prefix, the store and the name of a container do
                 not fit together.
-
-        Examples:
-            >>> from frazil import VirtualChunkContainer, s3_store
-            >>> container = VirtualChunkContainer("s3://bucket", s3_store(region="eu-west-1"))
-            >>> RepositoryConfig(virtual_chunk_containers={"s3://bucket": container}).validate()
-            Traceback (most recent call last):
-            ...
-            frazil.errors.InvalidInputError: virtual chunk container: url_prefix must end with /, got...
         """
         for container in (self.virtual_chunk_containers or {}).values():
             container.validate()
@@ -507,12 +460,6 @@ class RepositoryConfig(Settings):
 
         Returns:
             The merged configuration.
-
-        Examples:
-            >>> small = RepositoryConfig(inline_chunk_threshold_bytes=0)
-            >>> merged = small.merge(RepositoryConfig(compression=CompressionConfig(level=9)))
-            >>> merged.inline_chunk_threshold_bytes, merged.compression.level
-            (0, 9)
         """
         result = _over(other, self)
         if other.virtual_chunk_containers is not None and self.virtual_chunk_containers is not None:

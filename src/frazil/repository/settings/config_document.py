@@ -1,13 +1,8 @@
 """The saved form of the configuration: a map in the file ``repo``, as a FlexBuffer.
 
-The map has the same keys as in the reference implementation. All keys are present, null means the default,
-and the names of variants have mixed cases (``name_matches``, but ``Axis`` and ``Included``). Frazil's
-additional options are under the key ``frazil``, which is absent if none of them is set. The reference
-implementation ignores it.
-
-A ``Form`` describes both directions: how values of one type are written as JSON and read back. Readers ignore
-unknown keys, and read missing keys as null. The form of a class of options comes from the declarations of its
-fields (``frazil.options``). Everybody who can read a repository can read its saved configuration, so
+The map has the keys of the reference implementation. All are present, and null means the default. Frazil's
+own options are under the key ``frazil``, which the reference ignores. A ``Form`` describes both directions.
+Readers ignore unknown keys. Everybody who can read a repository can read its saved configuration, so
 ``document_to_save`` refuses secrets.
 """
 
@@ -80,53 +75,48 @@ def read_optional(form: Form, key: str, value: Any) -> Any:
         raise unexpected(f"{key}: {error}") from None
 
 
-def as_map(value: Any) -> dict[str, Any]:
-    """Return the value, which must be a map."""
-    if not isinstance(value, dict):
-        raise unexpected(f"expected a map, got {type(value).__name__}")
-    return value
+_KINDS: Final[dict[type, str]] = {dict: "a map", list: "a list", str: "text"}
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return the value, which must be a list."""
-    if not isinstance(value, list):
-        raise unexpected(f"expected a list, got {type(value).__name__}")
-    return value
-
-
-def as_text(value: Any) -> str:
-    """Return the value, which must be text."""
-    if not isinstance(value, str):
-        raise unexpected(f"expected text, got {type(value).__name__}")
+def _as[T](kind: type[T], value: Any) -> T:
+    """Return a value, which must be a map, a list or text."""
+    if not isinstance(value, kind):
+        raise unexpected(f"expected {_KINDS[kind]}, got {type(value).__name__}")
     return value
 
 
 #: The unchanged value. The classes of the configuration check their own fields.
 PLAIN: Final = Form(lambda value: value, lambda value: value)
+TEXT: Final = Form(lambda value: value, partial(_as, str))
+#: Options of a client. No options are None.
+TEXTS: Final = Form(
+    lambda value: dict(value or {}),
+    lambda value: {key: _as(str, text) for key, text in _as(dict, value).items()} or None,
+)
 
 
 def options_form(build: type[Settings], names: str | None = None, **forms: Form) -> Form:
     """Return the form of a class of options: a map with a key for each field.
 
-    ``names`` are the fields (default: all), and ``forms`` are the forms of fields that are not plain values.
+    ``names`` are the fields (default: all), and ``forms`` are the forms of fields that are neither plain
+    values nor nested options.
     """
-    chosen = sorted(options_of(build) if names is None else names.split())
-    by_name = {name: forms.get(name) or _form_of(options_of(build)[name].implied) for name in chosen}
+    declared = options_of(build)
+    by_name = {
+        name: forms.get(name) or (options_form(type(implied)) if isinstance(implied, Settings) else PLAIN)
+        for name in sorted(declared if names is None else names.split())
+        for implied in [declared[name].implied]
+    }
 
     def write(value: Any) -> dict[str, Any]:
         return {name: write_optional(form, getattr(value, name)) for name, form in by_name.items()}
 
     def read(value: Any) -> Any:
-        document = as_map(value)
+        document = _as(dict, value)
         fields = {name: read_optional(form, name, document.get(name)) for name, form in by_name.items()}
         return build(**{name: field for name, field in fields.items() if field is not None})
 
     return Form(write, read)
-
-
-def _form_of(implied: Any) -> Form:
-    """Return the form of a field by the value that None stands for: nested options, or a plain value."""
-    return options_form(type(implied)) if isinstance(implied, Settings) else PLAIN
 
 
 def enumeration(names: Mapping[Any, str]) -> Form:
@@ -140,6 +130,19 @@ def enumeration(names: Mapping[Any, str]) -> Form:
         return values[name]
 
     return Form(lambda value: names[value], read)
+
+
+def sequence(one: Callable[[], Form]) -> Form:
+    """Return the form of a tuple of values."""
+    return Form(
+        lambda values: [one().write(value) for value in values],
+        lambda document: tuple(one().read(value) for value in _as(list, document)),
+    )
+
+
+def single_field(build: Callable[[Any], Any], name: str, form: Form = PLAIN) -> Form:
+    """Return the form of a class with one field: the form of that field."""
+    return Form(lambda value: form.write(getattr(value, name)), lambda value: build(form.read(value)))
 
 
 def variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
@@ -173,28 +176,6 @@ def variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
     return Form(write, read)
 
 
-#: Text.
-TEXT: Final = Form(lambda value: value, as_text)
-
-
-def single_field(build: Callable[[Any], Any], name: str, form: Form = PLAIN, *, in_map: bool = False) -> Form:
-    """Return the form of a class with one field: the form of that field, or a map with it."""
-    if in_map:
-        return Form(
-            lambda value: {name: form.write(getattr(value, name))},
-            lambda value: build(form.read(as_map(value).get(name))),
-        )
-    return Form(lambda value: form.write(getattr(value, name)), lambda value: build(form.read(value)))
-
-
-def several_conditions(build: Callable[[tuple[Any, ...]], Any], one: Callable[[], Form]) -> Form:
-    """Return the form of a condition that combines several conditions."""
-    return Form(
-        lambda value: [one().write(condition) for condition in value.conditions],
-        lambda value: build(tuple(one().read(condition) for condition in as_list(value))),
-    )
-
-
 def _read_bound(side: Any, tag: str) -> int | None:
     """Read one end of a range.
 
@@ -216,27 +197,21 @@ NUM_REFS: Final = Form(
         "to": "Unbounded" if value.to_refs is None else Variant(Excluded=value.to_refs),
     },
     lambda value: ManifestPreloadCondition.num_refs(
-        _read_bound(as_map(value).get("from"), "Included"), _read_bound(value.get("to"), "Excluded")
+        _read_bound(_as(dict, value).get("from"), "Included"), _read_bound(value.get("to"), "Excluded")
     ),
 )
+_REGEX: Final = Form(lambda regex: {"regex": regex}, lambda value: _as(str, _as(dict, value).get("regex")))
 
 
 def condition_form(family: type[ConditionFamily[Any]], **others: tuple[type, Form | None]) -> Form:
     """Return the form of the conditions of one family."""
-    several = partial(several_conditions, one=lambda: form)
-    regex = partial(single_field, name="regex", form=TEXT, in_map=True)
+    several = sequence(lambda: form)
     form: Form = variants(
         {
-            "or": (family.Or, several(family.Or)),
-            "and": (family.And, several(family.And)),
-            "path_matches": (
-                family.PathMatches,
-                regex(family.PathMatches),
-            ),
-            "name_matches": (
-                family.NameMatches,
-                regex(family.NameMatches),
-            ),
+            "or": (family.Or, single_field(family.Or, "conditions", several)),
+            "and": (family.And, single_field(family.And, "conditions", several)),
+            "path_matches": (family.PathMatches, single_field(family.PathMatches, "regex", _REGEX)),
+            "name_matches": (family.NameMatches, single_field(family.NameMatches, "regex", _REGEX)),
             **others,
         }
     )
@@ -252,56 +227,39 @@ PRELOAD_CONDITION: Final = condition_form(
 SPLIT_CONDITION: Final = condition_form(
     ManifestSplitCondition, any_array=(ManifestSplitCondition.AnyArray, None)
 )
-
+_DIM: Final = ManifestSplitDimCondition
 DIM_CONDITION: Final = variants(
     {
-        "Axis": (ManifestSplitDimCondition.Axis, single_field(ManifestSplitDimCondition.Axis, "axis")),
-        "DimensionName": (
-            ManifestSplitDimCondition.DimensionName,
-            single_field(ManifestSplitDimCondition.DimensionName, "regex", TEXT),
-        ),
-        "Any": (ManifestSplitDimCondition.Any, None),
+        "Axis": (_DIM.Axis, single_field(_DIM.Axis, "axis")),
+        "DimensionName": (_DIM.DimensionName, single_field(_DIM.DimensionName, "regex", TEXT)),
+        "Any": (_DIM.Any, None),
     }
 )
+DIM_SIZES: Final = sequence(
+    lambda: Form(
+        lambda pair: {"condition": DIM_CONDITION.write(pair[0]), "num_chunks": pair[1]},
+        lambda size: (DIM_CONDITION.read(_as(dict, size).get("condition")), size.get("num_chunks")),
+    )
+)
 
 
-def _write_dim(pair: tuple[Any, int]) -> dict[str, Any]:
-    condition, size = pair
-    return {"condition": DIM_CONDITION.write(condition), "num_chunks": size}
-
-
-def _read_dim(value: Any) -> tuple[Any, Any]:
-    size = as_map(value)
-    return DIM_CONDITION.read(size.get("condition")), size.get("num_chunks")
-
-
-def _read_rule(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-    rule = as_list(value)
+def _read_rule(value: Any) -> tuple[Any, Any]:
+    rule = _as(list, value)
     if len(rule) != 2:
         raise unexpected(f"expected a condition and a list of sizes, got {len(rule)} values")
-    return SPLIT_CONDITION.read(rule[0]), [_read_dim(size) for size in as_list(rule[1])]
+    return SPLIT_CONDITION.read(rule[0]), DIM_SIZES.read(rule[1])
 
 
-SPLIT_SIZES: Final = Form(
-    lambda rules: [
-        [SPLIT_CONDITION.write(array), [_write_dim(size) for size in sizes]] for array, sizes in rules
-    ],
-    lambda value: [_read_rule(rule) for rule in as_list(value)],
+SPLIT_SIZES: Final = sequence(
+    lambda: Form(lambda rule: [SPLIT_CONDITION.write(rule[0]), DIM_SIZES.write(rule[1])], _read_rule)
 )
 
-
-CHECKSUM: Final = enumeration(
-    {each: "crc64_nvme" if each.name == "Crc64Nvme" else each.name.lower() for each in ChecksumAlgorithm}
+S3_OPTIONS: Final = options_form(
+    S3Options,
+    checksum_algorithm=enumeration(
+        {each: "crc64_nvme" if each.name == "Crc64Nvme" else each.name.lower() for each in ChecksumAlgorithm}
+    ),
 )
-S3_OPTIONS: Final = options_form(S3Options, checksum_algorithm=CHECKSUM)
-
-
-def _read_options(value: Any) -> dict[str, str]:
-    return {key: as_text(text) for key, text in as_map(value).items()}
-
-
-def _options(build: Callable[[Any], Any]) -> Form:
-    return Form(lambda value: dict(value.opts or {}), lambda value: build(_read_options(value) or None))
 
 
 def _write_http(value: ObjectStoreConfig.Http) -> dict[str, Any]:
@@ -310,55 +268,36 @@ def _write_http(value: ObjectStoreConfig.Http) -> dict[str, Any]:
 
 
 def _read_http(value: Any) -> ObjectStoreConfig.Http:
-    options = dict(as_map(value))
+    options = dict(_as(dict, value))
     headers = options.pop("headers", None)
-    return ObjectStoreConfig.Http(
-        _read_options(options) or None, _read_options(headers) or None if headers is not None else None
-    )
+    return ObjectStoreConfig.Http(TEXTS.read(options), None if headers is None else TEXTS.read(headers))
 
 
+_STORES: Final = ObjectStoreConfig
 STORE: Final = variants(
     {
-        "in_memory": (ObjectStoreConfig.InMemory, None),
-        "local_file_system": (
-            ObjectStoreConfig.LocalFileSystem,
-            single_field(ObjectStoreConfig.LocalFileSystem, "path"),
-        ),
-        "s3_compatible": (
-            ObjectStoreConfig.S3Compatible,
-            single_field(ObjectStoreConfig.S3Compatible, "options", S3_OPTIONS),
-        ),
-        "s3": (ObjectStoreConfig.S3, single_field(ObjectStoreConfig.S3, "options", S3_OPTIONS)),
-        "gcs": (ObjectStoreConfig.Gcs, _options(ObjectStoreConfig.Gcs)),
-        "azure": (ObjectStoreConfig.Azure, _options(ObjectStoreConfig.Azure)),
-        "tigris": (ObjectStoreConfig.Tigris, single_field(ObjectStoreConfig.Tigris, "opts", S3_OPTIONS)),
-        "http": (ObjectStoreConfig.Http, Form(_write_http, _read_http)),
+        "in_memory": (_STORES.InMemory, None),
+        "local_file_system": (_STORES.LocalFileSystem, single_field(_STORES.LocalFileSystem, "path")),
+        "s3_compatible": (_STORES.S3Compatible, single_field(_STORES.S3Compatible, "options", S3_OPTIONS)),
+        "s3": (_STORES.S3, single_field(_STORES.S3, "options", S3_OPTIONS)),
+        "gcs": (_STORES.Gcs, single_field(_STORES.Gcs, "opts", TEXTS)),
+        "azure": (_STORES.Azure, single_field(_STORES.Azure, "opts", TEXTS)),
+        "tigris": (_STORES.Tigris, single_field(_STORES.Tigris, "opts", S3_OPTIONS)),
+        "http": (_STORES.Http, Form(_write_http, _read_http)),
     }
 )
-
-_CONTAINER: Final = options_form(VirtualChunkContainer, store=STORE)
-
-
-def _read_container(value: Any) -> VirtualChunkContainer:
-    """Read a container that a repository has saved, and mark it as such."""
-    container: VirtualChunkContainer = _CONTAINER.read(value)
-    container.from_repository = True
-    return container
+CONTAINER: Final = options_form(VirtualChunkContainer, store=STORE)
 
 
-CONTAINER: Final = Form(_CONTAINER.write, _read_container)
-
-CONTAINERS: Final = Form(
-    lambda value: {prefix: CONTAINER.write(container) for prefix, container in value.items()},
-    lambda value: {
-        prefix: read_optional(CONTAINER, prefix, container if container is not None else {})
-        for prefix, container in as_map(value).items()
-    },
-)
-
-SPLITTING: Final = options_form(ManifestSplittingConfig, split_sizes=SPLIT_SIZES)
-#: The value ``AUTO`` is stored under ``frazil``. Other implementations see that no rules are saved.
-RULES: Final = Form(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read)
+def _read_containers(value: Any) -> dict[str, VirtualChunkContainer]:
+    """Read the containers that a repository has saved, and mark them as such."""
+    containers = {
+        prefix: read_optional(CONTAINER, prefix, {} if each is None else each)
+        for prefix, each in _as(dict, value).items()
+    }
+    for container in containers.values():
+        container.from_repository = True
+    return containers
 
 
 def _read_seconds(value: Any) -> timedelta:
@@ -367,8 +306,8 @@ def _read_seconds(value: Any) -> timedelta:
     return timedelta(seconds=value)
 
 
+SPLITTING: Final = options_form(ManifestSplittingConfig, split_sizes=SPLIT_SIZES)
 SECONDS: Final = Form(lambda value: value.total_seconds(), _read_seconds)
-
 #: Field of the configuration that only Frazil has -> key under ``frazil``, and its form.
 OWN: Final[dict[str, tuple[str, Form]]] = {
     "packing": ("packing", options_form(PackingConfig)),
@@ -383,23 +322,18 @@ CONFIG: Final = options_form(
     manifest=options_form(
         ManifestConfig,
         preload=options_form(ManifestPreloadConfig, preload_if=PRELOAD_CONDITION),
-        splitting=RULES,
+        # ``AUTO`` is stored under ``frazil``. Other implementations see that no rules are saved.
+        splitting=Form(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read),
     ),
     storage=options_form(StorageSettings, timeouts=options_form(StorageTimeoutSettings)),
-    virtual_chunk_containers=CONTAINERS,
+    virtual_chunk_containers=Form(
+        lambda value: {prefix: CONTAINER.write(container) for prefix, container in value.items()},
+        _read_containers,
+    ),
 )
 
 #: The key under ``frazil`` of the splitting by the number of references.
 _SPLITTING: Final = "splitting"
-
-
-def _read_auto(value: Any) -> str:
-    if value != AUTO:
-        raise unexpected(f"expected {AUTO!r} or null, got {value!r:.80}")
-    return AUTO
-
-
-_AUTO_FORM: Final = Form(str, _read_auto)
 
 
 def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
@@ -450,28 +384,23 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
     return document
 
 
-def _set_splitting(config: RepositoryConfig, splitting: str | None) -> None:
-    """Set the splitting that is saved under ``frazil``. Rules that another implementation saved win."""
-    if splitting is None:
-        return
-    if config.manifest is None:
-        config.manifest = ManifestConfig()
-    if config.manifest.splitting is None:
-        config.manifest.splitting = AUTO
-
-
 def from_document(document: Any) -> RepositoryConfig:
     """Return the configuration that a saved map contains."""
     try:
         config: RepositoryConfig = CONFIG.read(document)
         _require_few_expressions(document)
-        previous_file = as_map(document).get("previous_file")
-        config.previous_file = None if previous_file is None else as_text(previous_file)
+        previous_file = document.get("previous_file")
+        config.previous_file = None if previous_file is None else _as(str, previous_file)
         own = document.get("frazil")
         if own is not None:
             for name, (key, form) in OWN.items():
-                setattr(config, name, read_optional(form, f"frazil.{key}", as_map(own).get(key)))
-            _set_splitting(config, read_optional(_AUTO_FORM, "frazil.splitting", own.get(_SPLITTING)))
+                setattr(config, name, read_optional(form, f"frazil.{key}", _as(dict, own).get(key)))
+            if (splitting := own.get(_SPLITTING)) is not None:
+                if splitting != AUTO:
+                    raise unexpected(f"frazil.splitting: expected {AUTO!r} or null, got {splitting!r:.80}")
+                config.manifest = config.manifest or ManifestConfig()
+                # Rules that another implementation saved win.
+                config.manifest.splitting = config.manifest.splitting or AUTO
     except (FormatError, InvalidInputError, TypeError) as error:
         raise FormatError(
             f"configuration of the repository: {error}", ErrorKind.CONFIG_DESERIALIZATION
@@ -495,12 +424,9 @@ def document_to_save(
     containers = config.virtual_chunk_containers or {}
     secrets = {prefix: names for prefix, each in containers.items() if (names := [*_secrets(each)])}
     if secrets:
-        earlier = _containers(to_document(saved() or RepositoryConfig()))
-        secrets = {
-            prefix: names
-            for prefix, names in secrets.items()
-            if earlier.get(prefix) != _containers(document)[prefix]
-        }
+        earlier = to_document(saved() or RepositoryConfig())["virtual_chunk_containers"] or {}
+        written = document["virtual_chunk_containers"]
+        secrets = {key: names for key, names in secrets.items() if earlier.get(key) != written[key]}
     offences = [
         f"{option} of the container {shown_url(prefix)!r}"
         for prefix, options in secrets.items()
@@ -519,33 +445,18 @@ def document_to_save(
     return document
 
 
-def _containers(document: dict[str, Any]) -> dict[str, Any]:
-    return document["virtual_chunk_containers"] or {}
-
-
 def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
+    """Yield the names of the parts of a container that may hold a secret."""
+    options: Mapping[str, str] = {}
     if shown_url(container.url_prefix) != container.url_prefix:
         yield "the user name in the URL"
     match container.store:
-        case (
-            ObjectStoreConfig.S3(options)
-            | ObjectStoreConfig.S3Compatible(options)
-            | ObjectStoreConfig.Tigris(options)
+        case ObjectStoreConfig.S3(s3) | ObjectStoreConfig.S3Compatible(s3) | ObjectStoreConfig.Tigris(s3) if (
+            s3.endpoint_url is not None
         ):
-            yield from _of_s3(options)
-        case ObjectStoreConfig.Gcs(opts) | ObjectStoreConfig.Azure(opts):
-            yield from _secret_options(opts)
-        case ObjectStoreConfig.Http(opts, headers):
-            yield from _secret_options(opts)
-            yield from (f"header `{name}`" for name in secret_headers(headers or {}))
-        case _:
-            pass
-
-
-def _of_s3(options: S3Options) -> Iterator[str]:
-    if options.endpoint_url is not None:
-        yield from _secret_options({"endpoint_url": options.endpoint_url})
-
-
-def _secret_options(options: Mapping[str, str] | None) -> Iterator[str]:
-    return (f"option `{name}`" for name in secret_options(options or {}))
+            options = {"endpoint_url": s3.endpoint_url}
+        case ObjectStoreConfig.Gcs(opts) | ObjectStoreConfig.Azure(opts) | ObjectStoreConfig.Http(opts):
+            options = opts or {}
+    yield from (f"option `{name}`" for name in secret_options(options))
+    if isinstance(container.store, ObjectStoreConfig.Http):
+        yield from (f"header `{name}`" for name in secret_headers(container.store.headers or {}))

@@ -1,13 +1,9 @@
 """``config.yaml``: the configuration of a repository of spec version 1.
 
-The file contains the same document as in spec version 2, in YAML. Only variants differ: they have a tag
-before the content, such as ``store: !s3 {...}``. The loader converts them to the maps of one key that
-``config_document`` uses.
-
-Plain words are null, booleans and numbers as in YAML 1.2, like in the library of the reference
-implementation: dates and ``yes`` are text. Anchors are refused, because no writer of configurations uses
-them, and a few lines of anchors can expand to gigabytes. The number of values is limited, because each costs
-20 microseconds: without the limit, a file of 1 MiB costs 12 seconds.
+It contains the document of spec version 2 in YAML, with a tag before the content of a variant: ``store: !s3
+{...}``. Plain words are null, booleans and numbers as in YAML 1.2: dates and ``yes`` are text. Anchors are
+refused, because a few lines of them can expand to gigabytes. The number of values is limited, because each
+costs 20 microseconds.
 """
 
 from __future__ import annotations
@@ -138,10 +134,6 @@ def dump_config(document: dict[str, Any]) -> bytes:
     return text.encode()
 
 
-def _has_content(text: str) -> bool:
-    return any(isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader))
-
-
 def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     r"""Return the document of a file, for ``config_document.from_document``.
 
@@ -158,7 +150,9 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
         raise FormatError(
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error
-    if document is None and not _has_content(text):
+    if document is None and not any(
+        isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader)
+    ):
         return {}  # an empty file, or a file with comments only
     if not isinstance(document, dict):
         actual = type(document).__name__

@@ -1,9 +1,7 @@
 """The configuration of manifests: preloading, splitting, compression of virtual locations.
 
-A rule of splitting has a condition on arrays and, for each of several conditions on dimensions, a number of
-chunks. Every dimension takes the first size that fits: first in the order of the rules whose condition holds
-for the array, then in the order of the dimension conditions in a rule. A dimension without a size is not
-split. So a rule that names one dimension leaves the other dimensions to later rules.
+Every dimension takes the first size that fits: first in the order of the rules whose condition holds for the
+array, then in the order of the dimension conditions in a rule. A dimension without a size is not split.
 """
 
 from __future__ import annotations
@@ -50,50 +48,44 @@ class ManifestPreloadConfig(Settings):
     whole = True
 
 
+def _pairs(given: Any) -> list[tuple[Any, Any]]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
+    pairs = list(given)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {pair!r}")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
 def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
     """Return the sizes, checked and in one shape: a list of pairs, each with a list of pairs."""
     if given is None:
         return None
-    return [
-        (_array_condition(array), [_dim_size(*_pair(pair)) for pair in _items(sizes)])
-        for array, sizes in map(_pair, _items(given))
-    ]
-
-
-def _items(given: Any) -> Iterable[Any]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
-    return given
-
-
-def _pair(given: Any) -> tuple[Any, Any]:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {given!r}")
-    return given[0], given[1]
-
-
-def _array_condition(condition: Any) -> ManifestSplitCondition:
-    if not isinstance(condition, ManifestSplitCondition):
-        raise TypeError(
-            f"each rule of split_sizes must have a ManifestSplitCondition, got {type(condition).__name__}"
-        )
-    return condition
-
-
-def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
-    if not isinstance(condition, ManifestSplitDimCondition):
-        raise TypeError(
-            f"each size of split_sizes must have a ManifestSplitDimCondition, got {type(condition).__name__}"
-        )
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise TypeError(f"a size in split_sizes must be a number of chunks, got {type(size).__name__}")
-    size = int(size)
-    if not 1 <= size <= UNSPLIT:
-        raise InvalidInputError(
-            f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",
-            ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
-        )
-    return condition, size  # type: ignore[return-value]  # a Family's variants are not its subclasses
+    rules: list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] = []
+    for array, sizes in _pairs(given):
+        if not isinstance(array, ManifestSplitCondition):
+            raise TypeError(
+                f"each rule of split_sizes must have a ManifestSplitCondition, got {type(array).__name__}"
+            )
+        rules.append((array, []))
+        for dim, size in _pairs(sizes):
+            if not isinstance(dim, ManifestSplitDimCondition):
+                raise TypeError(
+                    "each size of split_sizes must have a ManifestSplitDimCondition, "
+                    f"got {type(dim).__name__}"
+                )
+            if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+                raise TypeError(
+                    f"a size in split_sizes must be a number of chunks, got {type(size).__name__}"
+                )
+            if not 1 <= int(size) <= UNSPLIT:
+                raise InvalidInputError(
+                    f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",
+                    ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
+                )
+            rules[-1][1].append((dim, int(size)))  # type: ignore[arg-type]  # variants are not its subclasses
+    return rules
 
 
 @dataclass(slots=True, repr=False)
@@ -106,11 +98,12 @@ class ManifestSplittingConfig(Settings):
             array.
 
     Examples:
-        >>> config = ManifestSplittingConfig.from_dict(
-        ...     {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.DimensionName("time"): 100}}
-        ... )
+        >>> sizes = {ManifestSplitDimCondition.DimensionName("time"): 100}
+        >>> config = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): sizes})
         >>> split_sizes_for(config, "/t2m", ["time", "lat"], [1000, 10])
         (100, 4294967295)
+        >>> ManifestSplittingConfig.from_dict(config.to_dict()) == config
+        True
     """
 
     split_sizes: SplitSizes | None = None
@@ -136,12 +129,6 @@ class ManifestSplittingConfig(Settings):
             TypeError: If a key or a value has another type.
             InvalidInputError: ``invalid-manifest-split-index`` if a number of chunks is not between 1 and
                 4294967295.
-
-        Examples:
-            >>> sizes = {ManifestSplitDimCondition.DimensionName("time"): 100}
-            >>> config = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): sizes})
-            >>> len(config.split_sizes)
-            1
         """
         inner = split_sizes.values() if isinstance(split_sizes, Mapping) else ()
         for each in (split_sizes, *inner):
@@ -154,11 +141,6 @@ class ManifestSplittingConfig(Settings):
 
         Returns:
             The argument of ``from_dict`` for this configuration.
-
-        Examples:
-            >>> rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 100}}
-            >>> ManifestSplittingConfig.from_dict(rules).to_dict() == rules
-            True
         """
         return {array: dict(sizes) for array, sizes in self.split_sizes or ()}
 

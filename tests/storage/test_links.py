@@ -13,7 +13,7 @@ from tests.repository.hostile import DATA, hostile, read
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
-from frazil.storage.files import reads as links
+from frazil.storage import files
 from frazil.storage.foreign_objects import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 
@@ -29,7 +29,7 @@ def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
                 raise FileNotFoundError(path)
             return readlink(path)
 
-        monkeypatch.setattr(links.os, "readlink", no_proc)
+        monkeypatch.setattr(files.os, "readlink", no_proc)
     (tmp_path / "secret").write_bytes(DATA)
     (tmp_path / "trusted-other").mkdir()
     (tmp_path / "trusted-other" / "secret").write_bytes(DATA)

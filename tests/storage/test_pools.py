@@ -23,7 +23,7 @@ from tests.support.patience import patience
 import frazil
 from frazil.errors import StorageError, UnreachableError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web_client import CONNECTIONS, WebClient, web_options
+from frazil.storage.web_client import CONNECTIONS, Answer, WebClient, web_options
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]
@@ -274,6 +274,7 @@ def test_threads_share_at_most_64_connections(web: Web) -> None:
     assert web.connections <= CONNECTIONS
 
 
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 def test_certificates(secure: Web) -> None:
     with pytest.raises(UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
         client().request("GET", f"{secure.url}/x", {})
@@ -377,3 +378,29 @@ def test_errors_and_logs_keep_passwords_and_name_the_cause(caplog: pytest.LogCap
         get_while_another_error_is_handled()
     assert "something else" not in str(error.value)
     assert "hush" not in "".join(traceback.format_exception(error.value)) + caplog.text
+
+
+@pytest.mark.parametrize("number", ["", "-1", "x", "²", "1" * 5000, "1_0", " 1"])
+def test_numbers_that_no_server_should_send(number: str) -> None:
+    answer = Answer(206, {"content-range": f"bytes {number}-/{number}", "content-length": number}, b"")
+    assert (answer.start, answer.size, answer.length) == (0, 0, None)
+
+
+def test_numbers() -> None:
+    answer = Answer(206, {"content-range": "bytes 8-15/99", "content-length": "8"}, bytes(8))
+    assert (answer.start, answer.size, answer.length) == (8, 99, 8)
+    assert Answer(200, {"content-range": "bytes 8-15/99"}, bytes(8)).start == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Thu, 01 Jan 1970 00:00:08 GMT", 8),
+        ("yesterday", 0),
+        ("", 0),
+        ("Fri, 31 Dec 99999999999 1:1:1 GMT", 0),
+    ],
+)
+def test_times(text: str, seconds: float) -> None:
+    assert Answer(200, {"last-modified": text}, b"").modified == seconds
+    assert Answer(200, {}, b"").modified == 0

@@ -1,0 +1,537 @@
+"""Files of a local storage: reads, durable writes and flushes, locks of objects, errors of the system.
+
+**Links.** A folder from an untrusted source may contain links to any file of the reader's machine. Therefore
+a file is inside a folder only if its real path is below the real path of the folder. The folder itself may be
+a link, or below one, because its owner chose that. The check examines the open file, so that another process
+cannot replace a link between the check and the read. A hard link looks like the file itself, but only a user
+who can write to both folders can create one.
+
+**Writers on one machine** share flushes of directories, and locks of objects. A local storage has one
+``Flusher``: ``FLUSH`` makes writes durable, and is the default. ``NO_FLUSH`` leaves it to the operating
+system when files reach the disk. The docstring of ``frazil.storage.local`` has the rules of writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+from concurrent.futures import wait
+from contextlib import ExitStack, closing, contextmanager, suppress
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil import host
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.base import Version
+from frazil.storage.checks import object_not_found, range_past_end
+from frazil.threads import Purpose, shared_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+
+# ---- errors
+
+#: Errors of the operating system for a path without a file.
+MISSING_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+_PERMISSION: Final = (
+    ErrorKind.STORAGE_PERMISSION,
+    "permission denied: check the owner and the mode of the file and of its directories",
+)
+_REASONS: Final = {
+    errno.ENOENT: (ErrorKind.IO, "there is no such file or directory: check the path"),
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: (
+        ErrorKind.STORAGE_PERMISSION,
+        "the file system is read only: mount it for writing, or use another directory",
+    ),
+    errno.ENOSPC: (ErrorKind.STORAGE_FULL, "no space left: free some space, or use another file system"),
+    errno.EDQUOT: (ErrorKind.STORAGE_FULL, "the quota is used up: free some space, or raise the quota"),
+    errno.ENOTDIR: (
+        ErrorKind.IO,
+        "a part of the path is a file, not a directory: remove the file, or use another path",
+    ),
+    errno.EISDIR: (ErrorKind.IO, "it is a directory, not a file"),
+    errno.ENAMETOOLONG: (ErrorKind.IO, "the path is too long for this file system: use a shorter one"),
+    errno.EMFILE: (ErrorKind.IO, "this process has too many open files: close some, or raise `ulimit -n`"),
+    errno.ELOOP: (ErrorKind.IO, "its symbolic links form a loop"),
+    errno.ESTALE: (ErrorKind.IO, "the file server has lost the file: mount the file system again"),
+    errno.EIO: (ErrorKind.IO, "the device failed (EIO): see the log of the system"),
+}
+
+
+def reason_of(error: OSError) -> tuple[ErrorKind, str]:
+    """Return the kind of an error of a file, and a text with the cause and the remedy."""
+    return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses the request")
+
+
+class file_errors:  # noqa: N801  # like contextlib.suppress; a generator would cost as much as a system call
+    """Raise errors of the operating system in a block as ``StorageError`` about the object ``key``."""
+
+    __slots__ = ("_key", "_verb")
+
+    def __init__(self, key: str, verb: str) -> None:
+        self._key = key
+        self._verb = verb
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            if isinstance(error, MISSING_FILE) and self._verb == "read":
+                raise object_not_found(self._key) from error
+            kind, reason = reason_of(error)
+            where = "" if error.filename is None else f" [{error.filename}]"
+            text = f"could not {self._verb} {self._key!r}{where}: {reason} ({error.strerror})"
+            raise StorageError(text, kind) from error
+
+
+# ---- reads
+
+#: Most bytes for one read or write system call. The kernel's own limit is just under 2 GiB.
+CALL_BYTES: Final = 1 << 30
+
+
+def read_range(descriptor: int, key: str, start: int, stop: int | None) -> bytes:
+    """Return a range of an object from its open file. A range may end after the object."""
+    if stop is not None and stop - start <= CALL_BYTES:
+        data = os.pread(descriptor, stop - start, start)
+        if len(data) < stop - start:
+            check_short_read(descriptor, key, start, len(data))
+        return data
+    size = os.fstat(descriptor).st_size
+    end = size if stop is None else min(stop, size)
+    if start >= size and (start > 0 or stop is not None):
+        raise range_past_end(key, start, size)
+    parts: list[bytes] = []
+    while start < end:
+        part = os.pread(descriptor, min(end - start, CALL_BYTES), start)
+        if not part:
+            raise StorageError(
+                f"object {key!r} must have {end} bytes, but it ends at byte {start}", ErrorKind.IO
+            )
+        parts.append(part)
+        start += len(part)
+    if not parts:
+        os.pread(descriptor, 1, 0)  # a directory can be opened and has a size, but this read fails
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_into(descriptor: int, start: int, out: memoryview) -> int:
+    """Read bytes from byte ``start`` of a file into memory. Return their number."""
+    length = 0
+    while length < len(out):
+        count = os.preadv(descriptor, [out[length : length + CALL_BYTES]], start + length)
+        if not count:
+            break
+        length += count
+    return length
+
+
+def check_short_read(descriptor: int, key: str, start: int, length: int) -> None:
+    """Raise ``StorageError`` unless the file ends after ``length`` bytes at ``start``."""
+    size = os.fstat(descriptor).st_size
+    if start >= size:
+        raise range_past_end(key, start, size)
+    if start + length != size:
+        raise StorageError(
+            f"short read of object {key!r}: got {length} bytes at byte {start} of {size} bytes",
+            ErrorKind.IO,
+        )
+
+
+def version_of(*parts: Buffer) -> Version:
+    """Return the version of an object with these bytes, in one or several parts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return Version(etag=digest.hexdigest())
+
+
+def open_inside(path: str, folder: str) -> int:
+    """Return a descriptor that reads the file at ``path``, which must be inside of ``folder``."""
+    with ExitStack() as stack:
+        # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        stack.callback(os.close, descriptor)
+        try:
+            real = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:  # a system without /proc
+            real = os.path.realpath(path)
+            if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
+                raise StorageError(
+                    f"another process replaced {path!r} while Frazil opened it. Try again",
+                    ErrorKind.LINK_OUTSIDE,
+                ) from None
+        # Most folders are not links, and `realpath` costs a system call for each part of the path.
+        if not real.startswith(os.path.join(folder, "")) and not real.startswith(
+            os.path.join(os.path.realpath(folder), "")
+        ):
+            raise StorageError(
+                f"{path!r} must be a file inside {folder!r}, but it is a symbolic link, or below one, that "
+                "leads out of it. If you trust the link, move the file into the folder, or pass the folder "
+                "of the file",
+                ErrorKind.LINK_OUTSIDE,
+            )
+        stack.pop_all()
+    return descriptor
+
+
+# ---- flushes
+
+#: Number of files whose flushes the process remembers.
+_MOST_STAMPS: Final = 64
+#: Errors of a flush of a directory above the storage.
+_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
+
+
+class DirectoryFlush:
+    """Flushes one directory. Writers that arrive during a flush share the next one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._turn = threading.Lock()
+        self._count = threading.Lock()
+        self._requests = 0
+        self._completed = 0
+
+    def flush(self) -> None:
+        """Return after a flush that began after this call."""
+        with self._count:
+            self._requests += 1
+            ticket = self._requests
+        with self._turn:
+            if self._completed >= ticket:
+                return
+            with self._count:
+                last_ticket = self._requests
+            flush_directory(self._path)
+            self._completed = last_ticket
+
+
+def flush_directory(path: str) -> None:
+    """Make the names of the files in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+#: What identifies the content of a file: its inode, size, and time of the last write.
+_stamp: Final = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns")
+
+
+class Flusher:
+    """Flushes, which return when the data are durable. All writers of a process share them."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with a new state. A forked child does so, because it has no threads of its parent."""
+        self._guard = threading.Lock()
+        self._directories: dict[str, DirectoryFlush] = {}
+        #: Directories whose own names this process has made durable.
+        self._named: set[str] = set()
+        self._stamps: dict[str, object] = {}
+
+    def flush_file(self, descriptor: int) -> None:
+        """Make the bytes of an open file durable."""
+        os.fsync(descriptor)
+
+    def flush_names(self, directory: str) -> None:
+        """Make the names of the files in a directory durable. Threads that call it together share a flush.
+
+        The first call of the process also makes the name of the directory durable. Another process may have
+        created the directory, and may have been killed before its flush.
+        """
+        if directory not in self._named:
+            self._flush_name_of(directory)
+        flush = self._directories.get(directory)
+        if flush is None:
+            flush = self._directories.setdefault(directory, DirectoryFlush(directory))
+        flush.flush()
+
+    def _flush_name_of(self, directory: str) -> None:
+        """Make the names of a directory and of all directories above it durable, each once."""
+        paths = []
+        while directory not in self._named and os.path.dirname(directory) != directory:
+            paths.append(directory)
+            directory = os.path.dirname(directory)
+        for path in paths:
+            try:
+                flush_directory(os.path.dirname(path))
+            except OSError as error:
+                if error.errno not in _NOT_OURS:
+                    raise
+                break  # this process could not have created a directory there
+        self._named.update(paths)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its missing parents, with durable names."""
+        if not os.path.isdir(path):
+            parent = os.path.dirname(path)
+            self.make_directory(parent)
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            flush_directory(parent)
+
+    def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
+        """Flush open files, given with their keys, and names in directories, at the same time."""
+
+        def flush(call: Callable[[Any], None], key: str, place: int | str) -> None:
+            with file_errors(key, "write"):
+                call(place)
+
+        flushes: list[tuple[Callable[[Any], None], str, int | str]] = [
+            *((os.fsync, key, descriptor) for key, descriptor in files),
+            *((self.flush_names, path, path) for path in dict.fromkeys(directories)),
+        ]
+        futures = [shared_pool(Purpose.FLUSHES).executor.submit(flush, *each) for each in flushes[1:]]
+        try:
+            flush(*flushes[0])
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()
+
+    def note_flushed(self, path: str, descriptor: int) -> None:
+        """Record that the bytes of the open file at ``path`` are durable."""
+        stamp = _stamp(os.fstat(descriptor))
+        with self._guard:
+            self._stamps.pop(path, None)
+            self._stamps[path] = stamp
+            if len(self._stamps) > _MOST_STAMPS:
+                del self._stamps[next(iter(self._stamps))]
+
+    def is_flushed(self, path: str, descriptor: int) -> bool:
+        """Return whether this process has made this content of the open file at ``path`` durable."""
+        return bool(self._stamps.get(path) == _stamp(os.fstat(descriptor)))
+
+
+class _NoFlusher(Flusher):
+    """Flushes that do nothing."""
+
+    def flush_file(self, descriptor: int) -> None:
+        pass
+
+    def flush_names(self, directory: str) -> None:
+        pass
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
+        pass
+
+
+FLUSH: Final = Flusher()
+NO_FLUSH: Final = _NoFlusher()
+
+# ---- locks
+
+#: Seconds. No update takes this long, so a process that holds the lock longer is stopped.
+LOCK_SECONDS: Final = 60.0
+#: Seconds that a writer waits for its turn. Most commits take milliseconds.
+TURN_SECONDS: Final = 1.0
+#: The longest pause of a writer that waits for its turn, in seconds. With shorter pauses, the writers wake up
+#: more often than commits end, and take processor time from the writer that has the turn. A writer that
+#: returns with a new session usually finds the turn free, and sessions that are late by then wait.
+_LONGEST_TURN_PAUSE: Final = 0.03
+_LONGEST_LOCK_PAUSE: Final = 0.004
+
+#: The locks between the threads of this process, by lock file.
+_locks: dict[str, threading.Lock] = {}
+
+os.register_at_fork(after_in_child=FLUSH.reset)
+os.register_at_fork(after_in_child=_locks.clear)
+
+
+@contextmanager
+def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
+    """Hold the lock of the object at ``path``. It excludes all other threads and processes.
+
+    With ``is_turn``, the block is the turn of this writer among those that wait for a turn. A turn only saves
+    work: without it, all writers but one would lose, and begin again. A writer that waits for more than
+    ``TURN_SECONDS``, or that cannot create the lock file, continues without a turn.
+    """
+    lock_path = f"{os.path.realpath(path)}{'-turn' if is_turn else ''}#0"
+    seconds = TURN_SECONDS if is_turn else LOCK_SECONDS
+    deadline = host.monotonic_seconds() + seconds
+    with ExitStack() as stack:
+        is_locked = False
+        thread_lock = _locks.get(lock_path) or _locks.setdefault(lock_path, threading.Lock())
+        if thread_lock.acquire(timeout=seconds):
+            stack.callback(thread_lock.release)
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                descriptor = os.open(lock_path, flags, 0o666)
+                stack.callback(os.close, descriptor)
+                is_locked = _is_locked(
+                    descriptor, deadline, _LONGEST_TURN_PAUSE if is_turn else _LONGEST_LOCK_PAUSE
+                )
+            except OSError:
+                if not is_turn:
+                    raise
+        if not is_locked and not is_turn:
+            raise StorageError(
+                f"could not lock {lock_path!r} within {LOCK_SECONDS:.0f} s: another process holds it and may "
+                "be stopped. Continue or end that process",
+                ErrorKind.SEMAPHORE_ACQUIRE,
+            )
+        yield
+
+
+def _is_locked(descriptor: int, deadline: float, longest_pause: float) -> bool:
+    """Lock a file. Return False if another process still holds the lock at the deadline."""
+    pause = 0.0001
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+        else:
+            return True
+        if host.monotonic_seconds() > deadline:
+            return False
+        # With a random pause, waiting processes do not try at the same moments.
+        host.pause(pause * host.random_between(0.5, 1.5))
+        pause = min(pause * 2, longest_pause)
+
+
+# ---- writes
+
+#: Errors of ``link`` on file systems without hard links.
+NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+)
+
+
+def temporary_name(path: str) -> str:
+    """Return a hidden name beside ``path`` that no other writer uses."""
+    return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
+
+
+class NewFile:
+    """A file of an object that has all its bytes, but still a temporary name beside its ``path``."""
+
+    __slots__ = ("descriptor", "key", "path", "temporary")
+
+    def __init__(self, key: str, path: str, parts: Iterable[memoryview], flusher: Flusher) -> None:
+        self.key = key
+        self.path = path
+        self.temporary = temporary_name(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            self.descriptor = os.open(self.temporary, flags, 0o666)
+        except FileNotFoundError:
+            flusher.make_directory(os.path.dirname(path))
+            self.descriptor = os.open(self.temporary, flags, 0o666)
+        try:
+            for part in parts:
+                while part:
+                    part = part[os.write(self.descriptor, part[:CALL_BYTES]) :]
+        except BaseException:
+            self.close()
+            raise
+
+    def rename(self) -> None:
+        """Give the file its name."""
+        os.replace(self.temporary, self.path)
+        self.temporary = ""
+
+    def close(self) -> None:
+        """Close the file, and remove its temporary name."""
+        os.close(self.descriptor)
+        if self.temporary:
+            with suppress(OSError):
+                os.unlink(self.temporary)
+
+
+def write_file(
+    key: str,
+    path: str,
+    parts: Iterable[memoryview],
+    flusher: Flusher,
+    set_name: Callable[[NewFile], None] = NewFile.rename,
+) -> None:
+    """Write a file, make it durable, give it its name, and make the name durable."""
+    with closing(NewFile(key, path, parts, flusher)) as new:
+        flusher.flush_file(new.descriptor)
+        set_name(new)
+    flusher.flush_names(os.path.dirname(path))
+
+
+def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flusher) -> bool:
+    """Write a file under a free name. Return False if the name exists."""
+
+    def rename_if_free(new: NewFile) -> None:
+        with object_lock(path):
+            if os.path.lexists(path):
+                raise FileExistsError(path)
+            new.rename()
+
+    try:
+        try:
+            write_file(key, path, parts, flusher, lambda new: os.link(new.temporary, path))
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            write_file(key, path, parts, flusher, rename_if_free)
+    except FileExistsError:
+        return False
+    return True
+
+
+def replace_file(path: str, is_expected: Callable[[bytes], bool], replace: Callable[[], None]) -> bool:
+    """Call ``replace`` under the lock of an object if the object has the expected bytes. Return whether."""
+    if not os.path.isfile(path):
+        return False
+    with object_lock(path):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                current = file.readall()
+        except MISSING_FILE:
+            return False
+        if is_expected(current):
+            replace()
+            return True
+    return False
+
+
+def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flusher: Flusher) -> int | None:
+    """Give a file with the bytes ``data`` the second name ``target``. Return its descriptor.
+
+    None: the file has other bytes, or the file system has no links. The end of ``stack`` closes the file.
+    """
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, descriptor)
+        if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != data:
+            return None
+        temporary = temporary_name(target)
+        try:
+            os.link(source, temporary)
+        except FileNotFoundError:
+            flusher.make_directory(os.path.dirname(target))
+            os.link(source, temporary)
+        try:
+            # Another writer may have replaced the file since. The inode of an open file is not reused.
+            if os.path.samestat(os.fstat(descriptor), os.stat(temporary)):
+                os.replace(temporary, target)
+                return descriptor
+        finally:
+            # A rename to another name of the same file has no effect, so the temporary name may still exist.
+            with suppress(OSError):
+                os.unlink(temporary)
+    except OSError as error:
+        if error.errno not in NO_LINKS and not isinstance(error, MISSING_FILE):
+            raise
+    return None

@@ -1,1 +1,0 @@
-"""How a local storage reads and writes files, and why a call to the operating system fails."""
