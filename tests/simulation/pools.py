@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import frazil
 import frazil.pipeline.replication
 import frazil.threads
-from frazil.repository.catalog import leases
+from frazil.repository.catalog import collection_guard as leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task

@@ -39,7 +39,7 @@ from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import Result, decode_result
 from frazil.jobs.wire import joined, split
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.repository import Repository, context_of

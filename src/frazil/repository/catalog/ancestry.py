@@ -20,7 +20,7 @@ from frazil.errors import ErrorKind, IcechunkError, SnapshotNotFoundError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_texts
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, UpdateKind
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage

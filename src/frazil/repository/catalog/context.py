@@ -1,4 +1,4 @@
-"""The context of a repository: the objects that its handle and its sessions share.
+"""The catalog of a repository, and the context: the objects that its handle and its sessions share.
 
 The storage then answers "no such object". The list of snapshots has the cause. A snapshot that is not listed
 was expired or dropped, and a retry does not help. If the snapshot is listed, its file is lost, and the error
@@ -7,16 +7,21 @@ of the storage stays as it is.
 Two errors report an expired version. Methods of a repository raise ``SnapshotNotFoundError``. It is a
 ``KeyError``: from a store, it would tell zarr that there is no such node. So all functions that read for a
 store raise ``SessionSnapshotNotFoundError`` instead.
+
+There are two implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in
+version 1 (``CatalogV1``). All other modules read ``RepoInfo`` values, and change them with pure functions
+from one value to the next.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
 from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
 from frazil.chunks.ranges import ByteCache
@@ -25,24 +30,148 @@ from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import (
     ErrorKind,
+    FormatError,
     IcechunkError,
+    InternalError,
     SessionSnapshotNotFoundError,
     SnapshotNotFoundError,
     StorageError,
 )
 from frazil.format.ids import id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo
+from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.catalog import Catalog, needs_version_2
-from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting
-from frazil.repository.catalog.repo_requirements import snapshot_not_found
-from frazil.repository.catalog.repo_update import newest_update
+from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting, unless_collected
+from frazil.repository.catalog.protection import with_protection
+from frazil.repository.catalog.repo_changes import snapshot_not_found
+from frazil.repository.catalog.repo_update import (
+    ConditionalChange,
+    NewFiles,
+    RepoChange,
+    UpdateSettings,
+    UpdateStart,
+    begin_update,
+    newest_update,
+    open_current_repo_info,
+    restore_advice,
+    update_repo_info,
+)
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage
+
+
+class CommitStart(Protocol):
+    """The state of the repository that a commit starts from."""
+
+    @property
+    def info(self) -> RepoInfo:
+        """The repo info."""
+
+    def save_backup(self, storage: Storage) -> None:
+        """Write the backup that the update of the commit needs."""
+
+
+class Catalog(ABC):
+    """The methods of the catalogs of both spec versions."""
+
+    __slots__ = ()
+
+    #: The spec version of the repository: 1 or 2.
+    spec_version: ClassVar[int]
+
+    @abstractmethod
+    def repo_info(self) -> RepoInfo:
+        """Return the current repo info."""
+
+    def full_repo_info(self) -> RepoInfo:
+        """Return the current repo info with a table of all snapshots, for maintenance."""
+        return self.repo_info()
+
+    def update_repo_info(self, change: RepoChange) -> RepoInfo:
+        """Change the repository. Return the new repo info. See ``repo_update``."""
+        info = self._update(change)
+        if info is None:
+            raise InternalError("an update without a condition was given up")
+        return info
+
+    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        """Change the repository with a change that needs the table of all snapshots.
+
+        Return the new repo info. If ``change`` returns None, change nothing and return None.
+        """
+        return self._update(change)
+
+    @abstractmethod
+    def begin_commit(self) -> CommitStart:
+        """Return the state that a commit starts from."""
+
+    @abstractmethod
+    def finish_commit(
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        """Change the repository after the files of a commit and the backup of ``start`` are stored.
+
+        The caller stores them before the call, or passes ``files``: then this method stores these files and
+        the backup.
+
+        Return the new repo info. If a garbage collection has run since ``start`` was read, or may have run,
+        change nothing and return None.
+        """
+
+    @abstractmethod
+    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+        """Try a change until it is stored. Return the new repo info, or None if ``change`` returned None."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogV2(Catalog):
+    """The catalog of spec version 2, in the file ``repo``."""
+
+    storage: Storage
+    assets: Assets
+    settings: UpdateSettings
+    #: The principal named in the handle's attribution.
+    principal: str | None = None
+
+    spec_version: ClassVar[int] = 2
+
+    def repo_info(self) -> RepoInfo:
+        """See ``Catalog.repo_info``."""
+        with restore_advice(self.storage):
+            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+            info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
+            return info
+
+    def begin_commit(self) -> UpdateStart:
+        """See ``Catalog.begin_commit``."""
+        with restore_advice(self.storage):
+            return begin_update(self.storage, self.assets.repo_info_cache)
+
+    def finish_commit(
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        """See ``Catalog.finish_commit``."""
+        at = start if isinstance(start, UpdateStart) else None
+        return self._update(unless_collected(change, start.info), at, files)
+
+    def _update(
+        self, change: ConditionalChange, start: UpdateStart | None = None, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        change, cache = with_protection(change, self.principal), self.assets.repo_info_cache
+        return update_repo_info(self.storage, change, self.settings, cache=cache, start=start, files=files)
+
+
+def needs_version_2() -> FormatError:
+    """Return the error for an operation that spec version 1 does not support."""
+    return FormatError(
+        "the repository must have spec version 2 for this operation, got version 1",
+        ErrorKind.UNSUPPORTED_SPEC_VERSION,
+    ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 

@@ -37,7 +37,7 @@ from frazil.format.repo_info import (
     UpdateKind,
 )
 from frazil.repository.catalog.ancestry import ancestry
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
 from frazil.repository.clock import to_datetime, to_datetimes
 

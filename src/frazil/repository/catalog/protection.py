@@ -27,7 +27,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import all_ancestors
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ConditionalChange, RepoUpdate
 
 #: A key of the metadata of a repository.

@@ -1,4 +1,4 @@
-"""The update of a repository: a loop around a conditional write.
+"""The update.
 
 Every change is a pure function from one repo info to the next. The loop
 
@@ -24,29 +24,43 @@ Specification: *Updates to the repo info file*.
 
 Each attempt has a backup with a random name, which the new ``repo`` contains. So ``repo``, or an older
 backup, shows whether an attempt took effect.
+
+A backup has the state of the repository before an update. The names sort by the clock of the writer, newest
+first. Clocks differ, so only the ops logs in the backups tell which of them has the latest state.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Buffer, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
+from heapq import nsmallest
+from itertools import islice
 from typing import Final
 
 from frazil import host
-from frazil.errors import ConflictError, ErrorKind, FormatError, RepositoryNotFoundError, StorageError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    RepositoryNotFoundError,
+    StorageError,
+)
 from frazil.format.envelope import complete
-from frazil.format.ids import REPO, backup_key, backup_name
+from frazil.format.ids import OVERWRITTEN, REPO, backup_key, backup_name
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info, encode_repo_info, open_repo_info
 from frazil.remedies import call
-from frazil.repository.clock import now_us
+from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.repository.retries import RetryPolicy, not_applied, outcome_unknown, retried
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage, Stored, Version
-from frazil.storage.checks import require_whole
+from frazil.storage.checks import require_whole, skip_damage
 from frazil.storage.local_commit import OpenReplacement, Replacement, open_replacement
 
 #: A key of the metadata in the oldest backup of the ops log: the time of the newest operation that a
@@ -446,3 +460,100 @@ def attempts_exhausted(policy: RetryPolicy) -> ConflictError:
         "update had no effect. Repeat it later, or with fewer writers",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
+
+
+_NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
+#: The search for the latest state reads this number of backups at a time, because clocks of writers differ.
+_CANDIDATES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """An earlier version of the file ``repo``.
+
+    Attributes:
+        name: The name, for ``Repository.upkeep.restore``.
+        written_at: When the backup was stored, before the update that replaced this version.
+        size_bytes: The size of the file in bytes.
+    """
+
+    name: str
+    written_at: datetime
+    size_bytes: int
+
+
+def backups(storage: Storage) -> list[Backup]:
+    """Return all backups, newest first by their names."""
+    objects = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
+    return [Backup(name, info.modified, info.size) for name, info in objects if _NAME.fullmatch(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupState:
+    """The content of a backup."""
+
+    name: str
+    info: RepoInfo
+
+    @property
+    def newest_update(self) -> datetime:
+        """The time of the last update in the backup."""
+        return to_datetime(newest_update(self.info))
+
+
+def read_backup(storage: Storage, name: str) -> BackupState:
+    """Read and decode a whole backup. Raises ``StorageError`` or ``FormatError`` if that fails."""
+    key = backup_key(name)
+    data = storage.get(key)
+    try:
+        info = decode_repo_info(data, key)
+        encode_repo_info(info, level=1)  # this decodes all fields
+    except FormatError:
+        require_whole(storage, key, data)
+        raise
+    except IcechunkError as error:
+        raise FormatError(f"{key}: {error.message}") from error
+    return BackupState(name, info)
+
+
+def latest_backup(storage: Storage) -> BackupState | None:
+    """Return the readable backup with the latest state, or None if there is none.
+
+    Raises ``StorageError`` if the storage does not return a backup, which may have the latest state.
+    """
+    names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
+    ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
+    while batch := list(islice(ordered, _CANDIDATES)):
+        if states := list(_readable(storage, batch)):
+            return max(states, key=lambda state: newest_update(state.info))
+    return None
+
+
+def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
+    for name in names:
+        with skip_damage():
+            yield read_backup(storage, name)
+
+
+def with_restore_advice[E: IcechunkError](storage: Storage, error: E) -> E:
+    """Return an error about a lost or damaged ``repo``, with advice to restore the newest readable backup."""
+    state = None
+    if error.kind != ErrorKind.UNSUPPORTED_SPEC_VERSION:  # in that case the file is not damaged
+        with suppress(StorageError):  # the first error is more useful
+            state = latest_backup(storage)
+    if state is None:
+        return error
+    return type(error)(
+        f"{error.problem}. The newest backup that can be read is `{backup_key(state.name)}`, of the update "
+        f"at {state.newest_update.isoformat()}",
+        error.kind,
+    ).with_remedy("`{}` restores it", call("restore"))
+
+
+@contextmanager
+def restore_advice(storage: Storage) -> Iterator[None]:
+    """Apply ``with_restore_advice`` to the errors of a block that reads an existing ``repo``."""
+    try:
+        yield
+    except (FormatError, RepositoryNotFoundError) as error:
+        raise with_restore_advice(storage, error) from error.__cause__

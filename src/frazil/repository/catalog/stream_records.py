@@ -52,7 +52,7 @@ from frazil.repository.catalog.ancestry import (
     origin_of,
     second_parents,
 )
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.storage.base import Storage
 
 #: A key of the metadata of a repository.

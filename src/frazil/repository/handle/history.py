@@ -14,10 +14,9 @@ from frazil.format.ids import id_to_text
 from frazil.repository.catalog.ancestry import ancestry_columns
 from frazil.repository.catalog.context import snapshots_wanted
 from frazil.repository.catalog.presentation import Update
-from frazil.repository.catalog.repo_requirements import branch_tip, find_snapshot, no_version
+from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot, no_version
 from frazil.repository.clock import from_datetime
-from frazil.repository.handle.base import snapshot_of_version
-from frazil.repository.handle.sessions import Sessions
+from frazil.repository.handle.sessions import Sessions, snapshot_of_version
 from frazil.repository.history import blame as blaming
 from frazil.repository.history import undo as undoing
 from frazil.repository.history.bisect import BisectReport

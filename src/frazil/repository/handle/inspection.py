@@ -24,9 +24,9 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.context import files_of
-from frazil.repository.catalog.repo_requirements import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import RepositoryBase
 
 #: A dictionary that JSON can hold.
 Json = dict[str, Any]

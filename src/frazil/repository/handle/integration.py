@@ -37,10 +37,11 @@ from frazil.errors import (
 )
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors
 from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
-from frazil.repository.catalog.repo_requirements import find_snapshot, no_version
+from frazil.repository.catalog.repo_changes import find_snapshot, no_version
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.stream_records import (
     ALONE,
@@ -53,7 +54,7 @@ from frazil.repository.catalog.stream_records import (
 )
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import RepositoryBase
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs

@@ -17,8 +17,7 @@ from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.version_info import SpecVersion
-from frazil.repository.handle.administration import Administration
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.administration import Administration, Protection, Refs
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.opening import (
@@ -33,8 +32,7 @@ from frazil.repository.handle.opening import (
     saved_config,
     stored_spec_version,
 )
-from frazil.repository.handle.refs import Protection, Refs
-from frazil.repository.handle.sessions import Sessions, readonly_session_of
+from frazil.repository.handle.sessions import RepositoryBase, Sessions, readonly_session_of
 from frazil.repository.handle.upkeep_methods import UpkeepMethods
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.session.session import Session

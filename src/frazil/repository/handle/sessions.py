@@ -1,11 +1,11 @@
-"""The methods of ``Repository`` that open sessions: to read, to write, to move nodes."""
+"""Sessions."""
 
 from __future__ import annotations
 
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +14,13 @@ from frazil.changes.change_set import ChangeSet
 from frazil.errors import UncommittedChangesWarning
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.read_tracker import ReadTracker
@@ -30,9 +30,55 @@ from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.storage.base import Storage
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+
+def snapshot_of_version(
+    info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None
+) -> bytes:
+    """Return the id of the snapshot that exactly one of the three arguments names."""
+    names = [name for name in (branch, tag, snapshot_id) if name is not None]
+    if len(names) != 1:
+        raise ValueError(
+            f"expected exactly one of branch, tag and snapshot_id, got {len(names)}: "
+            f"{', '.join(map(repr, names)) or 'pass branch="main"'}"
+        )
+    if branch is not None:
+        return repo_requirements.branch_tip(info, branch)
+    if tag is not None:
+        return repo_requirements.tag_target(info, tag)
+    id_ = resolve_id(snapshot_id or "", lambda: info)
+    repo_requirements.require_snapshot(info, id_)
+    return id_
+
+
+class RepositoryBase:
+    """A handle on a repository: its context, and the metadata that every commit of its sessions gets."""
+
+    def __init__(self, context: Context, default_metadata: Mapping[str, Any] | None = None) -> None:
+        self._context = context
+        self._default_metadata = dict(default_metadata or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._context, self._default_metadata))
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the repository, with the options of this handle."""
+        return self._context.storage
+
+    def _info(self) -> RepoInfo:
+        """Return the current repo info."""
+        return self._context.catalog.repo_info()
+
+    def _info_v2(self) -> RepoInfo:
+        """Return the current repo info, for methods that need spec version 2."""
+        self._context.require_version_2()
+        return self._context.catalog.repo_info()
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 

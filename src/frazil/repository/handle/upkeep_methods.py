@@ -14,7 +14,7 @@ from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.version_info import CommitMethod
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import RepositoryBase
 
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention

@@ -26,16 +26,16 @@ from frazil.display import PACKAGE
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
-from frazil.repository.catalog import presentation, repo_requirements
+from frazil.repository.catalog import presentation
+from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.context import files_of, snapshots_wanted
 from frazil.repository.catalog.presentation import Update, UpdateType, history_infos, snapshot_info
-from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.repo_requirements import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.clock import to_datetime
-from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
+from frazil.repository.handle.sessions import RepositoryBase, snapshot_of_version
 from frazil.repository.session.differences import difference
 
 _ANSI: Final = (34, 32, 35, 33, 36, 31)

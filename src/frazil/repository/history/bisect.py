@@ -34,7 +34,7 @@ from frazil.remedies import call
 from frazil.repository.catalog.ancestry import ancestry, is_of_compaction
 from frazil.repository.catalog.context import Context, files_of
 from frazil.repository.catalog.presentation import snapshot_info
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import logs_of

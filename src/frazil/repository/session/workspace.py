@@ -45,7 +45,7 @@ from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.asynchronous import begin
 from frazil.repository.catalog.context import Context, require_listed
-from frazil.repository.catalog.repo_requirements import no_node
+from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
 from frazil.repository.session.commit_files import EarlierManifests

@@ -64,7 +64,7 @@ from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
