@@ -1,8 +1,14 @@
-"""The guard.
+"""The protection of uncommitted files from garbage collections: leases, and checks of commits.
 
 A collection deletes files that were modified before its cut-off and that no version refers to. An uncommitted
-file of a session is such a file, unless the cut-off is earlier than the start of the session. Sessions with
-forks take leases, which protect their files (``leases``). The following protocol makes every commit safe:
+file of a session is such a file, unless the cut-off is earlier than the start of the session.
+
+*Leases* protect the files of sessions with forks and of jobs. A lease is a small object under ``leases/``. It
+has the greatest age of the chunk files that its holder needs (``age``), and the time until the lease expires
+(``left``). Both are durations from the modification time of the object, which the storage's clock sets, as
+for chunk files. A collection moves its cut-off to an earlier time if a lease needs it. A session deletes its
+lease with its commit. A lease saves work, but safety does not depend on it: if a clock is changed, or if a
+lease is broken, chunks may be collected, and the commit that refers to them is refused.
 
 *The collection announces its deletions.* It puts a record under ``collections/`` before it lists files. Then
 it puts a list of all chunk files and manifests that it is going to delete. Then it adds its entry to the ops
@@ -28,29 +34,13 @@ must check again. A flush makes no conditional write. It checks once more after 
 the collection reads all snapshots after it has put its list. So one of them sees the other. The last record
 stays as a mark that there was a collection. While there is a mark, every commit makes the check.
 
-Other implementations leave an entry in the ops log, but no list and no record. After such an entry, a commit
-requests its files. It cannot know whether the collection has ended.
-
-See ``collection_guard`` for the protocol between collections and commits.
-
-A lease is a small object under ``leases/``. It has the greatest age of the chunk files that its holder needs
-(``age``), and the time until the lease expires (``left``). Both count from the time when the lease was
-stored. A collection moves its cut-off to an earlier time if a lease needs it. A session deletes its lease
-with its commit. Otherwise the lease expires with the lifetime of the session.
-
-A lease contains durations, not times. They start at the modification time of the object, which the storage's
-clock sets, as for chunk files. A lease saves work, but safety does not depend on it. If a clock is changed,
-or if a lease is broken, chunks may be collected. Then the commit that refers to them is refused
-(``collection_guard``).
-
-Leases and records of garbage collections are markers. The format does not define them, and other
-implementations ignore them.
+Other implementations ignore leases and records, which the format does not define. Their collections leave an
+entry in the ops log, but no list. After such an entry, a commit requests its files.
 """
 
 from __future__ import annotations
 
 import functools
-import getpass
 import hashlib
 import json
 import logging
@@ -71,10 +61,8 @@ from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageEr
 from frazil.format.columns import U8
 from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.repository.attribution import current_user
 from frazil.repository.catalog.repo_update import (
-    ConditionalChange,
-    RepoChange,
-    RepoUpdate,
     newest_update,
     older_ops_backup,
 )
@@ -82,6 +70,7 @@ from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.ids import new_object_id
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Storage
+from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded, thread_pool
 
 #: The size of the largest marker that is read, in bytes. Frazil writes less than one KiB.
@@ -128,16 +117,14 @@ def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[M
 
 
 def _read(storage: Storage, info: ObjectInfo) -> Marker | None:
-    try:
-        content = json.loads(bytes(storage.get(info.key))) if info.size <= _LARGEST else None
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        return None
-    except (ValueError, RecursionError):
-        content = None
-    fields = content if isinstance(content, dict) else {}
-    return Marker(info.key, from_datetime(info.modified), fields)
+    with skip_missing():
+        content: Any = None
+        data = bytes(storage.get(info.key)) if info.size <= _LARGEST else b""
+        with suppress(ValueError, RecursionError):
+            content = json.loads(data)
+        fields = content if isinstance(content, dict) else {}
+        return Marker(info.key, from_datetime(info.modified), fields)
+    return None
 
 
 _log = logging.getLogger(__name__)
@@ -179,13 +166,16 @@ class Lease:
         """
         now = now_us()
         lease = Lease(key or new_key(LEASES))
-        content: dict[str, Any] = {
+        content = {
             "age": max(0, now - since),
             "left": max(0, until - now),
             "purpose": purpose,
+            "name": name,
+            "host": socket.gethostname(),
+            "user": current_user(),
+            "process": os.getpid(),
+            "machine": _machine(),
         }
-        content |= {"name": name, "host": socket.gethostname(), "user": _user(), "process": os.getpid()}
-        content["machine"] = _machine()
         put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
         return lease
 
@@ -234,21 +224,13 @@ class StoredLease:
 
 def leases(storage: Storage) -> list[StoredLease]:
     """Return all leases, the oldest first, expired leases included."""
-    held = [
-        StoredLease(
-            marker.key,
-            marker.modified,
-            marker.modified - max(0, marker.number("age")) - ROUNDING,
-            marker.modified + max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US)) + ROUNDING,
-            marker.text("purpose"),
-            name=marker.text("name"),
-            host=marker.text("host"),
-            user=marker.text("user"),
-            process=marker.number("process"),
-            machine=marker.text("machine"),
-        )
-        for marker in read_markers(storage, LEASES)
-    ]
+    held = []
+    for marker in read_markers(storage, LEASES):
+        since = marker.modified - max(0, marker.number("age")) - ROUNDING
+        left = max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))
+        texts = {name: marker.text(name) for name in ("purpose", "name", "host", "user", "machine")}
+        until, process = marker.modified + left + ROUNDING, marker.number("process")
+        held.append(StoredLease(marker.key, marker.modified, since, until, **texts, process=process))
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
 
 
@@ -266,14 +248,6 @@ def lease_info(lease: StoredLease) -> LeaseInfo:
         lease.process,
         lease.is_running,
     )
-
-
-def _user() -> str:
-    """Return the name of the user of this process. Empty if the host does not know it."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
 
 
 @functools.cache
@@ -371,12 +345,9 @@ class CollectionRecord:
 
     def garbage(self, storage: Storage) -> U8:
         """Return the ids in the list, shape (k, 12). Empty if the collection has ended in the meantime."""
-        try:
+        data = np.zeros(0, np.uint8)
+        with skip_missing():
             data = np.frombuffer(storage.get(self.list_key), np.uint8)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
     def is_current(self, storage: Storage) -> bool:
@@ -399,10 +370,9 @@ class CollectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartedCollection:
-    """The record of a collection that begins.
+    """The record of a collection that begins at ``now``, by the storage's clock, in microseconds.
 
-    ``now`` is the time of the storage's clock. ``ahead`` is how far the storage's clock is ahead of this
-    host's clock. Both are in microseconds.
+    The storage's clock is ``ahead`` of this host's clock.
     """
 
     record: CollectionRecord
@@ -411,25 +381,18 @@ class StartedCollection:
 
 
 def announce(storage: Storage) -> StartedCollection:
-    """Store the record of a new collection. Its modification time is the time of the storage's clock."""
+    """Store the record of a new collection. Its modification time is the time of the storage's clock.
+
+    A difference of the clocks of less than two seconds counts as zero.
+    """
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
     record.put(storage)
     after = now_us()
-    stored_record = storage.head(record.key)
-    stored = from_datetime(stored_record.modified) if stored_record is not None else before
-    return StartedCollection(record, stored, clock_ahead(before, stored, after))
-
-
-def clock_ahead(before: int, stored: int, after: int) -> int:
-    """Return how far a storage's clock is ahead of the host's clock, in microseconds.
-
-    ``stored`` is the storage's time of a write between the times ``before`` and ``after`` of the host. A
-    difference of less than two seconds counts as zero.
-    """
-    if stored < before - ROUNDING:
-        return stored - before
-    return stored - after if stored > after + ROUNDING else 0
+    head = storage.head(record.key)
+    stored = before if head is None else from_datetime(head.modified)
+    ahead = stored - before if stored < before - ROUNDING else 0
+    return StartedCollection(record, stored, stored - after if stored > after + ROUNDING else ahead)
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:
@@ -485,21 +448,6 @@ def has_collected(info: RepoInfo, update: int) -> bool | None:
     return False if len(at) else None
 
 
-def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
-    """Return ``has_collected`` with the older parts of the log. True if the log does not tell."""
-    while (collected := has_collected(info, update)) is None:
-        try:
-            older = older_ops_backup(storage, info)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return True
-        if older is None:
-            return True
-        info = older
-    return collected
-
-
 # Commits
 
 
@@ -524,7 +472,7 @@ class RequiredFiles:
 
     def with_manifests(self, ids: U8) -> RequiredFiles:
         """Return these files and more manifests."""
-        return replace(self, manifests=np.concatenate([self.manifests, ids]))
+        return RequiredFiles(self.chunks, np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
         """Return the keys of all files."""
@@ -537,17 +485,20 @@ class RequiredFiles:
 def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], RequiredFiles]) -> bool:
     """Check that no garbage collection has deleted, or will delete, the files of a commit.
 
-    Return True if there was no collection, and False if there was one: it may have deleted files that earlier
-    attempts have stored.
+    Return True if there was no collection since ``update``, the newest update when the session was opened.
+    Return False if there was one, or if the log does not tell: it may have deleted files that earlier
+    attempts have stored. ``files`` makes the files of the commit durable and returns them.
 
-    ``update`` was the newest update when the session was opened. ``files`` makes the files of the commit
-    durable and returns them. Raises ``SessionStateError`` (``garbage-collected``) if a file was deleted.
-    Raises ``ConflictError`` (``garbage-collection-running``) if a collection will delete a file; the commit
-    can be retried later.
+    Raises ``SessionStateError`` (``garbage-collected``) if a file was deleted, and ``ConflictError``
+    (``garbage-collection-running``) if a collection will delete a file; the commit can be retried later.
     """
     if info.spec_version > 1:
-        if not _has_collected(storage, info, update):
-            return True
+        part: RepoInfo | None = info
+        with skip_missing():
+            while part is not None and (collected := has_collected(part, update)) is None:
+                part = older_ops_backup(storage, part)
+            if part is not None and not collected:
+                return True
     elif not collection_records(storage):
         return True
     needed = files()
@@ -574,21 +525,6 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
             kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
         )
     return False
-
-
-def unless_collected(change: RepoChange, before: RepoInfo) -> ConditionalChange:
-    """Return a change that gives up after a garbage collection.
-
-    It returns None if a collection has run since ``before`` was read, or may have run.
-    """
-    until = newest_update(before)
-
-    def conditional(info: RepoInfo, now: int) -> RepoUpdate | None:
-        if len(info.ops) and has_collected(info, until) is not False:
-            return None
-        return change(info, now)
-
-    return conditional
 
 
 @dataclass(slots=True)

@@ -1,16 +1,14 @@
-"""The catalog of a repository, and the context: the objects that its handle and its sessions share.
+"""The catalog of a repository, and its context: the objects that its handle and its sessions share.
 
-The storage then answers "no such object". The list of snapshots has the cause. A snapshot that is not listed
-was expired or dropped, and a retry does not help. If the snapshot is listed, its file is lost, and the error
-of the storage stays as it is.
+The catalog has the refs, snapshots, configuration and metadata, and their updates. There are two
+implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in version 1
+(``CatalogV1``). All other modules read ``RepoInfo`` values, and change them with pure functions from one
+value to the next.
 
-Two errors report an expired version. Methods of a repository raise ``SnapshotNotFoundError``. It is a
-``KeyError``: from a store, it would tell zarr that there is no such node. So all functions that read for a
-store raise ``SessionSnapshotNotFoundError`` instead.
-
-There are two implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in
-version 1 (``CatalogV1``). All other modules read ``RepoInfo`` values, and change them with pure functions
-from one value to the next.
+A file of an expired version may be gone. A snapshot that is not listed was expired or dropped, and a retry
+does not help. If it is listed, its file is lost, and the error of the storage stays as it is. Methods of a
+repository then raise ``SnapshotNotFoundError``. It is a ``KeyError``: from a store, it would tell zarr that
+there is no such node. So all functions that read for a store raise ``SessionSnapshotNotFoundError`` instead.
 """
 
 from __future__ import annotations
@@ -42,13 +40,14 @@ from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting, unless_collected
-from frazil.repository.catalog.protection import with_protection
+from frazil.repository.catalog.collection_guard import CollectionWatch, has_collected, is_collecting
+from frazil.repository.catalog.protection import PROTECTION, require_allowed
 from frazil.repository.catalog.repo_changes import snapshot_not_found
 from frazil.repository.catalog.repo_update import (
     ConditionalChange,
     NewFiles,
     RepoChange,
+    RepoUpdate,
     UpdateSettings,
     UpdateStart,
     begin_update,
@@ -155,14 +154,23 @@ class CatalogV2(Catalog):
         self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
     ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
-        at = start if isinstance(start, UpdateStart) else None
-        return self._update(unless_collected(change, start.info), at, files)
+        return self._update(change, start, files)
 
     def _update(
-        self, change: ConditionalChange, start: UpdateStart | None = None, files: NewFiles | None = None
+        self, change: ConditionalChange, start: CommitStart | None = None, files: NewFiles | None = None
     ) -> RepoInfo | None:
-        change, cache = with_protection(change, self.principal), self.assets.repo_info_cache
-        return update_repo_info(self.storage, change, self.settings, cache=cache, start=start, files=files)
+        until = None if start is None else newest_update(start.info)
+
+        def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
+            if until is not None and len(info.ops) and has_collected(info, until) is not False:
+                return None
+            changed = change(info, now)
+            if changed is not None and PROTECTION in info.metadata:
+                require_allowed(info, changed.info, self.principal)
+            return changed
+
+        at, cache = start if isinstance(start, UpdateStart) else None, self.assets.repo_info_cache
+        return update_repo_info(self.storage, checked, self.settings, cache=cache, start=at, files=files)
 
 
 def needs_version_2() -> FormatError:
@@ -189,57 +197,45 @@ class Context:
     attribution: Attribution = field(default_factory=Attribution)
     chunk_cache: ByteCache | None = None
 
-    @property
-    def spec_version(self) -> int:
-        """The spec version of the repository and of its new files."""
-        return self.catalog.spec_version
+    #: The spec version of the repository and of its new files.
+    spec_version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec_version", self.catalog.spec_version)
 
     def require_version_2(self) -> None:
         """Raise an error in a repository of spec version 1."""
         if self.spec_version < 2:
             raise needs_version_2()
 
-    def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """Return a reader for the chunks of one session."""
-        requests = self.settings.max_concurrent_requests
-        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
-
-    def writer(self) -> ChunkWriter:
-        """Return a writer for the new chunks of one session."""
-        settings = self.settings
+    def chunk_access(self) -> tuple[ChunkWriter, ChunkReader]:
+        """Return a writer for the new chunks of one session, and a reader for its chunks."""
+        settings, content = self.settings, None
+        if settings.deduplicate:
+            lifetime = settings.session_lifetime // _MICROSECOND
+            content = ContentStore(
+                self.storage,
+                ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
+                self.new_chunk_id,
+                now_us,
+                CollectionWatch(self.catalog.repo_info, self.storage),
+                partial(is_collecting, self.storage),
+            )
         packs = PackSettings(
             settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums
         )
-        return ChunkWriter(self.storage, packs, self.new_chunk_id, content=self._content())
+        writer = ChunkWriter(self.storage, packs, self.new_chunk_id, content=content)
+        requests = settings.max_concurrent_requests
+        cache = self.chunk_cache
+        return writer, ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=cache)
 
-    @property
-    def new_chunk_id(self) -> Callable[[], bytes]:
-        """A function that returns the id of a new chunk file. The id says whether the file has a trailer."""
-        return new_chunk_id if self.settings.checksums else new_bare_chunk_id
-
-    def _content(self) -> ContentStore | None:
-        settings = self.settings
-        if not settings.deduplicate:
-            return None
-        lifetime = settings.session_lifetime // _MICROSECOND
-        return ContentStore(
-            self.storage,
-            ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
-            self.new_chunk_id,
-            now_us,
-            CollectionWatch(self.catalog.repo_info, self.storage),
-            partial(is_collecting, self.storage),
-        )
+    def new_chunk_id(self) -> bytes:
+        """Return the id of a new chunk file. The id says whether the file has a trailer."""
+        return new_chunk_id() if self.settings.checksums else new_bare_chunk_id()
 
 
 #: Errors of concurrent expirations and collections. With the current repo info, the work may succeed.
 _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
-
-
-def _is_listed(context: Context, id_: bytes) -> bool:
-    if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
-        return context.storage.head(snapshot_key(id_)) is not None
-    return context.catalog.repo_info().snapshots.find_snapshot(id_) >= 0
 
 
 def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
@@ -247,16 +243,15 @@ def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
     if error.kind != ErrorKind.OBJECT_NOT_FOUND:
         return False
     try:
-        return not _is_listed(context, id_)
+        if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
+            return context.storage.head(snapshot_key(id_)) is None
+        return context.catalog.repo_info().snapshots.find_snapshot(id_) < 0
     except IcechunkError:
         return False  # the first error is more useful
 
 
 def require_listed(context: Context, id_: bytes, error: StorageError) -> None:
-    """Raise ``SessionSnapshotNotFoundError`` if the snapshot was expired or dropped.
-
-    ``error`` is the error about a file of the snapshot.
-    """
+    """Raise ``SessionSnapshotNotFoundError`` if a file of the snapshot, lost by ``error``, was expired."""
     if _is_why(context, id_, error):
         raise SessionSnapshotNotFoundError(
             f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage "

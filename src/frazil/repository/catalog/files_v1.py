@@ -210,10 +210,6 @@ class Refs(Mapping[str, bytes]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def edited(self, name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-        """Return only the changed ref, which is all that an update needs. This reads no files."""
-        return {} if snapshot is None else {name: snapshot}
-
 
 @dataclass(frozen=True, slots=True)
 class AllRefs:
@@ -266,14 +262,6 @@ class DeletedTags(Set[str]):
     @classmethod
     def _from_iterable(cls, names):  # type: ignore[no-untyped-def]  # of collections.abc, for | and -
         return frozenset(names)
-
-
-def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
-    if isinstance(refs, Refs):
-        return refs.edited(name, snapshot)
-    others = {other: id_ for other, id_ in refs.items() if other != name}
-    return others if snapshot is None else others | {name: snapshot}
 
 
 #: A walk makes this number of steps before it looks ahead.

@@ -15,7 +15,6 @@ a principal is a name that the program gives to itself.
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,9 +25,9 @@ from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
+from frazil.repository.attribution import current_user
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.repo_changes import require_snapshot
-from frazil.repository.catalog.repo_update import ConditionalChange, RepoUpdate
 
 #: A key of the metadata of a repository.
 PROTECTION: Final = "frazil.protection"
@@ -104,28 +103,6 @@ def _protection(pattern: str, document: Mapping[str, Any]) -> BranchProtection:
     )
 
 
-def principal_of(label: str | None) -> str:
-    """Return the principal of a handle: the label of its attribution, else the user of this process."""
-    if label is not None:
-        return label
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
-
-
-def with_protection(change: ConditionalChange, label: str | None) -> ConditionalChange:
-    """Return a change that also checks the protections. ``label`` is the principal of the attribution."""
-
-    def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
-        changed = change(info, now)
-        if changed is not None and PROTECTION in info.metadata:
-            require_allowed(info, changed.info, label)
-        return changed
-
-    return checked
-
-
 def require_allowed(before: RepoInfo, after: RepoInfo, label: str | None) -> None:
     """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection.
 
@@ -183,7 +160,10 @@ def has_audit(protection: BranchProtection, info: RepoInfo, snapshot: bytes) -> 
 
 
 def _require_principal(protection: BranchProtection, label: str | None, action: str) -> None:
-    if protection.principals and (name := principal_of(label)) not in protection.principals:
+    if (
+        protection.principals
+        and (name := current_user() if label is None else label) not in protection.principals
+    ):
         raise _refusal(
             protection,
             f"`{name}` may not {action}, only {some_of(protection.principals)} may. A handle acts for the "

@@ -1,15 +1,8 @@
-"""The changes.
+"""The changes of a repository, as pure functions for the loop in ``repo_update``, and their requirements.
 
-Each function of this module returns a ``RepoChange``. It gets the current repo info and the time, and returns
-the next repo info with its ops log entry. It raises an error if the change is not possible any more.
-
-Each function returns a value that the change needs, or raises the error why the change is not possible.
-
-    20 characters      its id
-    4 to 19            the first characters of its id, if no other id begins with them
-    a name             the name of a branch or tag, if the method accepts it
-
-A text that can mean several snapshots is an error, which names them.
+A function that returns a ``RepoChange`` does nothing else. The change gets the current repo info and the
+time, and returns the next repo info with its ops log entry. It raises an error if it is not possible any
+more. The requirements return a value that a change needs, or raise the error why the change is not possible.
 """
 
 from __future__ import annotations
@@ -43,7 +36,7 @@ from frazil.format.ids import (
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEntry, Status, UpdateKind
 from frazil.remedies import argument, call
-from frazil.repository.catalog.files_v1 import with_ref
+from frazil.repository.catalog.files_v1 import Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
 from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, is_enabled
 
@@ -118,10 +111,10 @@ def require_online(info: RepoInfo) -> None:
         ).with_remedy("`{}` makes it writable again", call("set_status"))
 
 
-def branch_tip(info: RepoInfo, branch: str) -> bytes:
+def branch_tip(info: RepoInfo, branch: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> bytes:
     """Return the tip of a branch. Raises ``RefNotFoundError`` if there is no such branch."""
     if branch not in info.branches:
-        raise no_branch(info, branch)
+        raise no_branch(info, branch, kind)
     return info.branches[branch]
 
 
@@ -149,10 +142,7 @@ def snapshot_not_found(text: str) -> SnapshotNotFoundError:
 
 
 def require_base(info: RepoInfo, id_: bytes) -> int:
-    """Return the row of the snapshot that a session started from.
-
-    Raises ``SnapshotNotFoundError`` if the snapshot was expired or dropped since.
-    """
+    """Return the row of the snapshot that a session started from, which may have expired since."""
     row = info.snapshots.find_snapshot(id_)
     if row < 0:
         raise base_not_found(id_)
@@ -197,14 +187,6 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
         ).with_remedy(CHANGES_STAY, shell="Run the command again")
 
 
-def existing_tip(info: RepoInfo, branch: str) -> bytes:
-    """Return the tip of a branch that existed before. The kind of the error is ``branch-not-found``."""
-    tip = info.branches.get(branch)
-    if tip is None:
-        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
-    return tip
-
-
 def require_name(name: str) -> None:
     """Raise ``InvalidInputError`` (``invalid-ref-name``) for a name that a branch or tag cannot have."""
     if not name:
@@ -233,23 +215,23 @@ def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
     """
     if len(text) == ID_TEXT_LENGTH:
         return id_from_text(text)
-    if not _may_begin_an_id(text):
+    candidates = _beginning(text, info)
+    if candidates is None:
         raise InvalidInputError(
             f"the snapshot id must be {ID_TEXT_LENGTH} characters of Crockford base32, or the first "
             f"{SHORTEST_ID_START} or more of them, got {text!r}",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
-    candidates = _beginning(text, info())
     if not candidates:
         raise snapshot_not_found(text)
-    return _only(text, {id_to_text(id_): id_ for id_ in candidates})
+    return _only(text, candidates)
 
 
 def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
-    """Return the snapshot for an id, the first characters of an id, or the name of a branch or tag.
+    """Return the snapshot for an id, its first characters, or the name of a branch or tag. None without one.
 
-    None means that there is no such snapshot. 20 characters that can be an id are always an id. Raises
-    ``InvalidInputError`` (``invalid-snapshot-id``) for a text that can mean several snapshots.
+    20 characters that can be an id are always an id. Raises ``InvalidInputError`` (``invalid-snapshot-id``)
+    for a text that can mean several snapshots.
     """
     if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
         return id_from_text(text)
@@ -258,19 +240,16 @@ def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
     for kind, refs in (("branch", now.branches), ("tag", now.tags)):
         if text in refs:
             candidates[f"the {kind} `{text}`"] = refs[text]
-    if _may_begin_an_id(text):
-        candidates |= {id_to_text(id_): id_ for id_ in _beginning(text, now)}
+    candidates |= _beginning(text, lambda: now) or {}
     return _only(text, candidates) if candidates else None
 
 
-def _may_begin_an_id(text: str) -> bool:
-    return SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH and prefix_bounds(text) is not None
-
-
-def _beginning(text: str, info: RepoInfo) -> list[bytes]:
-    bounds = prefix_bounds(text)
-    assert bounds is not None
-    return id_list(info.snapshots.between(*bounds))
+def _beginning(text: str, info: Callable[[], RepoInfo]) -> dict[str, bytes] | None:
+    """Return the ids that begin with a text, by their text. None for a text that cannot begin an id."""
+    bounds = prefix_bounds(text) if SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH else None
+    if bounds is None:
+        return None
+    return {id_to_text(id_): id_ for id_ in id_list(info().snapshots.between(*bounds))}
 
 
 def _only(text: str, candidates: dict[str, bytes]) -> bytes:
@@ -285,6 +264,14 @@ def _only(text: str, candidates: dict[str, bytes]) -> bytes:
 
 
 MAIN = "main"
+
+
+def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
+    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
+    if isinstance(refs, Refs):  # spec version 1: an update needs only the changed ref, and reads no others
+        return {} if snapshot is None else {name: snapshot}
+    others = {other: id_ for other, id_ in refs.items() if other != name}
+    return others if snapshot is None else others | {name: snapshot}
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> RepoChange:
@@ -324,15 +311,12 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> RepoChan
 
     def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
-        if expected is None:
-            tip = branch_tip(info, name)
-            require_snapshot(info, snapshot)
-        else:
-            tip = existing_tip(info, name)
-            require_snapshot(info, snapshot)
-            if tip != expected:
-                expects, finds = id_to_text(expected), id_to_text(tip)
-                raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+        kind = ErrorKind.REF_NOT_FOUND if expected is None else ErrorKind.BRANCH_NOT_FOUND
+        tip = branch_tip(info, name, kind)
+        require_snapshot(info, snapshot)
+        if expected is not None and tip != expected:
+            expects, finds = id_to_text(expected), id_to_text(tip)
+            raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches=with_ref(info.branches, name, snapshot))
         return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
@@ -350,9 +334,8 @@ def delete_branch(name: str) -> RepoChange:
                 ErrorKind.CANNOT_DELETE_MAIN,
             )
         tip = branch_tip(info, name)
-        branches = with_ref(info.branches, name, None)
-        entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
-        return RepoUpdate(replace(info, branches=branches), entry)
+        after = replace(info, branches=with_ref(info.branches, name, None))
+        return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip))
 
     return change
 

@@ -1,4 +1,4 @@
-"""The update.
+"""The update of a repository: a loop around a conditional write of ``repo``. The backups of ``repo``.
 
 Every change is a pure function from one repo info to the next. The loop
 
@@ -8,8 +8,8 @@ Every change is a pure function from one repo info to the next. The loop
 4. writes the new ``repo`` if the file still has this version, and starts again otherwise.
 
 A commit stores its own files at the same time as it makes steps 1 and 3 of the first round. On a local disk,
-one call of ``Storage.open_replacement`` does both, and also writes the new ``repo`` under another name. So a
-commit waits for the disk twice: for all of these files, and for the new name of ``repo``.
+one call of ``open_replacement`` does both, and also writes the new ``repo`` under another name. So a commit
+waits for the disk twice: for all of these files, and for the new name of ``repo``.
 
 *Was the file written?* Neither "condition not met" nor an error proves that a write had no effect: the
 condition may have failed because of the client's own first attempt, or an answer may be lost. Every attempt
@@ -17,16 +17,12 @@ has a unique name: the random name of its backup, which the new ``repo`` contain
 success, the loop reads ``repo`` again. It looks for the names of all its attempts in the ops log, and in
 older backups if the ops log does not reach back. A late write cannot take effect after that: its condition is
 a version that does not exist any more once another write, such as the next attempt, has succeeded. If a read
-fails, the loop repeats it. If the reads keep failing, it raises ``OutcomeUnknownError``, because it knows
-neither success nor failure.
-
-Specification: *Updates to the repo info file*.
-
-Each attempt has a backup with a random name, which the new ``repo`` contains. So ``repo``, or an older
-backup, shows whether an attempt took effect.
+fails, the loop repeats it. If the reads keep failing, it raises ``OutcomeUnknownError``.
 
 A backup has the state of the repository before an update. The names sort by the clock of the writer, newest
 first. Clocks differ, so only the ops logs in the backups tell which of them has the latest state.
+
+Specification: *Updates to the repo info file*.
 """
 
 from __future__ import annotations
@@ -109,8 +105,7 @@ def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     """
     if info.repo_before_updates is None:
         return None
-    key = backup_key(info.repo_before_updates)
-    older = decode_repo_info(storage.get(key), key)
+    key, older = backup_key(info.repo_before_updates), _decode_backup(storage, info.repo_before_updates)
     if len(older.ops) and len(info.ops) and older.ops.updated_at[0] >= info.ops.updated_at[-1]:
         raise FormatError(
             f"{key}: the updates must be before {info.ops.updated_at[-1]} us, got an update at "
@@ -119,23 +114,17 @@ def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     return older
 
 
+@dataclass(slots=True)
 class RepoInfoCache:
     """A cache for the last repo info, because most reads get the same bytes again."""
 
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: tuple[bytes, RepoInfo] | None = None
-
-    def store_repo_info(self, raw: bytes, info: RepoInfo) -> None:
-        """Store a repo info that was written or read. Reads get its bytes until another write."""
-        self._last = (raw, info)
+    last: tuple[bytes, RepoInfo] | None = None
 
     def opened(self, raw: bytes) -> RepoInfo:
         """Return the repo info that ``raw`` encodes. Its fields are decoded when they are read."""
-        last = self._last
+        last = self.last
         if last is None or last[0] != raw:
-            last = self._last = (raw, open_repo_info(raw, REPO))
+            last = self.last = (raw, open_repo_info(raw, REPO))
         return last[1]
 
 
@@ -148,9 +137,7 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
-        if (missing := _not_found(storage, error)) is not None:
-            raise missing from error
-        raise
+        raise _reason(storage, error) from error.__cause__
     raw = bytes(data)
     try:
         return complete((cache or RepoInfoCache()).opened(raw)), version, raw
@@ -168,86 +155,71 @@ def open_current_repo_info(storage: Storage, cache: RepoInfoCache) -> RepoInfo:
     try:
         raw = bytes(storage.get(REPO))
     except StorageError as error:
-        if (missing := _not_found(storage, error)) is not None:
-            raise missing from error
-        raise
+        raise _reason(storage, error) from error.__cause__
     try:
         return cache.opened(raw)
     except FormatError:
         return read_repo_info(storage, cache)[0]  # which tells damage from an incomplete answer
 
 
-def _not_found(storage: Storage, error: StorageError) -> RepositoryNotFoundError | None:
-    """Return the error for a ``repo`` that does not exist, or None if ``error`` has another reason."""
+def _reason(storage: Storage, error: StorageError) -> StorageError | RepositoryNotFoundError:
+    """Return the error for a ``repo`` that does not exist, or ``error`` if it has another reason."""
     if error.kind == ErrorKind.BUCKET_NOT_FOUND:
         return RepositoryNotFoundError(error.message, error.kind)
     if error.kind == ErrorKind.OBJECT_NOT_FOUND:
         return RepositoryNotFoundError(f"there is no repository in {storage.label()}").with_remedy(
             "Correct the location of the storage, or create a repository with `{}`", call("create")
         )
-    return None
+    return error
 
 
+@dataclass(slots=True)
 class SentUpdates:
-    """The attempts of one update that did not report success."""
+    """The attempts of one update that did not report success.
 
-    def __init__(self, storage: Storage, policy: RetryPolicy) -> None:
-        self._storage = storage
-        self._policy = policy
-        self._infos: dict[str, RepoInfo] = {}
-        self._unanswered: list[Version] = []
-        self._since = 0
-        self._entry: OpsEntry | None = None
+    ``infos`` has the repo info of each attempt by its backup, recorded before its request, and ``unanswered``
+    the versions of ``repo`` before requests without an answer. ``entry`` is the entry of the last attempt.
+    The newest update before the first attempt was at ``since``.
+    """
 
-    def add_attempt(self, backup: str, after: RepoInfo, entry: OpsEntry, since: int) -> None:
-        """Record an attempt before its request. The newest update before it was at ``since``."""
-        self._since = self._since or since
-        self._infos[backup] = after
-        self._entry = entry
-
-    def has_attempt(self, backup: str) -> bool:
-        """Return whether the request of the attempt with this backup may have been made."""
-        return backup in self._infos
-
-    def add_unanswered(self, backup: str, version: Version) -> None:
-        """Record that the storage answered an attempt with an error, or did not answer.
-
-        Attempts that failed before their request do not count.
-        """
-        if self.has_attempt(backup):
-            self._unanswered.append(version)
+    storage: Storage
+    policy: RetryPolicy
+    infos: dict[str, RepoInfo] = field(default_factory=dict)
+    unanswered: list[Version] = field(default_factory=list)
+    since: int = 0
+    entry: OpsEntry | None = None
 
     def read[T](self, read: Callable[[], T]) -> T:
         """Call ``read``, with retries. Raises ``OutcomeUnknownError`` if an attempt was made and it fails.
 
         The result of ``read`` shows whether an attempt took effect.
         """
-        if self._entry is None:
+        if self.entry is None:
             return read()
         try:
-            return retried(read, self._policy)
+            return retried(read, self.policy)
         except (StorageError, FormatError, RepositoryNotFoundError) as error:
             why = f"an answer of the storage was lost, and the repository cannot be read ({error.problem})"
-            raise outcome_unknown(self._entry, why) from error
+            raise outcome_unknown(self.entry, why) from error
 
     def applied(self, info: RepoInfo) -> RepoInfo | None:
         """Return the repo info of the attempt that took effect, or None if no attempt did.
 
         The search reads the current ``info`` and older backups.
         """
-        while self._infos:
+        while self.infos:
             for name in (*info.ops.backups.texts(), info.repo_before_updates):
-                if name in self._infos:
-                    return self._infos[name]
-            oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self._since
-            if oldest <= self._since:
+                if name in self.infos:
+                    return self.infos[name]
+            oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self.since
+            if oldest <= self.since:
                 break
             if info.repo_before_updates is None:
-                if self._entry is not None and ops_start(info) is not None:
+                if self.entry is not None and ops_start(info) is not None:
                     why = "a garbage collection has removed the part of the ops log that tells"
-                    raise outcome_unknown(self._entry, why)
+                    raise outcome_unknown(self.entry, why)
                 break
-            info = self.read(partial(_read_backup, self._storage, info.repo_before_updates))
+            info = self.read(partial(_decode_backup, self.storage, info.repo_before_updates))
         return None
 
     def settled(self) -> RepoInfo | None:
@@ -255,17 +227,17 @@ class SentUpdates:
 
         Raises ``OutcomeUnknownError`` if the storage may still execute a request.
         """
-        if self._entry is None:
+        if self.entry is None:
             return None
-        info, version, _ = self.read(partial(read_repo_info, self._storage))
+        info, version, _ = self.read(partial(read_repo_info, self.storage))
         applied = self.applied(info)
-        if applied is None and version in self._unanswered and not self._storage.is_local:
+        if applied is None and version in self.unanswered and not self.storage.is_local:
             why = "the storage did not answer, and may still execute the request"
-            raise outcome_unknown(self._entry, why)
+            raise outcome_unknown(self.entry, why)
         return applied
 
 
-def _read_backup(storage: Storage, name: str) -> RepoInfo:
+def _decode_backup(storage: Storage, name: str) -> RepoInfo:
     key = backup_key(name)
     return decode_repo_info(storage.get(key), key)
 
@@ -285,14 +257,6 @@ class RepoUpdate:
     entry: OpsEntry
     earlier: tuple[OpsEntry, ...] = ()
 
-    def recorded(self, now: int, backup: str, keep: int) -> RepoInfo:
-        """Return the next repo info with all entries in its ops log, the first at the time ``now``."""
-        info = self.info
-        for number, entry in enumerate((*self.earlier, self.entry)):
-            entry_at = replace(entry, updated_at=now + number)
-            info = info.recorded(entry_at, backup="" if number else backup, keep=keep)
-        return info
-
 
 #: A function of the current repo info and of a time that is later than every time in it.
 RepoChange = Callable[[RepoInfo, int], RepoUpdate]
@@ -311,15 +275,9 @@ class UpdateSettings:
     @staticmethod
     def of(settings: ResolvedConfig) -> UpdateSettings:
         """Return the options from the settings of a repository."""
-        return UpdateSettings(
-            policy_of(settings), settings.num_updates_per_repo_info_file, settings.compression_level
-        )
-
-
-def policy_of(settings: ResolvedConfig) -> RetryPolicy:
-    """Return the retry policy for updates from the settings of a repository."""
-    retries = settings.repo_update_retries
-    return RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
+        retries = settings.repo_update_retries
+        policy = RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
+        return UpdateSettings(policy, settings.num_updates_per_repo_info_file, settings.compression_level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,10 +294,6 @@ class UpdateStart:
         storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
 
 
-def _confirm_nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class NewFiles:
     """Files that an update stores together with its backup. The new ``repo`` refers to them.
@@ -347,8 +301,8 @@ class NewFiles:
     ``confirm`` is called when they are durable. It may wait for other files, and raise their errors.
     """
 
-    objects: Sequence[tuple[str, Buffer]] = ()
-    confirm: Callable[[], None] = _confirm_nothing
+    objects: Sequence[tuple[str, Buffer]]
+    confirm: Callable[[], None]
 
 
 def begin_update(storage: Storage, cache: RepoInfoCache | None = None) -> UpdateStart:
@@ -381,7 +335,7 @@ def update_repo_info(
     failures = 0
     for attempt in range(max(policy.tries, 1)):
         at = sent.read(partial(begin_update, storage, cache)) if attempt or start is None else start
-        if applied := sent.applied(at.info):
+        if sent.infos and (applied := sent.applied(at.info)):
             return applied
         # These attempts were refused: they can never take effect, and no file names their backups.
         with suppress(StorageError):
@@ -391,22 +345,34 @@ def update_repo_info(
         changed = change(at.info, now)
         if changed is None:
             return None
-        entry = replace(changed.entry, updated_at=now)
-        after = changed.recorded(now, at.backup, settings.ops_log_length)
+        after = changed.info
+        for number, entry in enumerate((*changed.earlier, changed.entry)):
+            backup = "" if number else at.backup
+            after = after.recorded(
+                replace(entry, updated_at=now + number), backup=backup, keep=settings.ops_log_length
+            )
         encoded = encode_repo_info(after, level=settings.compression_level)
         replacement = Replacement(REPO, encoded, at.version, at.raw, backup_key(at.backup))
         first, files = files, None
         try:
-            with _opened(storage, replacement, first, is_saved=at is start and first is None) as ready:
+            if first is None and at is start:  # the caller has saved the backup
+                opened = OpenReplacement(storage, replacement)
+            else:
+                opened = open_replacement(storage, replacement, () if first is None else first.objects)
+            with opened as ready:
                 if first is not None:
                     first.confirm()
-                sent.add_attempt(at.backup, after, entry, newest_update(at.info))
+                sent.infos[at.backup] = after
+                sent.entry = replace(changed.entry, updated_at=now)
+                sent.since = sent.since or newest_update(at.info)
                 answer = ready.finish()
         except StorageError as error:
-            if first is not None and not sent.has_attempt(at.backup):
+            is_sent = at.backup in sent.infos
+            if first is not None and not is_sent:
                 raise  # the files of the commit are not stored
             failures += 1
-            sent.add_unanswered(at.backup, at.version)
+            if is_sent:
+                sent.unanswered.append(at.version)
             _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
             if failures >= policy.errors:
                 if applied := sent.settled():
@@ -415,7 +381,11 @@ def update_repo_info(
             host.pause(policy.pause(attempt))
         else:
             if isinstance(answer, Stored):
-                _store_in_cache(cache, encoded, at.info, after)
+                # A read returns other metadata and configurations than the caller has passed: tuples become
+                # lists, and the caller may change its values later.
+                before = at.info
+                if cache and after.metadata is before.metadata and after.config is before.config:
+                    cache.last = (encoded, after)
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
@@ -433,24 +403,6 @@ def newest_update(info: RepoInfo) -> int:
 def next_update_time(info: RepoInfo) -> int:
     """Return the time of the next update. It is later than all times in the log, whatever the clock says."""
     return max(now_us(), newest_update(info) + 1)
-
-
-def _opened(
-    storage: Storage, replacement: Replacement, files: NewFiles | None, *, is_saved: bool
-) -> OpenReplacement:
-    if is_saved:
-        return OpenReplacement(storage, replacement)
-    return open_replacement(storage, replacement, () if files is None else files.objects)
-
-
-def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInfo, after: RepoInfo) -> None:
-    """Put ``after`` into the cache if a read of ``repo`` returns the same value.
-
-    A read returns other metadata and configurations than the caller has passed: tuples become lists, and the
-    caller may change its values later.
-    """
-    if cache is not None and after.metadata is before.metadata and after.config is before.config:
-        cache.store_repo_info(encoded, after)
 
 
 def attempts_exhausted(policy: RetryPolicy) -> ConflictError:
@@ -524,15 +476,13 @@ def latest_backup(storage: Storage) -> BackupState | None:
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
     while batch := list(islice(ordered, _CANDIDATES)):
-        if states := list(_readable(storage, batch)):
+        states = []
+        for name in batch:
+            with skip_damage():
+                states.append(read_backup(storage, name))
+        if states:
             return max(states, key=lambda state: newest_update(state.info))
     return None
-
-
-def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
-    for name in names:
-        with skip_damage():
-            yield read_backup(storage, name)
 
 
 def with_restore_advice[E: IcechunkError](storage: Storage, error: E) -> E:

@@ -58,7 +58,6 @@ from frazil.repository.catalog.repo_update import (
     RepoInfoCache,
     UpdateSettings,
     open_current_repo_info,
-    policy_of,
     read_repo_info,
     with_restore_advice,
 )
@@ -187,8 +186,8 @@ def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
     for prefix in (prefix for prefix, credential in authorized.items() if credential is None):
         warnings.warn(
             f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is "
-            "deprecated. It grants access without credentials. Pass LocalFileSystemAccess or HttpAccess instead, or use "
-            "containers_credentials(), for example with s3_anonymous_credentials() or "
+            "deprecated. It grants access without credentials. Pass LocalFileSystemAccess or HttpAccess "
+            "instead, or use containers_credentials(), for example with s3_anonymous_credentials() or "
             "s3_from_env_credentials()",
             DeprecationWarning,
             skip_file_prefixes=(PACKAGE_FOLDER,),
@@ -385,7 +384,7 @@ def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_em
         for key, data in files:
             storage.put(key, data)
     first = encode_repo_info(new_repo_info(now, config), level=level)
-    _create_first(storage, REPO, first, policy_of(context.settings))
+    _create_first(storage, REPO, first, UpdateSettings.of(context.settings).policy)
 
 
 def _write_first_files_v1(catalog: CatalogV1, config: dict[str, Any] | None) -> None:

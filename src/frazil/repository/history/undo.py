@@ -39,10 +39,9 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, Status, UpdateKind
 from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files_v1 import with_ref
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION
-from frazil.repository.catalog.repo_changes import require_flag, require_online
+from frazil.repository.catalog.repo_changes import require_flag, require_online, with_ref
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import utc_text
 from frazil.repository.history.repo_state import (

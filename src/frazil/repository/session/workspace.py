@@ -80,8 +80,7 @@ class Workspace:
         self.changes = changes or ChangeSet()
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
-        self.writer = context.writer()
-        self.reader = context.reader(self.writer)
+        self.writer, self.reader = context.chunk_access()
         self.earlier_manifests = EarlierManifests()
         #: The number of discards. A discard also drops the bytes of the changes.
         self.discards = 0
