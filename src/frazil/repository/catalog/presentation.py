@@ -51,16 +51,15 @@ class _Kind:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]  # a dataclass
-        text = ", ".join(f"{name}={_one_line(value)}" for name, value in values)
-        return f"{PACKAGE}.ops.{type(self).__qualname__}({text})"
-
-
-def _one_line(value: object) -> str:
-    if isinstance(value, Record):
-        rows = ", ".join(f"{name}={text}" for name, text in value._rows())
-        return f"{type(value).__name__}({rows})"
-    return literal(value)
+        texts = []
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            value = getattr(self, each.name)
+            text = literal(value)
+            if isinstance(value, Record):
+                rows = ", ".join(f"{name}={row}" for name, row in value._rows())
+                text = f"{type(value).__name__}({rows})"
+            texts.append(f"{each.name}={text}")
+        return f"{PACKAGE}.ops.{type(self).__qualname__}({', '.join(texts)})"
 
 
 class UpdateType(metaclass=Family):
@@ -216,7 +215,8 @@ _AVAILABILITY: Final = {
     # The public enum has no member for offline. Both refuse changes.
     Availability.OFFLINE: RepoAvailability.read_only,
 }
-_STORED: Final = {
+#: The value that the repo info stores for a public availability.
+STORED_AVAILABILITY: Final = {
     RepoAvailability.online: Availability.ONLINE,
     RepoAvailability.read_only: Availability.READ_ONLY,
 }
@@ -239,11 +239,6 @@ def repo_status(status: Status) -> RepoStatus:
     return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
 
 
-def stored_availability(availability: RepoAvailability) -> Availability:
-    """Return the value that the repo info stores for a public availability."""
-    return _STORED[availability]
-
-
 def diff(changes: ChangedPaths) -> Diff:
     """Return the public difference of two versions."""
     return Diff(
@@ -258,54 +253,29 @@ def diff(changes: ChangedPaths) -> Diff:
     )
 
 
+#: The field of a kind of updates -> its value in an entry of the ops log.
+_VALUES: Final[dict[str, Callable[[OpsEntry], Any]]] = {
+    "name": lambda entry: entry.name or "",
+    "branch": lambda entry: entry.name or "",
+    "previous_snap_id": lambda entry: id_to_text(entry.previous_snapshot or b""),
+    "new_snap_id": lambda entry: id_to_text(entry.new_snapshot or b""),
+    "from_version": lambda entry: (entry.versions or (0, 0))[0],
+    "to_version": lambda entry: (entry.versions or (0, 0))[1],
+    "status": lambda entry: repo_status(entry.status or Status()),
+    "id": lambda entry: entry.flag[0] if entry.flag else 0,
+    "new_value": lambda entry: entry.flag[1] if entry.flag and entry.flag[2] else None,
+}
+#: For example ``BRANCH_CREATED`` -> ``BranchCreated``.
+_KINDS: Final = {
+    kind: getattr(UpdateType, kind.name.title().replace("_", "").replace("Gc", "GC")) for kind in UpdateKind
+}
+
+
 def update(entry: OpsEntry) -> Update:
     """Return the public entry of the operations log."""
-    return Update(_KINDS[entry.kind](entry), to_datetime(entry.updated_at), entry.backup_path)
-
-
-def _name(entry: OpsEntry) -> str:
-    return entry.name or ""
-
-
-def _previous(entry: OpsEntry) -> str:
-    return id_to_text(entry.previous_snapshot or b"")
-
-
-def _new(entry: OpsEntry) -> str:
-    return id_to_text(entry.new_snapshot or b"")
-
-
-def _migrated(entry: OpsEntry) -> AnyUpdateType:
-    return UpdateType.RepoMigrated(*(entry.versions or (0, 0)))
-
-
-def _flag(entry: OpsEntry) -> AnyUpdateType:
-    id_, value, is_set = entry.flag or (0, False, False)
-    return UpdateType.FeatureFlagChanged(id_, value if is_set else None)
-
-
-_KINDS: Final[dict[UpdateKind, Callable[[OpsEntry], AnyUpdateType]]] = {
-    UpdateKind.REPO_INITIALIZED: lambda _: UpdateType.RepoInitialized(),
-    UpdateKind.REPO_MIGRATED: _migrated,
-    UpdateKind.CONFIG_CHANGED: lambda _: UpdateType.ConfigChanged(),
-    UpdateKind.METADATA_CHANGED: lambda _: UpdateType.MetadataChanged(),
-    UpdateKind.TAG_CREATED: lambda entry: UpdateType.TagCreated(_name(entry)),
-    UpdateKind.TAG_DELETED: lambda entry: UpdateType.TagDeleted(_name(entry), _previous(entry)),
-    UpdateKind.BRANCH_CREATED: lambda entry: UpdateType.BranchCreated(_name(entry)),
-    UpdateKind.BRANCH_DELETED: lambda entry: UpdateType.BranchDeleted(_name(entry), _previous(entry)),
-    UpdateKind.BRANCH_RESET: lambda entry: UpdateType.BranchReset(_name(entry), _previous(entry)),
-    UpdateKind.NEW_COMMIT: lambda entry: UpdateType.NewCommit(_name(entry), _new(entry)),
-    UpdateKind.COMMIT_AMENDED: lambda entry: UpdateType.CommitAmended(
-        _name(entry), _previous(entry), _new(entry)
-    ),
-    UpdateKind.NEW_DETACHED_SNAPSHOT: lambda entry: UpdateType.NewDetachedSnapshot(_new(entry)),
-    UpdateKind.GC_RAN: lambda _: UpdateType.GCRan(),
-    UpdateKind.EXPIRATION_RAN: lambda _: UpdateType.ExpirationRan(),
-    UpdateKind.FEATURE_FLAG_CHANGED: _flag,
-    UpdateKind.REPO_STATUS_CHANGED: lambda entry: UpdateType.RepoStatusChanged(
-        repo_status(entry.status or Status())
-    ),
-}
+    kind = _KINDS[entry.kind]
+    values = {name: _VALUES[name](entry) for name in kind.__match_args__}
+    return Update(kind(**values), to_datetime(entry.updated_at), entry.backup_path)
 
 
 def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
@@ -393,15 +363,15 @@ class _SnapshotBlock:
 
         Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
         """
+
+        def decoded(row: int) -> dict[str, Any]:
+            info = snapshot_info(self._table.entry(row))
+            return {name: getattr(info, name) for name in _SLOTS}
+
         for info, row in zip(self._infos, self._rows.tolist(), strict=True):
-            set_decoders(info, dict.fromkeys(self._missing, partial(_fields_of_row, self._table, row)))
+            set_decoders(info, dict.fromkeys(self._missing, partial(decoded, row)))
         self._missing.clear()
         self._infos = []
-
-
-def _fields_of_row(table: SnapshotTable, row: int) -> dict[str, Any]:
-    info = snapshot_info(table.entry(row))
-    return {name: getattr(info, name) for name in _SLOTS}
 
 
 def _ids(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
@@ -418,25 +388,13 @@ def _ids(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
     return {"id": texts[: len(rows)], "parent_id": after}
 
 
-def _times(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"written_at": to_datetimes(table.flushed_at()[rows])}
-
-
-def _messages(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"message": table.messages(rows)}
-
-
-def _metadata(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"metadata": table.metadata(rows)}
-
-
 #: The function that decodes a field of some rows, perhaps with other fields.
 _READERS: Final[dict[str, Callable[[SnapshotTable, I64], dict[str, list[Any]]]]] = {
     "id": _ids,
     "parent_id": _ids,
-    "written_at": _times,
-    "message": _messages,
-    "metadata": _metadata,
+    "written_at": lambda table, rows: {"written_at": to_datetimes(table.flushed_at()[rows])},
+    "message": lambda table, rows: {"message": table.messages(rows)},
+    "metadata": lambda table, rows: {"metadata": table.metadata(rows)},
 }
 
 

@@ -549,7 +549,7 @@ class Administration(RepositoryBase):
         """
         self._context.catalog.update_repo_info(
             repo_changes.set_status(
-                presentation.stored_availability(status.availability), status.limited_availability_reason
+                presentation.STORED_AVAILABILITY[status.availability], status.limited_availability_reason
             )
         )
 
