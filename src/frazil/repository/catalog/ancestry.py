@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, IcechunkError, SnapshotNotFoundError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_texts
-from frazil.format.repo_info import RepoInfo, SnapshotEntry, UpdateKind
+from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.repository.clock import utc_text
@@ -91,6 +91,13 @@ def ancestry_columns(info: RepoInfo, id_: bytes) -> dict[str, NDArray[Any]]:
     }
 
 
+def pruned_ids(table: SnapshotTable, rows: I64) -> tuple[U8, I64]:
+    """Return the ids of the snapshots removed before some rows, oldest first, and the row of each."""
+    lists = table.pruned().take(rows).compact()
+    ids = np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return ids, np.repeat(rows, lists.lengths)
+
+
 class BranchHistory:
     """Some rows of the table of snapshots, newest first, and the removed snapshots between them."""
 
@@ -108,9 +115,7 @@ class BranchHistory:
         """The ids of the removed snapshots, shape (k, 12), and for each the row that names it, (k,)."""
         if self._info.spec_version == 1:
             return np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.int64)
-        lists = self._info.table.pruned().take(self._own).compact()
-        ids = np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        return ids, np.repeat(self._own, lists.lengths)
+        return pruned_ids(self._info.table, self._own)
 
     @cached_property
     def rows(self) -> I64:

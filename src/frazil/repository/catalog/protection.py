@@ -16,12 +16,13 @@ a principal is a name that the program gives to itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
 from frazil.display import Record, Shown, literal, some_of
-from frazil.errors import ErrorKind, FormatError, SessionStateError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
@@ -79,28 +80,33 @@ class BranchProtection(Record):
         }
 
 
-def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
-    """Return the protections in the metadata of a repository, by pattern.
+@contextmanager
+def metadata_item(metadata: Mapping[str, Any], key: str, content: str, remedy: str) -> Iterator[None]:
+    """Raise ``FormatError`` if the block fails to read an item of the metadata of a repository.
 
-    Raises ``FormatError`` if another value has their key, because a branch would not be protected any more.
+    Without the error, a branch would lose its protection, and a job or a batch would be committed twice.
     """
     try:
-        return [_protection(*each) for each in sorted(metadata.get(PROTECTION, {}).items())]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        yield
+    except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"`{PROTECTION}` in the metadata of the repository must have rules of branches, got "
-            f"{str(metadata[PROTECTION])[:80]}"
-        ).with_remedy("Replace them with Repository.update_metadata", shell="") from error
+            f"`{key}` in the metadata of the repository must have {content}, got {str(metadata[key])[:80]}"
+        ).with_remedy(f"{remedy} Repository.update_metadata", shell="") from error
 
 
-def _protection(pattern: str, document: Mapping[str, Any]) -> BranchProtection:
-    return BranchProtection(
-        pattern=pattern,
-        principals=tuple(map(str, document["principals"])),
-        fast_forward_only=bool(document["fast_forward_only"]),
-        rules=tuple(map(dict, document["rules"])),
-        since=int(document["since"]),
-    )
+def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
+    """Return the protections in the metadata of a repository, by pattern. Raises ``FormatError``."""
+    with metadata_item(metadata, PROTECTION, "rules of branches", "Replace them with"):
+        return [
+            BranchProtection(
+                pattern=pattern,
+                principals=tuple(map(str, document["principals"])),
+                fast_forward_only=bool(document["fast_forward_only"]),
+                rules=tuple(map(dict, document["rules"])),
+                since=int(document["since"]),
+            )
+            for pattern, document in sorted(metadata.get(PROTECTION, {}).items())
+        ]
 
 
 def require_allowed(before: RepoInfo, after: RepoInfo, label: str | None) -> None:

@@ -41,9 +41,7 @@ from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors
 from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
-from frazil.repository.catalog.repo_changes import find_snapshot, no_version
-from frazil.repository.catalog.repo_update import newest_update
-from frazil.repository.catalog.stream_records import (
+from frazil.repository.catalog.history_records import (
     ALONE,
     BATCHES,
     BatchRecord,
@@ -52,6 +50,8 @@ from frazil.repository.catalog.stream_records import (
     batches_brought,
     with_records,
 )
+from frazil.repository.catalog.repo_changes import find_snapshot, no_version
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us
 from frazil.repository.handle.sessions import RepositoryBase
