@@ -1,4 +1,4 @@
-"""The branches and tags of spec version 1. Each has a small file, which is read when it is needed.
+"""The refs and snapshots of spec version 1. Each is a small file, which is read when it is needed.
 
     refs/branch.main/ref.json          {"snapshot":"1CECHNKREP0F1RSTCMT0"}
     refs/tag.v1.0/ref.json             the same content; written once
@@ -11,14 +11,12 @@ blanks and tabs.
 *Names* cannot contain ``/``. Except on S3, the reference percent-encodes some characters in the names of
 objects, and lists them without decoding. Frazil encodes them in the same way, and decodes them.
 
-The rows are numbered in the order in which snapshots are found. A lookup of one snapshot reads its file. A
-history is a walk from parent to parent, with one request after the other. To save time, a walk looks ahead:
-it lists the files, and fetches in parallel the youngest files that are older than its current snapshot. Each
-time, it fetches twice as many. Ids are random, but a history is in the order of time.
-
-The handle caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that
-stays another parent. Other handles see the longer history until the files of the expired snapshots are
-collected. Then a walk reads the parent of that snapshot again.
+*Snapshots* are numbered in the order in which they are found. A history is a walk from parent to parent, with
+one request after the other. To save time, a walk looks ahead: it lists the files, and fetches in parallel the
+youngest files that are older than its current snapshot. Each time, it fetches twice as many. The handle
+caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that stays
+another parent. Other handles see the longer history until the files of the expired snapshots are collected.
+Then a walk reads the parent of that snapshot again.
 """
 
 from __future__ import annotations
@@ -60,6 +58,7 @@ from frazil.format.ids import (
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
 from frazil.storage.base import Storage, Version
+from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
 
 _FILE: Final = "ref.json"
@@ -74,8 +73,8 @@ class RefKind(Enum):
     TAG = "tag"
 
 
-def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
-    """Return the folder of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
+def ref_key(storage: Storage, kind: RefKind, name: str, file: str = _FILE) -> str:
+    """Return the key of a file of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
     if "/" in name:
         raise InvalidInputError(
             f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
@@ -92,17 +91,12 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
         ) from None
     if storage.encodes_names():
         name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
-    return f"{REFS}/{kind.value}.{name}"
-
-
-def ref_key(storage: Storage, kind: RefKind, name: str) -> str:
-    """Return the key of the file of a ref."""
-    return f"{ref_folder(storage, kind, name)}/{_FILE}"
+    return f"{REFS}/{kind.value}.{name}/{file}"
 
 
 def tombstone_key(storage: Storage, tag: str) -> str:
     """Return the key of the file that marks a tag as deleted."""
-    return f"{ref_folder(storage, RefKind.TAG, tag)}/{_DELETED}"
+    return ref_key(storage, RefKind.TAG, tag, _DELETED)
 
 
 def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
@@ -126,24 +120,19 @@ def decode_ref(data: bytes, key: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The file of a ref, with its version and bytes."""
+    """The file of a ref, with its version."""
 
     snapshot: bytes
     version: Version
-    data: bytes
 
 
 def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
     """Return a ref, or None if there is no file. It ignores tombstones, and returns deleted tags too."""
     key = ref_key(storage, kind, name)
-    try:
-        raw, version = storage.get_versioned(key)
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-    data = bytes(raw)
-    return Ref(decode_ref(data, key), version, data)
+    with skip_missing():
+        data, version = storage.get_versioned(key)
+        return Ref(decode_ref(bytes(data), key), version)
+    return None
 
 
 def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
@@ -336,19 +325,13 @@ class SnapshotsV1:
 
     def find_snapshot(self, id_: bytes) -> int:
         """Return the row of a snapshot, or -1 if it has no file. Reads the file if it is not cached."""
-        row = self._rows.get(id_)
-        if row is None:
-            try:
-                snapshot = self._assets.snapshot(id_)
-            except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                    raise
-                return -1
-            row = self._add(
-                SnapshotEntry(
-                    id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
+        row = self._rows.get(id_, -1)
+        if row < 0:
+            with skip_missing():
+                read = self._assets.snapshot(id_)
+                row = self._add(
+                    SnapshotEntry(id_, read.parent_id, read.flushed_at, read.message, read.metadata)
                 )
-            )
         return row
 
     def find_snapshots(self, ids: U8) -> I64:
@@ -450,7 +433,8 @@ class SnapshotsV1:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            now = self._parent_now(row)
+            entry = self._read_if_exists(self.id_of(row))
+            now = None if entry is None else entry.parent
             if now is None or now == parent:
                 raise SnapshotNotFoundError(
                     f"snapshot `{id_to_text(parent)}`, the parent of `{id_to_text(self.id_of(row))}`, has no "
@@ -460,43 +444,29 @@ class SnapshotsV1:
             self.reparent(self.id_of(row), now)
             return self._step(now, ahead=ahead)
 
-    def _parent_now(self, row: int) -> bytes | None:
-        """Return the parent that the file of a snapshot names now, or None if there is no file any more."""
-        entry = self._read_if_exists(self.id_of(row))
-        return None if entry is None else entry.parent
-
     def _step(self, id_: bytes, *, ahead: bool = True) -> int:
         row = self._rows.get(id_)
         if row is not None:
             return row
         row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
-        if ahead:
-            self._look_ahead()
+        wanted: list[bytes] = []
+        if ahead:  # fetch the next files in the order of time
+            with self._lock:
+                if self._ahead is None:
+                    self._ahead = listed_snapshots(self._assets.storage)
+                while self._ahead and len(wanted) < self._batch:
+                    if (other := self._ahead.pop()) not in self._rows:
+                        wanted.append(other)
+                self._batch = min(2 * self._batch, _AHEAD)
+        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
+            if entry is not None:
+                self._add(entry)
         return row
 
-    def _look_ahead(self) -> None:
-        """Fetch the next files in the order of time."""
-        with self._lock:
-            if self._ahead is None:
-                self._ahead = listed_snapshots(self._assets.storage)
-            wanted: list[bytes] = []
-            while self._ahead and len(wanted) < self._batch:
-                id_ = self._ahead.pop()
-                if id_ not in self._rows:
-                    wanted.append(id_)
-            self._batch = min(2 * self._batch, _AHEAD)
-        if wanted:
-            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
-                if entry is not None:
-                    self._add(entry)
-
     def _read_if_exists(self, id_: bytes) -> SnapshotEntry | None:
-        try:
+        with skip_missing():  # collected since the listing
             return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None  # collected since the listing
+        return None
 
     # Changes
 
