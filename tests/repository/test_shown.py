@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,10 +12,8 @@ import numpy as np
 import frazil
 from frazil.display import Record
 from frazil.repository.asynchronous import SyncAsyncIterator
-from frazil.repository.catalog.version_info import Diff, SnapshotInfo
-from frazil.repository.handle.version_history import ROWS, snapshots_table
-
-WHEN = datetime(2026, 11, 21, 7, 24, 10, tzinfo=UTC)
+from frazil.repository.catalog.version_info import Diff
+from frazil.repository.handle.version_history import ROWS, HistoryTable
 
 
 def history(commits: int = 3) -> frazil.Repository:
@@ -60,12 +57,12 @@ def test_the_log_of_operations_is_a_table() -> None:
 def test_a_long_history_is_not_read() -> None:
     taken = []
 
-    def snapshots() -> Iterator[SnapshotInfo]:
+    def rows() -> Iterator[tuple[str, ...]]:
         for number in range(100_000):
             taken.append(number)
-            yield SnapshotInfo("A" * 20, None, WHEN, f"commit {number}")
+            yield "A" * 20, f"commit {number}"
 
-    table = snapshots_table("history", snapshots)
+    table = HistoryTable("history", ("id", "message"), rows)
     assert taken == []
     lines = str(table).splitlines()
     assert lines[-1] == "..."

@@ -244,6 +244,15 @@ def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
     return _only(text, candidates) if candidates else None
 
 
+def snapshot_named(info: RepoInfo, name: str) -> bytes:
+    """Return ``find_snapshot``. Raises ``RefNotFoundError`` if there is no such snapshot."""
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    require_snapshot(info, id_)
+    return id_
+
+
 def _beginning(text: str, info: Callable[[], RepoInfo]) -> dict[str, bytes] | None:
     """Return the ids that begin with a text, by their text. None for a text that cannot begin an id."""
     bounds = prefix_bounds(text) if SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH else None

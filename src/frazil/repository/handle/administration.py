@@ -11,7 +11,6 @@ from frazil.format.ids import id_to_text
 from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
 from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot
@@ -88,7 +87,7 @@ class Refs(RepositoryBase):
             >>> repo.lookup_branch("main")
             '1CECHNKREP0F1RSTCMT0'
         """
-        return id_to_text(repo_requirements.branch_tip(self._context.catalog.repo_info(), branch))
+        return id_to_text(repo_changes.branch_tip(self._context.catalog.repo_info(), branch))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Move a branch to another snapshot.
@@ -210,7 +209,7 @@ class Refs(RepositoryBase):
             >>> repo.lookup_tag("v1")
             '1CECHNKREP0F1RSTCMT0'
         """
-        return id_to_text(repo_requirements.tag_target(self._context.catalog.repo_info(), tag))
+        return id_to_text(repo_changes.tag_target(self._context.catalog.repo_info(), tag))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name cannot be used again.

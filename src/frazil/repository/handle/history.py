@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from frazil.arguments import checks_arguments
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.ancestry import ancestry_columns
 from frazil.repository.catalog.context import snapshots_wanted
 from frazil.repository.catalog.presentation import Update
-from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot, no_version
+from frazil.repository.catalog.repo_changes import branch_tip, snapshot_named
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.sessions import Sessions, snapshot_of_version
 from frazil.repository.history import blame as blaming
@@ -218,10 +219,7 @@ class History(Sessions):
             >>> [commit.message for commit in blame.commits], blame.grid().tolist()
             (['correct', 'create'], [1, 0, 1])
         """
-        info = self._info()
-        if (branch, tag, snapshot_id) == (None, None, None):
-            branch = "main"
-        snapshot = snapshot_of_version(info, branch, tag, snapshot_id)
+        info, snapshot = self._version(branch, tag, snapshot_id)
         with snapshots_wanted():
             return blaming.blame(self._context, info, snapshot, path)
 
@@ -266,12 +264,17 @@ class History(Sessions):
             >>> [commit.message for commit in repo.history.history_of("/t", (2,))]
             ['correct', 'create']
         """
+        info, snapshot = self._version(branch, tag, snapshot_id)
+        with snapshots_wanted():
+            return blaming.history_of(self._context, info, snapshot, path, index)
+
+    def _version(
+        self, branch: str | None, tag: str | None, snapshot_id: str | None
+    ) -> tuple[RepoInfo, bytes]:
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             branch = "main"
-        snapshot = snapshot_of_version(info, branch, tag, snapshot_id)
-        with snapshots_wanted():
-            return blaming.history_of(self._context, info, snapshot, path, index)
+        return info, snapshot_of_version(info, branch, tag, snapshot_id)
 
     def diff_values(
         self,
@@ -388,7 +391,7 @@ class History(Sessions):
             >>> report.first_bad.message, len(report.checks)
             ('write 3', 2)
         """
-        ends = [self._version_named(name) for name in (good, bad)]
+        ends = [snapshot_named(self._info(), name) for name in (good, bad)]
         if not callable(check):
             raise TypeError(
                 f"check must be a function of a session, got {type(check).__name__}. "
@@ -403,13 +406,6 @@ class History(Sessions):
 
         with snapshots_wanted():
             return bisect_versions(self._context, passes, good=ends[0], bad=ends[1], paths=paths)
-
-    def _version_named(self, name: str) -> bytes:
-        info = self._info()
-        snapshot = find_snapshot(name, lambda: info)
-        if snapshot is None:
-            raise no_version(info, name)
-        return snapshot
 
     def watch(
         self,

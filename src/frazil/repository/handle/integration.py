@@ -33,7 +33,6 @@ from frazil.errors import (
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog import repo_changes
-from frazil.repository.catalog import repo_changes as repo_requirements
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors
 from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
 from frazil.repository.catalog.history_records import (
@@ -44,7 +43,7 @@ from frazil.repository.catalog.history_records import (
     batches_brought,
     with_records,
 )
-from frazil.repository.catalog.repo_changes import find_snapshot, no_version
+from frazil.repository.catalog.repo_changes import snapshot_named
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us
@@ -91,18 +90,9 @@ class IntegrationPlan:
         return with_records(info, records) if records else info.metadata
 
 
-def _snapshot_named(info: RepoInfo, name: str) -> bytes:
-    """Return the snapshot of a branch, a tag, or an id."""
-    id_ = find_snapshot(name, lambda: info)
-    if id_ is None:
-        raise no_version(info, name)
-    repo_requirements.require_snapshot(info, id_)
-    return id_
-
-
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """Return a snapshot and its parent. Raise an error if the changes of this commit alone are not known."""
-    entry = info.snapshots.entry(repo_requirements.require_snapshot(info, _snapshot_named(info, name)))
+    entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
             f"{id_to_text(entry.id)} is the first snapshot, which changes nothing. Pass a later commit",
@@ -137,7 +127,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """Return the newest common ancestor of two snapshots, also through merges."""
     table = info.snapshots
     for id_ in (one, other):
-        repo_requirements.require_snapshot(info, id_)
+        repo_changes.require_snapshot(info, id_)
     common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(
@@ -253,7 +243,7 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, tip: bytes) -> IntegrationPlan | bytes:
-            start = _snapshot_named(info, source)
+            start = snapshot_named(info, source)
             base = _merge_base(info, start, tip)
             if base == start:
                 return tip

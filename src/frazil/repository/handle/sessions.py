@@ -14,7 +14,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.errors import UncommittedChangesWarning
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_changes as repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
@@ -47,11 +47,11 @@ def snapshot_of_version(
             f"{', '.join(map(repr, names)) or 'pass branch="main"'}"
         )
     if branch is not None:
-        return repo_requirements.branch_tip(info, branch)
+        return repo_changes.branch_tip(info, branch)
     if tag is not None:
-        return repo_requirements.tag_target(info, tag)
+        return repo_changes.tag_target(info, tag)
     id_ = resolve_id(snapshot_id or "", lambda: info)
-    repo_requirements.require_snapshot(info, id_)
+    repo_changes.require_snapshot(info, id_)
     return id_
 
 
@@ -264,10 +264,10 @@ class Sessions(RepositoryBase):
     ) -> Session:
         require_writable(self.storage)
         info = self._info()
-        repo_requirements.require_online(info)
+        repo_changes.require_online(info)
         if mode is SessionMode.rearrange:
-            repo_requirements.require_flag(info, MOVE_NODE)
-        tip = repo_requirements.branch_tip(info, branch)
+            repo_changes.require_flag(info, MOVE_NODE)
+        tip = repo_changes.branch_tip(info, branch)
         opened_at = now_us()
         expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         reads = ReadTracker() if track_reads else None

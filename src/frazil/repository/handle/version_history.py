@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from html import escape
-from itertools import chain, islice, pairwise
-from typing import Final
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
 from unicodedata import east_asian_width
 
 import numpy as np
@@ -26,8 +25,7 @@ from frazil.display import PACKAGE
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
-from frazil.repository.catalog import presentation
-from frazil.repository.catalog import repo_changes as repo_requirements
+from frazil.repository.catalog import presentation, repo_changes
 from frazil.repository.catalog.context import files_of, snapshots_wanted
 from frazil.repository.catalog.presentation import Update, UpdateType, history_infos, snapshot_info
 from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
@@ -47,8 +45,7 @@ _FONT: Final = 13
 _CHARACTER: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """The text beside a commit. ``message`` is the first line of the commit message, shortened."""
 
     id: str
@@ -56,21 +53,6 @@ class Label:
     tags: tuple[str, ...]
     time: datetime
     message: str
-
-    def line(self) -> str:
-        """Return the label as one line for terminals."""
-        names = ", ".join((*self.branches, *self.tags))
-        return f"{self.id}{f' ({names})' if names else ''} {self.message}"
-
-    def parts(self) -> list[tuple[str, str]]:
-        """Return the parts of the label for notebooks: pairs of a text and its SVG attributes."""
-        names = [f"branch {name}" for name in self.branches] + [f"tag {name}" for name in self.tags]
-        return [
-            (self.id, ""),
-            (f"{self.time:%Y-%m-%d %H:%M}", 'opacity="0.65"'),
-            *((name, 'font-weight="bold"') for name in names),
-            (self.message, ""),
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +77,10 @@ class AncestryGraph:
         return str(self)
 
     def __str__(self) -> str:
-        lines = list(chain.from_iterable((self._row(dot), self._between(dot.below)) for dot in self.dots))
+        lines: list[str] = []
+        for dot in self.dots:
+            bars = (self._ink("│", lane) + " " if lane in dot.below else "  " for lane in range(self.lanes))
+            lines += [self._row(dot), "".join(bars)]
         return "".join(f"{line}\n" for line in lines[:-1])
 
     def _row(self, dot: Dot) -> str:
@@ -111,39 +96,45 @@ class AncestryGraph:
                 cells.append(self._ink("│", lane) + " ")
             else:
                 cells.append(line * 2)
-        return "".join(cells) + dot.label.line()
-
-    def _between(self, lanes: frozenset[int]) -> str:
-        return "".join(self._ink("│", lane) + " " if lane in lanes else "  " for lane in range(self.lanes))
+        id_, branches, tags, _, message = dot.label
+        names = ", ".join((*branches, *tags))
+        return f"{''.join(cells)}{id_}{f' ({names})' if names else ''} {message}"
 
     def _ink(self, mark: str, lane: int) -> str:
         return mark if self.plain else f"\x1b[{_ANSI[lane % len(_ANSI)]}m{mark}\x1b[0m"
 
     def _repr_svg_(self) -> str:
-        left = self.lanes * _STEP
-        texts = [[part for part in dot.label.parts() if part[0]] for dot in self.dots]
-        columns = max((sum(_columns(text) + 2 for text, _ in parts) for parts in texts), default=0)
-        width = left + 20 + columns * _CHARACTER
-        places = [(_place(dot.lane), _place(row)) for row, dot in enumerate(self.dots)]
-        shapes = [
-            f'<line x1="{x}" y1="{_place(row)}" x2="{x}" y2="{_place(row + 1)}" {self._stroke(lane)}/>'
-            for row, (dot, after) in enumerate(pairwise(self.dots))
-            for lane in sorted(dot.below - after.joined)
-            for x in [_place(lane)]
-        ]
-        shapes += [
-            f'<path d="M {_place(lane)} {y - _STEP} Q {_place(lane)} {y} {x} {y}" fill="none" '
-            f"{self._stroke(lane)}/>"
-            for dot, (x, y) in zip(self.dots, places, strict=True)
-            for lane in sorted(dot.joined)
-        ]
-        shapes += [
-            f'<circle cx="{x}" cy="{y}" r="6" fill="{self._colour(dot.lane)}"/>'
-            f'<text x="{left + 8}" y="{y + 5}">{_spans(parts)}</text>'
-            for dot, parts, (x, y) in zip(self.dots, texts, places, strict=True)
-        ]
-        height = len(self.dots) * _STEP
+        def place(number: int) -> int:
+            return _STEP // 2 + number * _STEP
+
+        left, shapes, columns = self.lanes * _STEP, list[str](), 0
+        for row, (dot, after) in enumerate(pairwise(self.dots)):
+            for lane in sorted(dot.below - after.joined):
+                ends = f'x1="{place(lane)}" y1="{place(row)}" x2="{place(lane)}" y2="{place(row + 1)}"'
+                shapes.append(f"<line {ends} {self._stroke(lane)}/>")
+        for row, dot in enumerate(self.dots):
+            x, y = place(dot.lane), place(row)
+            for lane in sorted(dot.joined):
+                curve = f"M {place(lane)} {y - _STEP} Q {place(lane)} {y} {x} {y}"
+                shapes.append(f'<path d="{curve}" fill="none" {self._stroke(lane)}/>')
+        for row, dot in enumerate(self.dots):
+            id_, branches, tags, time, message = dot.label
+            names = [f"branch {name}" for name in branches] + [f"tag {name}" for name in tags]
+            parts = [(id_, ""), (f"{time:%Y-%m-%d %H:%M}", 'opacity="0.65"')]
+            parts += [(name, 'font-weight="bold"') for name in names]
+            parts += [(message, "")] if message else []
+            wide = [sum(2 if east_asian_width(each) in "WF" else 1 for each in text) for text, _ in parts]
+            columns = max(columns, sum(wide) + 2 * len(wide))
+            texts = "".join(
+                f"<tspan{' dx="1.2em"' if number else ''} {attributes}>{escape(text)}</tspan>"
+                for number, (text, attributes) in enumerate(parts)
+            )
+            shapes.append(
+                f'<circle cx="{place(dot.lane)}" cy="{place(row)}" r="6" fill="{self._colour(dot.lane)}"/>'
+                f'<text x="{left + 8}" y="{place(row) + 5}">{texts}</text>'
+            )
         # The text colour of the page, because pages are light or dark. Wide text overflows and is not cut.
+        width, height = left + 20 + columns * _CHARACTER, len(self.dots) * _STEP
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" fill="currentColor" '
             f'font-family="monospace" font-size="{_FONT}px" style="overflow: visible; max-width: none">'
@@ -158,20 +149,6 @@ class AncestryGraph:
 
     def _colour(self, lane: int) -> str:
         return "currentColor" if self.plain else _COLOURS[lane % len(_COLOURS)]
-
-
-def _spans(parts: list[tuple[str, str]]) -> str:
-    first, *others = (f"<tspan {attributes}>{escape(text)}</tspan>" for text, attributes in parts)
-    return first + "".join(span.replace("<tspan", '<tspan dx="1.2em"', 1) for span in others)
-
-
-def _columns(text: str) -> int:
-    """Return how many columns of a monospaced font a text takes."""
-    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
-def _place(number: int) -> int:
-    return _STEP // 2 + number * _STEP
 
 
 def ancestry_graph(
@@ -274,31 +251,8 @@ class HistoryTable:
         )
 
 
-def snapshots_table(heading: str, snapshots: Callable[[], Iterable[SnapshotInfo]]) -> HistoryTable:
-    """Return a table of snapshots: id, time and message."""
-    return HistoryTable(
-        heading,
-        ("id", "written at (UTC)", "message"),
-        lambda: ((each.id, _time(each.written_at), first_line(each.message)) for each in snapshots()),
-    )
-
-
-def updates_table(heading: str, updates: Callable[[], Iterable[Update]]) -> HistoryTable:
-    """Return a table of operations: time and kind."""
-    return HistoryTable(
-        heading,
-        ("time (UTC)", "operation"),
-        lambda: ((_time(each.updated_at), _operation(each)) for each in updates()),
-    )
-
-
 def _time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _operation(update: Update) -> str:
-    """Return the operation as text, such as ``NewCommit(branch="main", new_snap_id=...)``."""
-    return first_line(repr(update.kind).rpartition("UpdateType.")[2])
 
 
 class VersionHistory(RepositoryBase):
@@ -328,7 +282,7 @@ class VersionHistory(RepositoryBase):
             'Repository initialized'
         """
         info = self._info()
-        row = repo_requirements.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
+        row = repo_changes.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
         return snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -361,9 +315,15 @@ class VersionHistory(RepositoryBase):
         """
         info = self._info()
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
-
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
-        table = snapshots_table(f"history of {ref}, newest first", partial(history_infos, info, tip))
+        table = HistoryTable(
+            f"history of {ref}, newest first",
+            ("id", "written at (UTC)", "message"),
+            lambda: (
+                (each.id, _time(each.written_at), first_line(each.message))
+                for each in history_infos(info, tip)
+            ),
+        )
         return SyncAsyncIterator(history_infos(info, tip), table)
 
     def ancestry_graph(
@@ -402,7 +362,7 @@ class VersionHistory(RepositoryBase):
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             return ancestry_graph(info, info.branches, plain=plain)
-        branches = {} if branch is None else {branch: repo_requirements.branch_tip(info, branch)}
+        branches = {} if branch is None else {branch: repo_changes.branch_tip(info, branch)}
         return ancestry_graph(
             info, branches, snapshot_of_version(info, branch, tag, snapshot_id), plain=plain
         )
@@ -438,7 +398,15 @@ class VersionHistory(RepositoryBase):
             if (start := ops_start(part)) is not None:
                 yield Update(UpdateType.LogStart(), to_datetime(start), None)
 
-        return SyncAsyncIterator(updates(), updates_table("operations, newest first", updates))
+        table = HistoryTable(
+            "operations, newest first",
+            ("time (UTC)", "operation"),  # such as `NewCommit(branch="main", new_snap_id=...)`
+            lambda: (
+                (_time(each.updated_at), first_line(repr(each.kind).rpartition("UpdateType.")[2]))
+                for each in updates()
+            ),
+        )
+        return SyncAsyncIterator(updates(), table)
 
     def diff(
         self,
