@@ -35,7 +35,6 @@ class Refs(RepositoryBase):
             The names. ``main`` is always one of them.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> sorted(repo.list_branches())
@@ -56,10 +55,8 @@ class Refs(RepositoryBase):
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
                 mean several snapshots. ``invalid-ref-name`` if the name of the branch is not allowed.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", repo.lookup_branch("main"))
             >>> repo.lookup_branch("dev") == repo.lookup_branch("main")
@@ -79,10 +76,7 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such branch.
 
-        Specification: *From Branch*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.lookup_branch("main")
             '1CECHNKREP0F1RSTCMT0'
@@ -105,10 +99,8 @@ class Refs(RepositoryBase):
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
                 mean several snapshots.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> with repo.transaction("main", message="a group") as store:
@@ -131,10 +123,8 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: If there is no such branch.
             SessionStateError: ``cannot-delete-main`` if ``branch`` is ``main``.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> repo.delete_branch("dev")
@@ -150,7 +140,6 @@ class Refs(RepositoryBase):
             The names.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("v1", "main")
             >>> repo.list_tags()
@@ -175,12 +164,8 @@ class Refs(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
                 mean several snapshots. ``invalid-ref-name`` if the name of the tag is not allowed.
             SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-
-        Specification: *Create New Tag*.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("v1", repo.lookup_branch("main"))
             >>> repo.lookup_tag("v1")
@@ -200,10 +185,7 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such tag, or if it was deleted.
 
-        Specification: *From Tag*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("v1", "main")
             >>> repo.lookup_tag("v1")
@@ -220,10 +202,8 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such tag.
             SessionStateError: ``feature-flag-disabled`` if the feature ``delete_tag`` is off.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("v1", "main")
             >>> repo.delete_tag("v1")
@@ -299,11 +279,8 @@ class Protection(RepositoryBase):
             InvalidInputError: ``invalid-ref-name`` for an empty pattern.
             RefNotFoundError: ``ref-not-found`` for a name without wildcards that is no branch.
             SessionStateError: ``branch-protected`` if the pattern has a protection that others may change.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a group") as store:
             ...     group = zarr.create_group(store, path="g")
@@ -345,11 +322,8 @@ class Protection(RepositoryBase):
         Raises:
             InvalidInputError: ``invalid-argument`` if the pattern has no protection.
             SessionStateError: ``branch-protected`` if only others may change it.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> protection = repo.protect_branch("main")
             >>> repo.unprotect_branch("main")
@@ -380,7 +354,6 @@ class Protection(RepositoryBase):
                 another program has damaged the rules.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> protection = repo.protect_branch("release-*", principals=["ada"])
             >>> [each.principals for each in repo.branch_protections()]
@@ -404,10 +377,8 @@ class Administration(RepositoryBase):
         Raises:
             InvalidInputError: ``secret-in-config`` if the configuration may hold a secret that is not saved
                 already, without ``store_secrets``.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> repo = frazil.Repository.create(storage)
             >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
@@ -428,11 +399,7 @@ class Administration(RepositoryBase):
         Returns:
             A dictionary of values that JSON can hold.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.get_metadata()
             {}
@@ -450,11 +417,8 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_metadata({"owner": "climate team"})
             >>> repo.metadata
@@ -478,11 +442,8 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_metadata({"owner": "climate team"})
             >>> repo.update_metadata({"stage": "test"})
@@ -504,13 +465,7 @@ class Administration(RepositoryBase):
         Returns:
             The status.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *RepoStatus*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.get_status().availability.name
             'online'
@@ -531,13 +486,7 @@ class Administration(RepositoryBase):
         Args:
             status: The new status. The repository records the time of the change, and ignores ``set_at``.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *RepoStatus*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> closed = frazil.RepoStatus(
             ...     frazil.RepoAvailability.read_only, limited_availability_reason="archived"
@@ -558,11 +507,7 @@ class Administration(RepositoryBase):
         Returns:
             The features, with their defaults and settings.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> [flag.name for flag in repo.feature_flags()]
             ['create_tag', 'delete_tag', 'move_node']
@@ -578,11 +523,7 @@ class Administration(RepositoryBase):
         Returns:
             The features, with their defaults and settings.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_feature_flag("delete_tag", False)
             >>> [flag.name for flag in repo.enabled_feature_flags()]
@@ -596,11 +537,7 @@ class Administration(RepositoryBase):
         Returns:
             The features, with their defaults and settings.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_feature_flag("delete_tag", False)
             >>> [flag.name for flag in repo.disabled_feature_flags()]
@@ -617,11 +554,8 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidInputError: ``invalid-feature-flag`` if there is no feature of this name.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_feature_flag("create_tag", False)
             >>> repo.create_tag("v1", "main")
@@ -641,7 +575,6 @@ class Administration(RepositoryBase):
             A copy of the metadata from ``set_default_commit_metadata``.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.default_commit_metadata()
             {}
@@ -657,7 +590,6 @@ class Administration(RepositoryBase):
             metadata: The metadata: a dictionary that JSON can hold.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_default_commit_metadata({"author": "Ada"})
             >>> with repo.transaction("main", message="a group") as store:

@@ -87,10 +87,8 @@ class History(Sessions):
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, and the
                 undo does not change that.
             ValueError: If both ``branch`` and ``update`` are given.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> repo.history.undo().apply().changes[0].subject
@@ -120,11 +118,8 @@ class History(Sessions):
             SessionStateError: ``cannot-undo`` if there is no undone update, or if the update cannot be made
                 again: a deleted tag, or a snapshot that was expired or collected.
             ConflictError: ``repo-info-updated`` if a later update changed the same branch, tag or value.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> undone = repo.history.undo().apply()
@@ -159,10 +154,8 @@ class History(Sessions):
                 the same time.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, now and at
                 this time.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> start = next(repo.ops_log())
             >>> repo.create_branch("dev", "main")
@@ -208,7 +201,6 @@ class History(Sessions):
             ValueError: If several versions are named.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="create") as store:
             ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
@@ -254,7 +246,6 @@ class History(Sessions):
             IcechunkError: The other errors of ``blame``.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="create") as store:
             ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
@@ -322,7 +313,6 @@ class History(Sessions):
             ValueError: If none or several of the arguments of one version are given.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="create") as store:
             ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
@@ -377,7 +367,6 @@ class History(Sessions):
             TypeError: If ``check`` cannot be called.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="create") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
@@ -439,10 +428,8 @@ class History(Sessions):
             InvalidInputError: ``invalid-argument`` for a text that is not a cursor, or a negative duration.
             SessionStateError: ``cursor-lost`` in ``next`` and ``poll``, if the ops log does not reach back to
                 the cursor.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil, zarr
             >>> from datetime import timedelta
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> watch = repo.history.watch("main", timeout=timedelta(0))
@@ -485,10 +472,7 @@ class History(Sessions):
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If none or several of the arguments are given.
 
-        Specification: *SnapshotInfo*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> table = repo.history.log(branch="main")
             >>> table["message"].tolist(), table["written_at"].dtype

@@ -200,13 +200,7 @@ class Inspection(RepositoryBase):
             A dictionary with the keys ``header``, ``spec_version``, ``branches``, ``tags``, ``deleted_tags``,
             ``snapshots``, ``metadata`` and ``latest_updates``.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *Repo Info File*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.inspect_repo_info()["branches"]
             {'main': '1CECHNKREP0F1RSTCMT0'}
@@ -233,10 +227,7 @@ class Inspection(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
                 begin with it.
 
-        Specification: *Snapshot Files*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.inspect_snapshot(repo.lookup_branch("main"))["commit_message"]
             'Repository initialized'
@@ -261,10 +252,7 @@ class Inspection(RepositoryBase):
             StorageError: ``object-not-found`` if there is no such file.
             InvalidInputError: ``invalid-snapshot-id`` if ``manifest_id`` is not an id.
 
-        Specification: *Chunk Manifest Files*.
-
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
@@ -296,10 +284,7 @@ class Inspection(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
                 begin with it.
 
-        Specification: *Transaction Log Files*.
-
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a group") as store:
             ...     group = zarr.create_group(store, path="g")

@@ -227,7 +227,6 @@ class Integration(RepositoryBase):
             ConflictError: If other commits come first in all of 1000 attempts.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
@@ -297,7 +296,6 @@ class Integration(RepositoryBase):
             ConflictError: If other commits come first in all of 1000 attempts.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a root") as store:
             ...     root = zarr.create_group(store)
@@ -347,7 +345,6 @@ class Integration(RepositoryBase):
             IcechunkError: The errors of ``cherry_pick``.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="add a") as store:
             ...     group = zarr.create_group(store, path="a")

@@ -77,11 +77,13 @@ class Repository(
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
     other state. Many handles, in many processes, can work on the same repository at the same time.
 
-    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. Most methods
-    have an asynchronous twin with the suffix ``_async``.
+    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. A method that
+    changes the repository raises ``ReadOnlyError`` (``read-only-repository``) if its status is read-only. The
+    methods for metadata, status, features, protections and the ops log raise ``FormatError``
+    (``unsupported-spec-version``) in a repository of spec version 1. Most methods have an asynchronous twin
+    with the suffix ``_async``. All examples begin with ``import frazil, zarr``.
 
     Examples:
-        >>> import frazil, zarr
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> with repo.transaction("main", message="first") as store:
         ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
@@ -149,10 +151,7 @@ class Repository(
             OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
             ValueError: If ``spec_version`` is neither 1 nor 2.
 
-        Specification: *Initialize New Repository*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=2)
             >>> repo.list_branches()
             {'main'}
@@ -198,7 +197,6 @@ class Repository(
                 damaged; if a backup is readable, the message names it (see ``restore``).
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> created = frazil.Repository.create(storage)
             >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
@@ -245,7 +243,7 @@ class Repository(
                 ``snapshot_id``.
 
         Examples:
-            >>> import frazil, numpy, zarr
+            >>> import numpy
             >>> storage = frazil.in_memory_storage()
             >>> with frazil.Repository.create(storage).transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", data=numpy.arange(3))
@@ -293,7 +291,6 @@ class Repository(
             IcechunkError: The errors of ``open`` and ``create``.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> first = frazil.Repository.open_or_create(storage)
             >>> second = frazil.Repository.open_or_create(storage)
@@ -332,7 +329,6 @@ class Repository(
             True if there is a repository.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> frazil.Repository.exists(storage)
             False
@@ -358,7 +354,6 @@ class Repository(
             RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
             >>> repo = frazil.Repository.create(storage, config)
@@ -385,7 +380,6 @@ class Repository(
             FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> repo = frazil.Repository.create(storage, spec_version=1)
             >>> frazil.Repository.fetch_spec_version(storage)
@@ -412,7 +406,6 @@ class Repository(
             The new handle. This handle does not change.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> other = repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
             >>> other.config.inline_chunk_threshold_bytes
@@ -434,7 +427,6 @@ class Repository(
                 those that it may read now.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
             >>> repo.config.inline_chunk_threshold_bytes

@@ -152,10 +152,7 @@ class Sessions(RepositoryBase):
             ValueError: If none or several versions are named, or if ``as_of`` is given without ``branch``.
             TypeError: If ``as_of`` has no time zone.
 
-        Specification: *Read from Repository*.
-
         Examples:
-            >>> import frazil, zarr
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> before = datetime.now(UTC)
@@ -201,7 +198,6 @@ class Sessions(RepositoryBase):
                 7 days.
 
         Examples:
-            >>> import frazil, zarr
             >>> from datetime import UTC, datetime, timedelta
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="two arrays") as store:
@@ -239,10 +235,8 @@ class Sessions(RepositoryBase):
             SessionStateError: ``feature-flag-disabled`` if the feature ``move_node`` is off.
             ReadOnlyError: ``read-only-storage`` or ``read-only-repository`` if the storage or the status of
                 the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a group") as store:
             ...     group = zarr.create_group(store, path="old")
@@ -320,7 +314,6 @@ class Sessions(RepositoryBase):
             IcechunkError: The errors of ``writable_session`` and ``Session.commit``.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")

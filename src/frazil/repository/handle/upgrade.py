@@ -143,10 +143,7 @@ def upgrade_icechunk_repository(
         RefNotFoundError: ``ref-not-found`` if the branch ``main`` does not exist.
         InvalidInputError: ``invalid-argument`` if ``prefetch_concurrency`` is less than 1.
 
-    Specification: *Changes from spec version 1*.
-
     Examples:
-        >>> import frazil
         >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
         >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
         >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]

@@ -87,7 +87,6 @@ class UpkeepMethods(RepositoryBase):
             IcechunkError: See `Upkeep.collect`.
 
         Examples:
-            >>> import frazil
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
@@ -128,10 +127,8 @@ class UpkeepMethods(RepositoryBase):
 
         Raises:
             TypeError: If ``older_than`` has no time zone.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.expire_snapshots(datetime.now(UTC))
@@ -168,7 +165,6 @@ class UpkeepMethods(RepositoryBase):
             ConflictError: ``commit-conflict`` if another commit came first.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> id_ = repo.rewrite_manifests("split anew", branch="main")
             >>> repo.lookup_branch("main") == id_
@@ -204,7 +200,6 @@ class UpkeepMethods(RepositoryBase):
             InvalidInputError: ``invalid-argument`` if a limit is less than 1.
 
         Examples:
-            >>> import frazil
             >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
             0
         """
@@ -235,7 +230,7 @@ class UpkeepMethods(RepositoryBase):
             The number of bytes.
 
         Examples:
-            >>> import frazil, warnings
+            >>> import warnings
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             ...     repo.total_chunks_storage()

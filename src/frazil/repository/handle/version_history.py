@@ -273,10 +273,7 @@ class VersionHistory(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
                 begin with it.
 
-        Specification: *SnapshotInfo*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
             'Repository initialized'
@@ -308,7 +305,6 @@ class VersionHistory(RepositoryBase):
             ValueError: If none or several of the arguments are given.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
             ['Repository initialized']
@@ -354,7 +350,6 @@ class VersionHistory(RepositoryBase):
             ValueError: If several of the arguments are given.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.ancestry_graph(plain=True), end="")
             ● 1CECHNKR (main) Repository initialized
@@ -377,13 +372,7 @@ class VersionHistory(RepositoryBase):
             An iterator for ``for`` and for ``async for``. It reads older operations from the storage when
             they are needed.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *Update*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> [type(update.kind).__name__ for update in repo.ops_log()]
@@ -442,7 +431,6 @@ class VersionHistory(RepositoryBase):
             ValueError: If none or several of the arguments of one version are given.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("empty", "main")
             >>> with repo.transaction("main", message="a group") as store:
@@ -470,10 +458,7 @@ class VersionHistory(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
                 begin with it.
 
-        Specification: *ManifestFileInfo*.
-
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
