@@ -1,13 +1,6 @@
-"""The asynchronous twins of the public methods: they run the same method on a thread.
+"""The asynchronous twins of the public methods: they run the same method on a thread of Frazil's own pool.
 
-The core is synchronous. Each twin is made from its method, so that there is one implementation and one
-docstring. The threads belong to Frazil. The default executor of the event loop has a few threads for each
-processor, which is too few for requests that wait for a network, and it also runs the calls of other
-libraries.
-
-Cancelling the await does not undo the call. A call that has not started never starts, and a call that has
-started continues. A commit whose await was cancelled may have happened or not, and the session is in the
-corresponding state.
+Cancelling the await does not undo the call: a call that has started continues.
 """
 
 from __future__ import annotations

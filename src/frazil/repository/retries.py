@@ -1,12 +1,7 @@
-"""Retries: how often, and after what pause.
+"""Retries: how often, and after what pause. Errors about updates whose outcome is unknown.
 
-After an error of the storage, pauses grow up to the limit of the settings: the storage needs rest. After a
-lost race, pauses grow only until the writers are spread, and then become shorter with each loss. So a writer
-that has lost many races has better chances than one that has just begun. Otherwise a squash beside ten
-processes that commit all the time loses many races, and waits longer after each of them.
-
-An answer of the storage is lost, and the objects that would show the outcome cannot be read. An error that
-reports a failure would be a guess, and a caller who repeats the change may make it twice.
+After an error of the storage, pauses grow up to the limit of the settings. After a lost race, they grow only
+until the writers are spread, and then become shorter with each loss, so that old losers have better chances.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The history of a repository: the ancestors of a snapshot.
 
-For every reader, a merge is an ordinary commit. Its metadata name both parents under ``__frazil``.
-
-If another implementation amends a commit, only the ops log has a trace of it.
+A merge is an ordinary commit, whose metadata name both parents under ``__frazil``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """The assets of a repository: its files, decoded and cached.
 
-All files except the repo info are immutable. The configuration limits the caches by counts: nodes of
-snapshots, references of manifests. Here the limit is a number of bytes: ``_NODE_BYTES`` for a node,
-``_REFERENCE_BYTES`` for a reference. The weight of a file is the number of bytes in its arrays and texts, and
-at least that of ``_LEAST_NODES`` or ``_LEAST_REFERENCES``, because small Python objects need memory too.
-
-Each of these files contains its id, and a read compares it with the name. A restore, a copy or a cache may
-put a file under the name of another file: then all checksums match. The first snapshot has the same id in
-every repository, so a read cannot detect the first snapshot of another repository.
+All files except the repo info are immutable. The configuration limits the caches by counts of nodes and
+references, which count as ``_NODE_BYTES`` and ``_REFERENCE_BYTES``. A read compares the id in a file with its
+name, because a restore, a copy or a cache may put a file under the name of another file.
 """
 
 from __future__ import annotations

@@ -1,22 +1,10 @@
 """The catalog of spec version 1, where each change is one conditional write of a small file.
 
-The functions of ``repo_changes`` are the same as for version 2. They get a repo info that reads refs and
-snapshots when they are needed, and return the next repo info with its ops log entry. Version 1 has no ops
-log: the kind of the entry selects the file that changes. Changes of some kinds need spec version 2.
-
-*Lost answers.* As in ``repo_update``, neither a refusal nor an error proves that a write had no effect.
-Frazil recognises its own ref files. It also recognises its commit if other writers have committed after it:
-its id is then among the ancestors of the branch.
-
-*Garbage collections.* A collection writes each branch again, with the same content, before it deletes files.
-So a commit that has read its branch before that is refused, and checks for collections again
-(``collection_guard``). A collection may delete the parent of a snapshot that stays. It then writes another
-parent into the file of this snapshot. If a collection is killed, the next collection changes the other files.
-
-*Upgrades.* A repository with a file ``repo`` has version 2, whatever other files there are. Every use of a
-handle looks for this file first. Every write looks for it again afterwards. The upgrade reads the refs again
-after it has written ``repo`` (``upgrade``). So a write that the upgrade does not see is late enough to see
-``repo``.
+A change gets a repo info that reads refs and snapshots when they are needed. The kind of its ops log entry
+selects the file that changes. After a lost answer, Frazil recognises its own ref files, and its commit among
+the ancestors of the branch. A garbage collection writes each branch again before it deletes files, so that
+commits check for collections again (``collection_guard``). Every use of a handle looks for a file ``repo``,
+which an upgrade writes, and every write looks for it again afterwards.
 """
 
 from __future__ import annotations

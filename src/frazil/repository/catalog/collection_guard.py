@@ -1,41 +1,20 @@
 """The protection of uncommitted files from garbage collections: leases, and checks of commits.
 
-A collection deletes files that were modified before its cut-off and that no version refers to. An uncommitted
-file of a session is such a file, unless the cut-off is earlier than the start of the session.
+A lease, a small object under ``leases/``, has the greatest age of the files that its holder needs, and the
+time until it expires, both from its modification time by the storage's clock. A collection moves its cut-off
+to an earlier time if a lease needs it. A lease saves work, but safety does not depend on it:
 
-*Leases* protect the files of sessions with forks and of jobs. A lease is a small object under ``leases/``. It
-has the greatest age of the chunk files that its holder needs (``age``), and the time until the lease expires
-(``left``). Both are durations from the modification time of the object, which the storage's clock sets, as
-for chunk files. A collection moves its cut-off to an earlier time if a lease needs it. A session deletes its
-lease with its commit. A lease saves work, but safety does not depend on it: if a clock is changed, or if a
-lease is broken, chunks may be collected, and the commit that refers to them is refused.
+A collection puts a record under ``collections/`` before it lists files, then a list of all files that it is
+going to delete, then its entry into the ops log. It then deletes the files and the record. Its entry and a
+commit are conditional writes of the same file. If the commit is first, the collection makes its list again.
+If the entry is first, the commit finds it in the ops log, after the newest entry when the session was opened.
+Then the commit reads the lists of all running collections, and requests each file that it refers to. If a
+file is missing, the commit is refused for good. If it is in a list, the commit can be retried later.
 
-*The collection announces its deletions.* It puts a record under ``collections/`` before it lists files. Then
-it puts a list of all chunk files and manifests that it is going to delete. Then it adds its entry to the ops
-log, deletes the listed files, and deletes the record.
-
-*The commit checks for collections.* The collection adds its entry, and the commit moves its branch, with
-conditional writes of the same file. So one of them is first. If the commit is first, the collection sees it,
-and makes its list again. If the entry is first, the commit finds it in the ops log, after the entry that was
-the newest when the session was opened. Then the commit reads the lists of all running collections. After
-that, it requests each chunk file that it is going to refer to:
-
-    a file is missing               It was collected. The commit is refused for good.
-    a file is in one of the lists   It will be deleted. The commit is refused, and can be retried later.
-    otherwise                       The file is safe. A later collection adds another entry. The conditional
-                                    write of the commit then fails, and the commit checks again.
-
-No step compares times of different clocks. The times in the ops log are sequence numbers: every writer makes
-an entry that is later than the entry before it.
-
-*Spec version 1* has no ops log. There a collection writes every branch again after it has put its list. Only
-the version of the file changes, which conditional writes compare. So a commit that has read its branch before
-must check again. A flush makes no conditional write. It checks once more after its snapshot is stored, and
-the collection reads all snapshots after it has put its list. So one of them sees the other. The last record
-stays as a mark that there was a collection. While there is a mark, every commit makes the check.
-
-Other implementations ignore leases and records, which the format does not define. Their collections leave an
-entry in the ops log, but no list. After such an entry, a commit requests its files.
+Spec version 1 has no ops log. There a collection writes every branch again after its list, so a commit that
+has read its branch before must check again. A flush checks once more after its snapshot is stored. The last
+record stays as a mark: while there is one, every commit makes the check. Other implementations leave an entry
+in the ops log, but no list. After such an entry, a commit requests its files.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """The catalog of a repository, and its context: the objects that its handle and its sessions share.
 
-The catalog has the refs, snapshots, configuration and metadata, and their updates. There are two
-implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in version 1
-(``CatalogV1``). All other modules read ``RepoInfo`` values, and change them with pure functions from one
-value to the next.
-
-A file of an expired version may be gone. A snapshot that is not listed was expired or dropped, and a retry
-does not help. If it is listed, its file is lost, and the error of the storage stays as it is. Methods of a
-repository then raise ``SnapshotNotFoundError``. It is a ``KeyError``: from a store, it would tell zarr that
-there is no such node. So all functions that read for a store raise ``SessionSnapshotNotFoundError`` instead.
+The catalog has the refs, snapshots, configuration and metadata, and their updates. If a file of a snapshot
+is gone, the list of snapshots tells whether it was expired or dropped. Methods of a repository then raise
+``SnapshotNotFoundError``, a ``KeyError``. From a store, that would tell zarr that there is no such node, so
+functions that read for a store raise ``SessionSnapshotNotFoundError``.
 """
 
 from __future__ import annotations

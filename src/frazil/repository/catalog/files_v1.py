@@ -1,22 +1,11 @@
 """The refs and snapshots of spec version 1. Each is a small file, which is read when it is needed.
 
-    refs/branch.main/ref.json          {"snapshot":"1CECHNKREP0F1RSTCMT0"}
-    refs/tag.v1.0/ref.json             the same content; written once
-    refs/tag.v1.0/ref.json.deleted     an empty file: the tag was deleted, and its name is never used again
+A ref is ``refs/branch.NAME/ref.json`` or ``refs/tag.NAME/ref.json``: a JSON with the snapshot, and then
+blanks and tabs, which are random bits, by which a writer recognises its file after a lost answer. The empty
+file ``ref.json.deleted`` says that a tag was deleted. Except on S3, the names of objects are percent-encoded.
 
-*White space.* Two refs to the same snapshot have the same JSON. So after a lost answer, a writer could not
-tell whether it has written the file. JSON allows white space at its end. Frazil writes random bits there, as
-blanks and tabs.
-
-*Names* cannot contain ``/``. Except on S3, the reference percent-encodes some characters in the names of
-objects, and lists them without decoding. Frazil encodes them in the same way, and decodes them.
-
-*Snapshots* are numbered in the order in which they are found. A history is a walk from parent to parent, with
-one request after the other. To save time, a walk looks ahead: it lists the files, and fetches in parallel the
-youngest files that are older than its current snapshot. Each time, it fetches twice as many. The handle
-caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that stays
-another parent. Other handles see the longer history until the files of the expired snapshots are collected.
-Then a walk reads the parent of that snapshot again.
+A walk from parent to parent looks ahead: it lists the snapshots, and fetches in parallel the youngest files
+that are older than its current snapshot, each time twice as many. Only an expiration changes a snapshot file.
 """
 
 from __future__ import annotations

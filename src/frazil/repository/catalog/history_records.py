@@ -1,38 +1,19 @@
 """The records of commits of jobs and streaming queries, which stay when the commits leave the history.
 
-Such commits have marks in their metadata: the query and the batch, or the id of the job. A squash, an
-expiration, an amend or a reset may remove a commit from its branch. So the metadata of the repository have
-records, which are written in the same update as the branch. Operations that remove or replace commits call
-the functions of this module.
+Such commits have marks in their metadata. A squash, an expiration, an amend or a reset may remove them. So
+the metadata of the repository have records, which are written in the same update as the branch:
 
-*Jobs*, under ``frazil.jobs``, and publications (``frazil.pipeline.write_audit_publish``), whose ids have a
-prefix, because a job may have the same id:
+    frazil.jobs      [{"id": "monday", "snapshot": "1CECHNKREP...", "branch": "main", "work": "5ac9..."}]
+    frazil.streams   {query: [{"batch": 7, "snapshot": "1CECHNKREP...", "branch": "main"}]}
 
-    [{"id": "monday", "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main", "work": "5ac9..."}, ...]
+Both are newest first. A record of a job without ``branch`` is of a version that has the changes of a removed
+commit, ``commit``. ``work`` is a digest of the name and the parameters. A batch is ``alone`` if its snapshot
+does not bring the batches before it. Under ``__frazil``, the metadata of a merge or pick have the ``batches``
+that it brings, and those ``alone``, each as [query, batch].
 
-A record with ``branch`` is of the commit of the job on this branch. A record without it is of a version that
-has the changes of a removed commit, and ``commit`` is the id of this commit. ``work`` is a digest of the name
-and the parameters of the job. The newest records are kept, for drivers that run now, and records of commits
-that are not listed any more.
-
-*Batches*, under ``frazil.streams``:
-
-    {query: [{"batch": 7, "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main"}, ...]}    newest first
-
-``branch`` is the branch of the batch. Records of earlier versions do not have it. ``alone`` is true if the
-snapshot brings this batch without the batches before it (a commit that was picked from another branch). Kept
-are the last two batches of each query and branch, the newest record in the history of each branch and tag,
-and batches that are in no metadata of a commit any more, because the commit was expired, or because another
-implementation amended it.
-
-A version contains a batch if the snapshot of the batch is in its history, with expired snapshots (the format
-keeps their ids) and with merged histories. The snapshot of a batch is in the metadata of its commit, in a
-record, or in the metadata of a merge or pick: there ``batches`` under ``__frazil`` has the batches that it
-brings, each as [query, batch], and ``alone`` has batches without the batches before them. If another
-implementation amends a commit, its record stays on the replaced snapshot. Then the ops log shows which
-snapshot replaced it. It is read back to the commit of the batch, and only if the replaced snapshot can have
-been a neighbour of the history. If no place decides, the result is an error. An unknown batch is never
-treated as a new batch.
+A version contains a batch if the snapshot of the batch is in its history, with expired and merged snapshots.
+If another implementation amends a commit, the ops log shows which snapshot replaced it. If no place decides,
+the result is an error: an unknown batch is never treated as a new batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Conversions of internal values to public values: ids become text, microseconds become times.
 
-A loop over a long history reads the same one or two fields of every version. So the descriptions of a part of
-a history share a block. The first read of a field decodes this field for all of them, with a few calls of
-numpy, and sets the slots of the descriptions. All later reads are reads of slots.
-
-    for version in repo.ancestry(branch="main"):
-        print(version.message)      # the first one decodes 1,024 messages, and no times, ids or metadata
+The descriptions of a part of a history share a block. The first read of a field decodes this field for all of
+them, and sets the slots of the descriptions. All later reads are reads of slots.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """Protected branches: rules about who may move a branch, and where to.
 
-The rules are in the metadata of the repository under ``frazil.protection``:
-
-    {"main": {"principals": ["ada"], "fast_forward_only": true, "rules": [...], "since": 1700000000000000}}
-
-A key is a pattern of branch names. ``CatalogV2`` checks them in each update of ``repo``, between the change
-and the conditional write: so commit, amend, merge, reset, deletion, squash and undo obey them, and so does
-every later method. Other implementations ignore the rules, as they do with all metadata.
-``Repository.upkeep.doctor`` shows what they did.
-
-The rules prevent mistakes. They are no access control: whoever can write to the storage can change them, and
-a principal is a name that the program gives to itself.
+The rules are in the metadata of the repository under ``frazil.protection``, by pattern of branch names.
+``CatalogV2`` checks them in each update, between the change and the conditional write. They prevent mistakes,
+and are no access control: other implementations ignore them, and a principal is a name that a program gives
+to itself.
 """
 
 from __future__ import annotations

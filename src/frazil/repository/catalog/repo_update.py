@@ -1,26 +1,15 @@
 """The update of a repository: a loop around a conditional write of ``repo``. The backups of ``repo``.
 
-Every change is a pure function from one repo info to the next. The loop
+Every change is a pure function from one repo info to the next. The loop reads ``repo`` and its version, calls
+the function, saves the bytes that it has read under ``overwritten/``, and writes the new ``repo`` if the file
+still has this version. Otherwise it starts again. A local commit stores its own files, the backup and the new
+``repo`` under another name in one call of ``open_replacement``, so it waits for the disk twice.
 
-1. reads ``repo`` and its version,
-2. calls the function; an error of the function (the branch has moved, the tag exists) ends the loop,
-3. saves the bytes that it has read under ``overwritten/``,
-4. writes the new ``repo`` if the file still has this version, and starts again otherwise.
-
-A commit stores its own files at the same time as it makes steps 1 and 3 of the first round. On a local disk,
-one call of ``open_replacement`` does both, and also writes the new ``repo`` under another name. So a commit
-waits for the disk twice: for all of these files, and for the new name of ``repo``.
-
-*Was the file written?* Neither "condition not met" nor an error proves that a write had no effect: the
-condition may have failed because of the client's own first attempt, or an answer may be lost. Every attempt
-has a unique name: the random name of its backup, which the new ``repo`` contains. After every answer except
-success, the loop reads ``repo`` again. It looks for the names of all its attempts in the ops log, and in
-older backups if the ops log does not reach back. A late write cannot take effect after that: its condition is
-a version that does not exist any more once another write, such as the next attempt, has succeeded. If a read
-fails, the loop repeats it. If the reads keep failing, it raises ``OutcomeUnknownError``.
-
-A backup has the state of the repository before an update. The names sort by the clock of the writer, newest
-first. Clocks differ, so only the ops logs in the backups tell which of them has the latest state.
+*Was the file written?* Neither "condition not met" nor an error proves that a write had no effect. Every
+attempt has a unique name: the random name of its backup, which the new ``repo`` contains. After every answer
+except success, the loop reads ``repo`` again, and looks for the names of all its attempts in the ops log, and
+in older backups if the log does not reach back. A late write cannot take effect after that: its condition is
+a version that does not exist any more once another write has succeeded.
 
 Specification: *Updates to the repo info file*.
 """

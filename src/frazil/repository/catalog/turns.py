@@ -1,21 +1,10 @@
 """Turns: commits with many files wait for each other, instead of writing their files again and again.
 
-A commit that loses against another commit has written its manifests and its snapshot in vain. If twenty
-writers commit at once and each of them tries at once, most of the files that they write are of lost attempts.
-So a writer puts a small object, a **ticket**, under ``turns/BRANCH/``, and commits when no older ticket is
-left. The name of a ticket begins with the time of its writer, so a listing shows the order. The writer
-deletes its ticket after the commit.
-
-Turns only save work. Safety is in the conditional write of ``repo``: a writer that knows nothing of turns, as
-one of another implementation, or a writer whose clock is wrong, makes others late, and they try again.
-
-A writer that dies leaves its ticket. Waiting writers renew their tickets, so a ticket that is much older than
-the newest one is dead, by the storage's own clock. The holder of the turn renews nothing: if it keeps its
-turn for ``_LONGEST_TURN_S``, the next writer deletes its ticket. A garbage collection deletes dead tickets,
-too.
-
-A writer waits only for tickets of its first listing. So the wait ends, even if the clock of this writer is
-ahead of all others.
+A writer puts a small object, a **ticket**, under ``turns/BRANCH/``, and commits when no older ticket of its
+first listing is left. The name of a ticket begins with the time of its writer. Turns only save work: safety
+is in the conditional write of ``repo``. Waiting writers renew their tickets, so a ticket that is much older
+than the newest one is dead, by the storage's own clock. If the holder of the turn keeps it for
+``_LONGEST_TURN_S``, the next writer deletes its ticket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Administration."""
+"""The methods of ``Repository`` for refs, protections, configuration, metadata, status and features."""
 
 from __future__ import annotations
 
@@ -33,12 +33,6 @@ class Refs(RepositoryBase):
 
         Returns:
             The names. ``main`` is always one of them.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_branch("dev", "main")
-            >>> sorted(repo.list_branches())
-            ['dev', 'main']
         """
         return set(self._context.catalog.repo_info().branches)
 
@@ -55,12 +49,6 @@ class Refs(RepositoryBase):
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
                 mean several snapshots. ``invalid-ref-name`` if the name of the branch is not allowed.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_branch("dev", repo.lookup_branch("main"))
-            >>> repo.lookup_branch("dev") == repo.lookup_branch("main")
-            True
         """
         self._set_branch(branch, lambda id_: repo_changes.create_branch(branch, id_), snapshot_id)
 
@@ -75,11 +63,6 @@ class Refs(RepositoryBase):
 
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such branch.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.lookup_branch("main")
-            '1CECHNKREP0F1RSTCMT0'
         """
         return id_to_text(repo_changes.branch_tip(self._context.catalog.repo_info(), branch))
 
@@ -123,13 +106,6 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: If there is no such branch.
             SessionStateError: ``cannot-delete-main`` if ``branch`` is ``main``.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_branch("dev", "main")
-            >>> repo.delete_branch("dev")
-            >>> repo.list_branches()
-            {'main'}
         """
         self._context.catalog.update_repo_info(repo_changes.delete_branch(branch))
 
@@ -138,12 +114,6 @@ class Refs(RepositoryBase):
 
         Returns:
             The names.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_tag("v1", "main")
-            >>> repo.list_tags()
-            {'v1'}
         """
         return set(self._context.catalog.repo_info().tags)
 
@@ -164,12 +134,6 @@ class Refs(RepositoryBase):
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
                 mean several snapshots. ``invalid-ref-name`` if the name of the tag is not allowed.
             SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_tag("v1", repo.lookup_branch("main"))
-            >>> repo.lookup_tag("v1")
-            '1CECHNKREP0F1RSTCMT0'
         """
         self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
 
@@ -184,12 +148,6 @@ class Refs(RepositoryBase):
 
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such tag, or if it was deleted.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_tag("v1", "main")
-            >>> repo.lookup_tag("v1")
-            '1CECHNKREP0F1RSTCMT0'
         """
         return id_to_text(repo_changes.tag_target(self._context.catalog.repo_info(), tag))
 
@@ -202,13 +160,6 @@ class Refs(RepositoryBase):
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such tag.
             SessionStateError: ``feature-flag-disabled`` if the feature ``delete_tag`` is off.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_tag("v1", "main")
-            >>> repo.delete_tag("v1")
-            >>> repo.list_tags()
-            set()
         """
         self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
@@ -322,13 +273,6 @@ class Protection(RepositoryBase):
         Raises:
             InvalidInputError: ``invalid-argument`` if the pattern has no protection.
             SessionStateError: ``branch-protected`` if only others may change it.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> protection = repo.protect_branch("main")
-            >>> repo.unprotect_branch("main")
-            >>> repo.branch_protections()
-            []
         """
         self._context.require_version_2()
 
@@ -352,12 +296,6 @@ class Protection(RepositoryBase):
         Raises:
             FormatError: ``unsupported-spec-version`` if the repository has spec version 1. Another kind if
                 another program has damaged the rules.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> protection = repo.protect_branch("release-*", principals=["ada"])
-            >>> [each.principals for each in repo.branch_protections()]
-            [('ada',)]
         """
         return read_protections(self._info_v2().metadata)
 
@@ -398,11 +336,6 @@ class Administration(RepositoryBase):
 
         Returns:
             A dictionary of values that JSON can hold.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.get_metadata()
-            {}
         """
         return _shown(self._info_v2().metadata)
 
@@ -417,12 +350,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_metadata({"owner": "climate team"})
-            >>> repo.metadata
-            {'owner': 'climate team'}
         """
 
         def replace_items(current: dict[str, Any]) -> dict[str, Any]:
@@ -442,12 +369,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_metadata({"owner": "climate team"})
-            >>> repo.update_metadata({"stage": "test"})
-            {'owner': 'climate team', 'stage': 'test'}
         """
         info = self._context.catalog.update_repo_info(
             repo_changes.set_metadata(lambda current: {**current, **metadata})
@@ -464,11 +385,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The status.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.get_status().availability.name
-            'online'
         """
         return presentation.repo_status(self._info_v2().status)
 
@@ -506,11 +422,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> [flag.name for flag in repo.feature_flags()]
-            ['create_tag', 'delete_tag', 'move_node']
         """
         info = self._info_v2()
         return [
@@ -522,12 +433,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("delete_tag", False)
-            >>> [flag.name for flag in repo.enabled_feature_flags()]
-            ['create_tag', 'move_node']
         """
         return [flag for flag in self.feature_flags() if flag.enabled]
 
@@ -536,12 +441,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("delete_tag", False)
-            >>> [flag.name for flag in repo.disabled_feature_flags()]
-            ['delete_tag']
         """
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
@@ -554,14 +453,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidInputError: ``invalid-feature-flag`` if there is no feature of this name.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("create_tag", False)
-            >>> repo.create_tag("v1", "main")
-            Traceback (most recent call last):
-            ...
-            frazil.errors.SessionStateError: the feature `create_tag` is disabled in this repository...
         """
         self._context.require_version_2()
         self._context.catalog.update_repo_info(
@@ -573,11 +464,6 @@ class Administration(RepositoryBase):
 
         Returns:
             A copy of the metadata from ``set_default_commit_metadata``.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.default_commit_metadata()
-            {}
         """
         return dict(self._default_metadata)
 

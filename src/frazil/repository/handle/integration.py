@@ -1,9 +1,7 @@
 """The methods of ``Repository`` that bring changes from one branch to another: merge, cherry-pick, revert.
 
-All three methods take the changes between two versions, carry them to the tip of a branch as a rebase does,
-and commit them there. The new commits are ordinary commits for every reader. Their metadata record under
-``__frazil`` where the changes come from. The base of a merge is the newest version in both histories. Earlier
-merges count, by the second parents in their metadata. A change that the tip already has never conflicts.
+They take the changes between two versions, carry them to the tip of a branch as a rebase does, and commit
+them there. A change that the tip already has never conflicts.
 """
 
 from __future__ import annotations

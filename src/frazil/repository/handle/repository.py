@@ -84,12 +84,44 @@ class Repository(
     with the suffix ``_async``. All examples begin with ``import frazil, zarr``.
 
     Examples:
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> storage = frazil.in_memory_storage()
+        >>> frazil.Repository.exists(storage)
+        False
+        >>> repo = frazil.Repository.create(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=8))
         >>> with repo.transaction("main", message="first") as store:
         ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
         ...     array[:] = [1, 2, 3, 4]
         >>> [commit.message for commit in repo.ancestry(branch="main")]
         ['first', 'Repository initialized']
+        >>> repo.create_tag("v1", "main")
+        >>> repo.create_branch("dev", repo.lookup_tag("v1"))
+        >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
+        'first'
+        >>> repo.delete_branch("dev")
+        >>> repo.delete_tag("v1")
+        >>> repo.list_branches(), repo.list_tags()
+        ({'main'}, set())
+        >>> protection = repo.protect_branch("release-*")
+        >>> [each.pattern for each in repo.branch_protections()]
+        ['release-*']
+        >>> repo.unprotect_branch("release-*")
+        >>> repo.set_metadata({"owner": "climate team"})
+        >>> repo.update_metadata({"stage": "test"})
+        {'owner': 'climate team', 'stage': 'test'}
+        >>> repo.get_metadata() == repo.metadata, repo.get_status().availability.name
+        (True, 'online')
+        >>> repo.set_feature_flag("delete_tag", False)
+        >>> [flag.name for flag in repo.disabled_feature_flags()], len(repo.enabled_feature_flags())
+        (['delete_tag'], 2)
+        >>> len(repo.feature_flags()), repo.default_commit_metadata()
+        (3, {})
+        >>> frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes
+        8
+        >>> frazil.Repository.fetch_spec_version(storage)
+        SpecVersion.v2 (current)
+        >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
+        >>> repo.reopen().config.inline_chunk_threshold_bytes
+        1024
     """
 
     def __repr__(self) -> str:
@@ -150,11 +182,6 @@ class Repository(
             StorageError: ``conditions-not-supported`` if the storage ignores conditions of writes.
             OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
             ValueError: If ``spec_version`` is neither 1 nor 2.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=2)
-            >>> repo.list_branches()
-            {'main'}
         """
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
         return cls(
@@ -327,14 +354,6 @@ class Repository(
 
         Returns:
             True if there is a repository.
-
-        Examples:
-            >>> storage = frazil.in_memory_storage()
-            >>> frazil.Repository.exists(storage)
-            False
-            >>> repo = frazil.Repository.create(storage)
-            >>> frazil.Repository.exists(storage)
-            True
         """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
@@ -352,13 +371,6 @@ class Repository(
 
         Raises:
             RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
-
-        Examples:
-            >>> storage = frazil.in_memory_storage()
-            >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
-            >>> repo = frazil.Repository.create(storage, config)
-            >>> frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes
-            1024
         """
         return saved_config(storage)
 
@@ -378,12 +390,6 @@ class Repository(
 
         Raises:
             FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
-
-        Examples:
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage, spec_version=1)
-            >>> frazil.Repository.fetch_spec_version(storage)
-            SpecVersion.v1
         """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
@@ -404,12 +410,6 @@ class Repository(
 
         Returns:
             The new handle. This handle does not change.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> other = repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
-            >>> other.config.inline_chunk_threshold_bytes
-            1024
         """
         return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
 
@@ -425,12 +425,6 @@ class Repository(
             config: Options for this handle. They override its present configuration.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read. Default:
                 those that it may read now.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
-            >>> repo.config.inline_chunk_threshold_bytes
-            1024
         """
         self._context = self.reopen(config, authorize_virtual_chunk_access)._context
 

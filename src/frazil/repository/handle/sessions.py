@@ -1,4 +1,4 @@
-"""Sessions."""
+"""The base class of all parts of ``Repository``, and its methods that open sessions."""
 
 from __future__ import annotations
 

@@ -1,22 +1,13 @@
-"""Upgrading a repository from spec version 1 to 2.
+"""Upgrading a repository from spec version 1 to 2. Snapshots, manifests, logs and chunks do not change.
 
-Snapshots, manifests, transaction logs and chunks do not change, because each file records its own version.
-
-1. Read the refs, the configuration and all snapshot files, and build the repo info. Its ops log is
-   reconstructed from the refs and snapshots.
-2. Create ``repo``, if absent, with the status read-only. From now on all readers see a repository of version
-   2, and no writer of version 2 can change it.
+1. Read the refs, the configuration and all snapshot files, and build the repo info with a reconstructed log.
+2. Create ``repo``, if absent, with the status read-only. From now on all readers see version 2.
 3. Read the refs again. If a writer has changed them, build the repo info again and replace the file.
 4. Set the status to online.
 5. Delete the files of version 1. ``main`` is the first: without it, the other files do not make a repository.
 
-A call that is interrupted before step 2 has changed nothing. After step 2, another call continues with step
-3, and after step 4 with step 5. Repositories that other programs upgraded are online at once: as long as such
-a repository has no new operations, a call does step 3.
-
-A Frazil writer of version 1 that writes after step 3 looks for ``repo`` after its write, and raises an error
-(``catalog_v1``). One that saw no ``repo`` wrote before step 2, so step 3 reads its refs. Writers of the
-reference implementation do not look, so no process may write during the upgrade.
+Another call completes an interrupted one. A Frazil writer of version 1 looks for ``repo`` after its write
+(``catalog_v1``). Writers of the reference do not, so no process may write during the upgrade.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The methods of ``Repository`` for its history: snapshots, operations, differences between versions.
 
-Newest commits come first. Each branch has a lane: ``main`` the first, the others by name. A commit is in the
-lane of the first branch that contains it, so a branch without own commits has an empty lane. A lane ends at
-the parent of its oldest commit, in another lane.
-
-    ● 6EN3VYHR (dev) on dev          column 1
-    │
-  ●─╯ CHVPPPNW (main) on main        column 0, where lane 1 ends
+In a graph, each branch has a lane: ``main`` the first, the others by name. A commit is in the lane of the
+first branch that contains it. A lane ends at the parent of its oldest commit, in another lane.
 """
 
 from __future__ import annotations
@@ -272,11 +267,6 @@ class VersionHistory(RepositoryBase):
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
                 begin with it.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
-            'Repository initialized'
         """
         info = self._info()
         row = repo_changes.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
@@ -303,11 +293,6 @@ class VersionHistory(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If none or several of the arguments are given.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
-            ['Repository initialized']
         """
         info = self._info()
         tip = snapshot_of_version(info, branch, tag, snapshot_id)

@@ -1,17 +1,8 @@
 """The first version of a history that fails a check, by binary search.
 
-The versions between the good and the bad one are a line of first parents. With paths, a commit counts only if
-it can have changed these nodes. The transaction log of a commit tells that without reading data:
-
-    it changed the metadata, the children or the chunks of a node with one of the ids
-    it created, deleted or moved a node      the paths may belong to another node since
-
-The ids are those of the nodes at and below the paths in both end versions, and of all nodes that were created
-or moved in between. Commits with expired versions before them, or with a lost log, always count.
-
-A transaction log has the ids of the nodes that a commit changed. Their paths come from the snapshot of the
-newest version. An older snapshot is only read where a commit has moved or deleted nodes, because other
-commits leave the paths as they are. So a history of n commits costs n logs, and not 2 n snapshots.
+With paths, a commit counts only if it can have changed these nodes: it changed the metadata, the children or
+the chunks of a node at or below the paths in an end version, or it created, deleted or moved any node.
+Commits with expired versions before them, or with a lost log, always count.
 """
 
 from __future__ import annotations

@@ -1,17 +1,9 @@
 """The answers of ``Repository.history.blame`` and ``history_of``: commits of chunks, as columns.
 
-A transaction log has the coordinates of all chunks that a commit changed, by the id of the array. So a
-renamed array has one history. The logs are read from the newest commit to older ones, in parts of growing
-length, until each chunk has its commit. Within a part, all coordinates are one column, and one assignment in
-the order of the commits leaves the newest.
-
-    a merge        Chunks in its log come from the branch that was merged. The logs of that branch are read,
-                   for these chunks alone. Chunks that no commit of the branch has belong to the merge.
-    a compaction   It moves the bytes of chunks, and writes no data. It is left out.
-    expiration     A commit has the logs of expired versions before it. Chunks in these logs, and chunks in no
-                   log, were written before the commit: ``is_before``.
-    a lost log     All older commits are uncertain. The remaining chunks were written before the commit after
-                   the lost one.
+The transaction logs are read from the newest commit to older ones, until each chunk has its commit. Within a
+part, one assignment in the order of the commits leaves the newest. Chunks in the log of a merge come from the
+merged branch, whose logs are read for them. A compaction writes no data, and is left out. Chunks in logs of
+expired versions, or in no log, were written before the commit that is left: ``is_before``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The new versions of a branch, from the ops log, each exactly once.
 
-A cursor is the time of an update in the ops log. Times are unique and ascending, so "all updates of the
-branch after the cursor" has one answer. Versions that a later reset took away are in the log too. If the log
-does not have the update of the cursor any more, the result is an error: versions may be missing.
+A cursor is the time of an update in the ops log. Times are unique and ascending.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The state of a repository that its updates change, as a table of fields, and the differences of two states.
 
-A field is a branch, a tag, the saved configuration, one item of the metadata, a feature flag, or the status.
-The list of snapshots is not a field: undo changes no data, only what the names refer to.
-
-The ops log has no field for "this update undoes that one". So each undo and redo writes its own record under
-``frazil.undo``, in the same write as its entries of the ops log. A record only has places in the log, because
-older records are in the backups at these places. So its size does not depend on the number of undone updates.
+Each undo and redo writes a record under ``frazil.undo`` in the metadata, in the same write as its entries of
+the ops log. It has places in the log, because older records are in the backups at these places:
 
     at       the time of the undo or redo
     update   the state after the update that it undid or made again
@@ -13,12 +9,8 @@ older records are in the backups at these places. So its size does not depend on
     redo     of a redo: the state after the undo that the next redo takes back, if there is one
     fields   of an undo: fields that have returned to states before the cursor, with these states
 
-Other implementations store the record unchanged. If one of them removes it, the records of earlier undos are
-in the backups: an undo continues there, and only a redo is not possible.
-
-The newest entry of a step has the backup with the state after the step. It is also the state before the next
-step. The other entries of a step have no backup, or that of another step after a collection joined two parts
-of the log.
+The newest entry of a step has the backup with the state after the step. The other entries have no backup, or
+that of another step after a collection joined two parts of the log.
 """
 
 from __future__ import annotations

@@ -1,23 +1,10 @@
 """Undo, redo and restoration: an earlier state of the repository, as a new update.
 
-An undo compares the states before and after an update, which are backups of ``repo``. It makes the opposite
-changes in the current repository, where later updates of other fields stay. No snapshot is deleted, so a redo
-is possible. One conditional write makes all changes. If a field has another value than the caller saw, the
-whole update is refused. Each changed field gets its own entry in the ops log, with the kind that every reader
-knows: a branch that returns to an older snapshot is a ``BRANCH_RESET``.
-
-    update                                undone by
-    commit, amend, merge, reset           the branch returns to its snapshot
-    branch created, deleted               it is deleted, created
-    tag created                           it is deleted; its name cannot be used again
-    tag deleted                           not possible: the format forbids it
-    configuration, metadata, flag, status the earlier value
-    snapshot without a branch             passed over: nothing refers to it
-    expiration, collection, migration     not possible
-
-The next update to undo is the newest one. If that is an undo, its record has the cursor, which is the state
-from which the search goes on. A redo returns to the state before an undo. It is an ordinary update, which the
-next undo undoes.
+An undo compares the states before and after an update, which are backups of ``repo``, and makes the opposite
+changes in the current repository. One conditional write makes all changes. If a field has another value than
+the caller saw, the update is refused. Each changed field gets its own entry in the ops log. No snapshot is
+deleted, so a redo is possible: an ordinary update that returns to the state before an undo. If the newest
+update is an undo, the next one to undo is found from the cursor of its record.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The differences in the values of an array between two versions.
+"""The differences in the values of an array between two versions, each decoded with its own attributes.
 
-Chunks with the same reference have the same bytes, so they are not read. Of each other chunk, both versions
-are read and compared. If the chunk grids, the encodings or the attributes that decode the values differ, all
-chunks are read. Each version is decoded with its own attributes. Cells that only one version has are counted,
-and not compared.
+Chunks with the same reference are not read, unless grids, encodings or attributes that decode values differ.
 """
 
 from __future__ import annotations
