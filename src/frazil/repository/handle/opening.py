@@ -183,7 +183,10 @@ def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
             "authorize_virtual_chunk_access must be a dict from URL prefixes to credentials, "
             f"got {type(authorized).__name__}"
         )
-    for prefix in (prefix for prefix, credential in authorized.items() if credential is None):
+    access = {
+        prefix: anonymous_access(prefix) if each is None else each for prefix, each in authorized.items()
+    }
+    for prefix in (prefix for prefix, each in authorized.items() if each is None):
         warnings.warn(
             f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is "
             "deprecated. It grants access without credentials. Pass LocalFileSystemAccess or HttpAccess "
@@ -192,7 +195,7 @@ def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
             DeprecationWarning,
             skip_file_prefixes=(PACKAGE_FOLDER,),
         )
-    return {prefix: anonymous_access(prefix) if each is None else each for prefix, each in authorized.items()}
+    return access
 
 
 @dataclass(frozen=True, slots=True)
