@@ -48,10 +48,7 @@ def awaitable[S, **P, R](
 
 
 def awaitable_class(method: Any) -> Any:
-    """Return the asynchronous twin of a class method.
-
-    Type annotations cannot express "the same method, awaited" for a method that returns ``Self``.
-    """
+    """Return the asynchronous twin of a class method."""
     return classmethod(awaitable(method.__func__))
 
 

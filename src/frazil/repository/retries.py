@@ -56,10 +56,7 @@ class RetryPolicy:
 
 
 def retried[T](read: Callable[[], T], policy: RetryPolicy) -> T:
-    """Return the result of ``read``, and retry it after errors of the storage.
-
-    ``object-not-found`` is not retried.
-    """
+    """Return the result of ``read``, and retry it after errors of the storage."""
     for failures in range(1, max(policy.errors, 1)):
         try:
             return read()

@@ -39,11 +39,7 @@ def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
 def mentioning(
     info: RepoInfo, tip: bytes, name: str, text: str = "", *, until: bytes | None = None
 ) -> Iterator[SnapshotEntry]:
-    """Yield the snapshot and its ancestors whose metadata have an item ``name``, newest first.
-
-    With ``text``, the item must contain this text. The search ends before ``until``. Other metadata are not
-    decoded.
-    """
+    """Yield the versions before ``until`` with an item ``name``, which contains ``text``, newest first."""
     snapshots = info.snapshots
     last = -1 if until is None else snapshots.find_snapshot(until)
     for rows in snapshots.parts(require_snapshot(info, tip)):

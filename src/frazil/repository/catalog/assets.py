@@ -112,11 +112,7 @@ class FileKind[T: HasId]:
     decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
 
     def read(self, storage: Storage, id_: bytes) -> T:
-        """Return the decoded file with this id.
-
-        Raises ``StorageError`` (``object-not-found``) if there is no such file, and ``FormatError`` if it is
-        damaged or contains another id.
-        """
+        """Return the decoded file with this id. Raises ``StorageError`` or ``FormatError``."""
         return self.decoded(storage.get(self.key(id_)), id_)
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
@@ -125,10 +121,7 @@ class FileKind[T: HasId]:
         return self.decoded(data, id_), data
 
     def decoded(self, data: Buffer, id_: bytes, *broken: list[Violation]) -> T:
-        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does.
-
-        A list ``broken`` gets the broken rules that readers do not need.
-        """
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does."""
         key = self.key(id_)
         value = self.decode(data, key, *broken)
         require_id(key, self.name, id_, value.id)
@@ -279,10 +272,7 @@ class CacheLimits:
 
 
 class Assets:
-    """The snapshots, manifests and transaction logs by id.
-
-    Threads may share it. A pickled copy starts with empty caches.
-    """
+    """The snapshots, manifests and transaction logs by id."""
 
     def __init__(
         self, storage: Storage, limits: CacheLimits, repo_info_cache: RepoInfoCache | None = None
@@ -342,17 +332,11 @@ class Assets:
         return map_bounded(Purpose.CATALOG_READS, self.manifest, ids, threads)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
-        """Return the transaction log of a snapshot.
-
-        Raises ``StorageError`` (``object-not-found``) if it was deleted or never existed.
-        """
+        """Return the transaction log of a snapshot."""
         return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
     def transaction_logs(self, snapshot_ids: Sequence[bytes]) -> list[TransactionLog | None]:
-        """Return the transaction logs of many snapshots. A log that was deleted is None.
-
-        Threads fetch the files, unless the storage is local. Small logs are decoded together.
-        """
+        """Return the transaction logs of many snapshots. A log that was deleted is None."""
 
         def fetch(id_: bytes) -> tuple[bytes, Buffer | None]:
             try:

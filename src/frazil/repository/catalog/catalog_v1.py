@@ -135,11 +135,7 @@ class CommitStartV1:
 
 @dataclass(slots=True, eq=False)
 class CatalogV1(Catalog):
-    """The catalog of spec version 1, in the folder ``refs``, the snapshot files and ``config.yaml``.
-
-    ``config_version`` is the version of the configuration that the handle has read. The handle does not
-    overwrite another version.
-    """
+    """The catalog of spec version 1, in the folder ``refs``, the snapshot files and ``config.yaml``."""
 
     storage: Storage
     assets: Assets
@@ -179,10 +175,7 @@ class CatalogV1(Catalog):
         )
 
     def full_repo_info(self) -> RepoInfo:
-        """Return the repo info with all refs, and with all snapshots that have a file.
-
-        A snapshot whose parent has no file becomes a root.
-        """
+        """Return the repo info with all refs, and with all snapshots that have a file."""
         info = self.repo_info()
         refs, results = read_all_refs(self.storage), read_all_snapshots(self.storage)
         entries = {id_: entry for id_, entry in results.items() if isinstance(entry, SnapshotEntry)}

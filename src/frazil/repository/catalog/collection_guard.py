@@ -86,10 +86,7 @@ def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition
 
 
 def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
-    """Read all markers of a folder, except those with keys that end in ``ignored``.
-
-    A marker that is damaged or too large has no fields. A marker that is deleted during the call is left out.
-    """
+    """Read all markers of a folder, except those with keys that end in ``ignored``."""
     objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
     with thread_pool(Purpose.MARKER_READS) as pool:
         yield from filter(None, pool.map(partial(_read, storage), objects))
@@ -139,9 +136,8 @@ class Lease:
     ) -> Lease:
         """Protect files that are not older than ``since`` until ``until``. This needs one request.
 
-        Both times are microseconds since 1970, by this host's clock. A holder that must find the lease again
-        passes ``key``. ``purpose`` and ``name`` describe the lease for people, together with the host, user
-        and process. An existing lease under the key is replaced, or stays as it is with ``only_if_absent``.
+        Both times are of this host's clock. ``purpose`` and ``name`` describe the lease for people. A lease
+        that exists under ``key`` is replaced, or stays as it is with ``only_if_absent``.
         """
         now = now_us()
         lease = Lease(key or new_key(LEASES))
@@ -231,11 +227,7 @@ def lease_info(lease: StoredLease) -> LeaseInfo:
 
 @functools.cache
 def _machine() -> str:
-    """Return a text that the processes share that see each other: of one boot, and one container.
-
-    The name of a host is not enough: several containers or machines may have the same. Empty if the system
-    does not tell.
-    """
+    """Return a text that processes of one boot and container share. Empty if it is not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         processes = os.readlink("/proc/self/ns/pid")
@@ -336,8 +328,7 @@ class CollectionRecord:
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
         """End the collection, which deletes no more files. With ``leaves_mark``, one record stays as a mark.
 
-        The record whose key sorts last stays. So collections that end at the same time do not delete each
-        other's marks.
+        It is the one whose key sorts last, so collections that end together keep each other's marks.
         """
         if not leaves_mark:
             storage.delete([self.key, self.list_key])
@@ -360,10 +351,7 @@ class StartedCollection:
 
 
 def announce(storage: Storage) -> StartedCollection:
-    """Store the record of a new collection. Its modification time is the time of the storage's clock.
-
-    A difference of the clocks of less than two seconds counts as zero.
-    """
+    """Store the record of a new collection. Its modification time is the time of the storage's clock."""
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
     record.put(storage)
@@ -385,8 +373,7 @@ def collection_records(storage: Storage) -> list[CollectionRecord]:
 def delete_killed_records(storage: Storage, now: int, *, with_marks: bool = False) -> None:
     """Delete the records of collections that were killed long before ``now``, a time of the storage's clock.
 
-    They are older than any session can be. Marks belong to spec version 1. ``with_marks`` deletes old marks,
-    too: an upgrade leaves them behind.
+    ``with_marks`` also deletes old marks of spec version 1, which an upgrade leaves behind.
     """
     records = [] if with_marks else collection_records(storage)
     marks = {record.key for record in records if record.is_done}
@@ -416,9 +403,7 @@ def require_none_running(storage: Storage) -> None:
 def has_collected(info: RepoInfo, update: int) -> bool | None:
     """Return whether a garbage collection ran after the update at the time ``update``.
 
-    None means that the log in ``info`` does not reach back to this update. The function searches for exactly
-    this time. So it never confuses an entry that was dropped or replaced, because the repository was restored
-    from a backup, with an older entry.
+    None: the log in ``info`` does not have exactly this time, for example after a restoration from a backup.
     """
     at = np.flatnonzero(info.ops.updated_at == update)
     newer = info.ops.kinds[: int(at[-1]) if len(at) else len(info.ops)]
@@ -510,10 +495,8 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
 class CollectionWatch:
     """A function that tells whether a garbage collection was running since its last call.
 
-    The first call only looks for a running collection. Each call first looks for collections that have
-    announced themselves in the storage and have not ended. Then it calls ``read``, which reads the current
-    repo info. The order matters: a collection that announces itself later also lists files later, and a
-    collection that has ended before has an entry in the ops log.
+    A call looks for announced collections, then calls ``read`` for the repo info. The order matters: a later
+    collection also lists files later, and a collection that has ended has an entry in the ops log.
     """
 
     read: Callable[[], RepoInfo]

@@ -93,10 +93,7 @@ class Catalog(ABC):
         return info
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
-        """Change the repository with a change that needs the table of all snapshots.
-
-        Return the new repo info. If ``change`` returns None, change nothing and return None.
-        """
+        """Change the repository with the table of all snapshots. None if ``change`` returned None."""
         return self._update(change)
 
     @abstractmethod
@@ -109,11 +106,8 @@ class Catalog(ABC):
     ) -> RepoInfo | None:
         """Change the repository after the files of a commit and the backup of ``start`` are stored.
 
-        The caller stores them before the call, or passes ``files``: then this method stores these files and
-        the backup.
-
-        Return the new repo info. If a garbage collection has run since ``start`` was read, or may have run,
-        change nothing and return None.
+        With ``files``, this method stores them. Return the new repo info, or None without a change if a
+        garbage collection has run since ``start`` was read, or may have run.
         """
 
     @abstractmethod
@@ -276,10 +270,7 @@ def snapshots_wanted() -> Iterator[None]:
 
 
 def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
-    """Return whether the work that raised ``error`` may succeed with the current repo info.
-
-    That is possible if the repository has changed since ``info`` was read.
-    """
+    """Return whether the work that raised ``error`` may succeed with the current repo info."""
     return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
 
 

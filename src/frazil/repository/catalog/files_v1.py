@@ -146,10 +146,7 @@ _KINDS: Final = {kind.value: kind for kind in RefKind}
 
 
 class Refs(Mapping[str, bytes]):
-    """The snapshot ids of refs by name. Each ref is read once, when it is needed.
-
-    A caller that has listed the names probably needs all refs. In that case, threads fetch all of them.
-    """
+    """The snapshot ids of refs by name. Each ref is read once, when it is needed."""
 
     def __init__(self, storage: Storage, kind: RefKind) -> None:
         self._storage = storage
@@ -275,10 +272,7 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
 def reached_snapshots(
     storage: Storage, results: SnapshotResults, tips: Iterable[bytes]
 ) -> dict[bytes, SnapshotEntry]:
-    """Return the tips and all their ancestors.
-
-    Snapshots that are not in ``results`` are read. Raises the error of a snapshot that cannot be read.
-    """
+    """Return the tips and all their ancestors."""
     out: dict[bytes, SnapshotEntry] = {}
     for tip in tips:
         id_: bytes | None = tip
@@ -292,10 +286,7 @@ def reached_snapshots(
 
 
 class SnapshotsV1:
-    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it.
-
-    A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
-    """
+    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it."""
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
         self._assets = assets

@@ -127,10 +127,7 @@ def with_amended_batches(info: RepoInfo, old: bytes, new: bytes, branch: str) ->
 
 
 def _useful(info: RepoInfo, records: Iterable[BatchRecord]) -> list[BatchRecord]:
-    """Return the records of one query that are kept, by the rules of the module.
-
-    Records of amended commits are repeated with the new snapshot, because the ops log may be lost later.
-    """
+    """Return the records of one query that are kept, by the rules of the module."""
     operations = Operations.back_to(info, None, ())
     once = list(
         dict.fromkeys(
@@ -258,10 +255,7 @@ class BatchSet:
 
 
 class BatchHistory:
-    """The history of a version, and the batches of streaming queries in it.
-
-    ``storage`` has the older parts of the ops log. Without it, only the newest part is read.
-    """
+    """The history of a version, and the batches of streaming queries in it."""
 
     def __init__(self, info: RepoInfo, tip: bytes, storage: Storage | None = None) -> None:
         self._info = info
@@ -274,11 +268,7 @@ class BatchHistory:
         return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
 
     def recorded(self, branch: str) -> dict[str, Any]:
-        """Return the metadata of the repository with records of the batches of this version.
-
-        So a branch that begins at this version still has them after its commits were expired, also by another
-        implementation.
-        """
+        """Return the metadata of the repository with records of the batches of this version."""
         new: dict[str, list[BatchRecord]] = {}
         for query, records in self._records.items():
             with suppress(SessionStateError):  # a batch that is retried gets this error
@@ -315,10 +305,7 @@ class BatchHistory:
         return {*self._records, *declared, *(str(entry.metadata[QUERY]) for entry in entries)}
 
     def done(self, query: str) -> BatchSet:
-        """Return the batches of a query.
-
-        Raises ``SessionStateError`` (``not-allowed``) if Frazil cannot find out whether a batch is here.
-        """
+        """Return the batches of a query."""
         records = self._records.get(query, [])
         is_contained = self.contains([each.snapshot for each in records]).tolist() if records else []
         contained = [record for record, is_in in zip(records, is_contained, strict=True) if is_in]
@@ -419,10 +406,7 @@ def _declared(entry: SnapshotEntry) -> Iterator[tuple[str, int, bool]]:
 def batches_brought(
     info: RepoInfo, source: bytes, into: bytes, storage: Storage
 ) -> tuple[dict[str, BatchSet], bool]:
-    """Return the batches that a merge of ``source`` brings to ``into``, by query.
-
-    The second value says whether the metadata of the merge must record them.
-    """
+    """Return the batches that a merge brings, by query, and whether its metadata must record them."""
     origin, target = BatchHistory(info, source, storage), BatchHistory(info, into, storage)
     brought = {}
     for query in sorted(origin.queries(target)):
@@ -524,10 +508,7 @@ def _useful_jobs(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
 
 
 def with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[JobEntry]:
-    """Yield the records, and after each its copies for snapshots that replaced its snapshot.
-
-    The ops log names the commits that other implementations amended.
-    """
+    """Yield the records, and after each its copies for snapshots that replaced its snapshot."""
     operations = Operations.back_to(info, None, ())
     for entry in entries:
         yield entry

@@ -59,10 +59,7 @@ class _Kind:
 
 
 class UpdateType(metaclass=Family):
-    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters.
-
-    Specification: *Update*.
-    """
+    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class RepoInitialized(_Kind):
@@ -307,10 +304,7 @@ _SLOTS: Final = {
 
 
 def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
-    """Return the public descriptions of a snapshot and all its ancestors, newest first.
-
-    Their fields are decoded when they are read. Reads of damaged fields raise ``FormatError``.
-    """
+    """Return the public descriptions of a snapshot and all its ancestors, newest first."""
     table = info.snapshots
     if not isinstance(table, SnapshotTable):  # spec version 1, where each version is a file
         return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))

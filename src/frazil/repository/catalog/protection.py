@@ -103,10 +103,7 @@ def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
 
 
 def require_allowed(before: RepoInfo, after: RepoInfo, label: str | None) -> None:
-    """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection.
-
-    ``label`` is the principal of the attribution. The rules before the update count.
-    """
+    """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection."""
     try:
         protections = read_protections(before.metadata)
     except FormatError:

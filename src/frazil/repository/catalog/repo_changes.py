@@ -207,12 +207,7 @@ _SHOWN: Final = 5
 
 
 def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
-    """Return the snapshot id for a text, which is the id or its first characters.
-
-    Only for the first characters of an id, the function calls ``info``. It does not check that a whole id
-    exists. Raises ``InvalidInputError`` (``invalid-snapshot-id``) for a text that cannot be an id, or with
-    which several ids begin, and ``SnapshotNotFoundError`` if no id begins with it.
-    """
+    """Return the id for a text: an id, which is not looked up, or its first characters in ``info``."""
     if len(text) == ID_TEXT_LENGTH:
         return id_from_text(text)
     candidates = _beginning(text, info)
@@ -228,11 +223,7 @@ def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
 
 
 def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
-    """Return the snapshot for an id, its first characters, or the name of a branch or tag. None without one.
-
-    20 characters that can be an id are always an id. Raises ``InvalidInputError`` (``invalid-snapshot-id``)
-    for a text that can mean several snapshots.
-    """
+    """Return the snapshot for an id, its first characters, or the name of a ref. None without one."""
     if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
         return id_from_text(text)
     now = info()
@@ -472,10 +463,7 @@ MetadataEdit = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
 def with_metadata(change: RepoChange, note: MetadataEdit, id_: bytes) -> RepoChange:
-    """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update.
-
-    ``change`` lists the snapshot ``id_``.
-    """
+    """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update."""
 
     def both(info: RepoInfo, now: int) -> RepoUpdate:
         changed = change(info, now)

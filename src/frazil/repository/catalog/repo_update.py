@@ -78,10 +78,7 @@ def entries_of(name: str | None, info: RepoInfo) -> Iterator[OpsEntry]:
 
 
 def ops_start(info: RepoInfo) -> int | None:
-    """Return the time of the newest operation that was removed before the oldest part of the ops log.
-
-    None means that ``info`` is not the oldest part, or that no operation was removed.
-    """
+    """Return the time of the newest operation that was removed before the oldest part of the ops log."""
     start = info.metadata.get(OPS_START)
     return start if info.repo_before_updates is None and isinstance(start, int) else None
 
@@ -89,8 +86,7 @@ def ops_start(info: RepoInfo) -> int | None:
 def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     """Return the backup with the next older part of the ops log, or None if ``info`` has the oldest part.
 
-    A backup has no id. But all its updates must be older than the updates of the file that names it;
-    otherwise the function raises ``FormatError``. So a loop over the backups always ends.
+    All its updates must be older than those of ``info``, so a loop over the backups always ends.
     """
     if info.repo_before_updates is None:
         return None
@@ -118,11 +114,7 @@ class RepoInfoCache:
 
 
 def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
-    """Return the current repo info, with all fields, the version of its file, and its bytes.
-
-    Raises ``RepositoryNotFoundError`` if there is no file ``repo``, ``FormatError`` if it is damaged, and
-    ``StorageError`` if the storage did not return the whole file.
-    """
+    """Return the current repo info, with all fields, the version of its file, and its bytes."""
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
@@ -138,8 +130,7 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
 def open_current_repo_info(storage: Storage, cache: RepoInfoCache) -> RepoInfo:
     """Return the current repo info, whose fields are decoded when they are read.
 
-    Raises the errors of ``read_repo_info``, except for damaged fields. The version of the file is not
-    computed: for local files it is a digest of all bytes.
+    The version of the file is not computed: for local files it is a digest of all bytes.
     """
     try:
         raw = bytes(storage.get(REPO))
@@ -167,8 +158,7 @@ class SentUpdates:
     """The attempts of one update that did not report success.
 
     ``infos`` has the repo info of each attempt by its backup, recorded before its request, and ``unanswered``
-    the versions of ``repo`` before requests without an answer. ``entry`` is the entry of the last attempt.
-    The newest update before the first attempt was at ``since``.
+    the versions of ``repo`` before requests without an answer. The first attempt was later than ``since``.
     """
 
     storage: Storage
@@ -179,10 +169,7 @@ class SentUpdates:
     entry: OpsEntry | None = None
 
     def read[T](self, read: Callable[[], T]) -> T:
-        """Call ``read``, with retries. Raises ``OutcomeUnknownError`` if an attempt was made and it fails.
-
-        The result of ``read`` shows whether an attempt took effect.
-        """
+        """Call ``read``, with retries. Raises ``OutcomeUnknownError`` if an attempt was made and it fails."""
         if self.entry is None:
             return read()
         try:
@@ -192,10 +179,7 @@ class SentUpdates:
             raise outcome_unknown(self.entry, why) from error
 
     def applied(self, info: RepoInfo) -> RepoInfo | None:
-        """Return the repo info of the attempt that took effect, or None if no attempt did.
-
-        The search reads the current ``info`` and older backups.
-        """
+        """Return the repo info of the attempt that took effect, or None if no attempt did."""
         while self.infos:
             for name in (*info.ops.backups.texts(), info.repo_before_updates):
                 if name in self.infos:
@@ -212,10 +196,7 @@ class SentUpdates:
         return None
 
     def settled(self) -> RepoInfo | None:
-        """Return the result of ``applied`` after the last attempt.
-
-        Raises ``OutcomeUnknownError`` if the storage may still execute a request.
-        """
+        """Return the result of ``applied`` after the last attempt."""
         if self.entry is None:
             return None
         info, version, _ = self.read(partial(read_repo_info, self.storage))
@@ -238,8 +219,7 @@ _log = logging.getLogger(__name__)
 class RepoUpdate:
     """The next repo info with its entry for the ops log. The loop sets the time and backup of the entry.
 
-    An update that changes several things has an entry for each of them: ``earlier`` has those before
-    ``entry``, oldest first. Only the newest entry of an update gets a backup.
+    An update that changes several things also has ``earlier`` entries, oldest first, which get no backup.
     """
 
     info: RepoInfo
@@ -458,10 +438,7 @@ def read_backup(storage: Storage, name: str) -> BackupState:
 
 
 def latest_backup(storage: Storage) -> BackupState | None:
-    """Return the readable backup with the latest state, or None if there is none.
-
-    Raises ``StorageError`` if the storage does not return a backup, which may have the latest state.
-    """
+    """Return the readable backup with the latest state, or None if there is none."""
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
     while batch := list(islice(ordered, _CANDIDATES)):

@@ -39,9 +39,8 @@ _REQUESTS: Final = 8
 def commit_queue(storage: Storage, branch: str, longest_s: float | None = None) -> Iterator[bool]:
     """Wait until no other writer has an older ticket for ``branch``, and hold the turn during the block.
 
-    Yields whether other writers were first, so that the branch has probably moved. The wait ends after
-    ``longest_s`` seconds in any case. An error of the storage ends it, too: the commit is tried without a
-    turn.
+    Yields whether other writers were first. After ``longest_s`` seconds, or an error of the storage, the
+    commit is tried without a turn.
     """
     folder = f"{TURNS}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
     ticket = _Ticket(storage, folder)
@@ -122,10 +121,7 @@ class _Ticket:
         return ahead
 
     def _pause(self, ahead: int, request_s: float) -> float:
-        """Return how long to wait for ``ahead`` other commits, if a request takes ``request_s``.
-
-        A turn takes as long as the turns that have passed, or ``_REQUESTS`` requests if none has passed yet.
-        """
+        """Return how long to wait for ``ahead`` other commits, if a request takes ``request_s``."""
         self._most = max(self._most, ahead)
         passed = self._most - ahead
         turn_s = (host.monotonic_seconds() - self._begin) / passed if passed else request_s * _REQUESTS

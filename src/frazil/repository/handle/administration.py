@@ -71,17 +71,15 @@ class Refs(RepositoryBase):
 
         Args:
             branch: The name of the branch.
-            snapshot_id: The new tip: an id, the first characters of an id, or the name of a branch or tag.
-                See ``create_branch``.
+            snapshot_id: The new tip. See ``create_branch``.
             from_snapshot_id: The id of the expected tip. If the branch is on another snapshot, it is not
                 moved. Default: the branch is moved from any snapshot.
 
         Raises:
             ConflictError: ``branch-update-conflict`` if the branch is not on ``from_snapshot_id``.
             RefNotFoundError: If there is no such branch.
-            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
-                mean several snapshots.
+            SnapshotNotFoundError: See ``create_branch``.
+            InvalidInputError: See ``create_branch``.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -124,15 +122,13 @@ class Refs(RepositoryBase):
 
         Args:
             tag: The name of the new tag. It must not be empty.
-            snapshot_id: The id of a snapshot, the first characters of an id, or the name of a branch or tag.
-                See ``create_branch``.
+            snapshot_id: See ``create_branch``.
 
         Raises:
             AlreadyExistsError: ``tag-already-exists`` if the tag exists. ``tag-previously-deleted`` if a tag
                 of this name was deleted (in spec version 1: ``tag-already-exists``).
-            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
-                mean several snapshots. ``invalid-ref-name`` if the name of the tag is not allowed.
+            SnapshotNotFoundError: See ``create_branch``.
+            InvalidInputError: See ``create_branch``.
             SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
         """
         self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))

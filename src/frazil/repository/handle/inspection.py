@@ -224,8 +224,7 @@ class Inspection(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -281,8 +280,7 @@ class Inspection(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())

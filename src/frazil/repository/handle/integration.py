@@ -199,12 +199,9 @@ class Integration(RepositoryBase):
         The base is the newest version in the history of both. Nodes are compared by id, and arrays chunk by
         chunk. Identical changes never conflict. Real conflicts are passed to ``solver``: *ours* are the
         changes of the source, *theirs* the changes of the branch. ``frazil.ElementSolver()`` keeps the
-        changes of both sides in a chunk. The result is one commit on the branch,
-        whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
-
-        If the branch is an ancestor of the source, the branch is moved to the source without a new commit,
-        unless ``fast_forward`` is False. If the source has no changes that the branch does not have, nothing
-        happens.
+        changes of both sides in a chunk. The result is one commit on the branch, whose metadata name both
+        parents: ``{"__frazil": {"parents": [into, source]}}``. If the source has no changes that the branch
+        does not have, nothing happens.
 
         Args:
             source: A branch, a tag, a snapshot id, or the first characters of an id.
@@ -275,16 +272,15 @@ class Integration(RepositoryBase):
         Args:
             snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
             onto: The branch that receives the changes.
-            solver: Decides the conflicts. Default: no conflict is decided.
+            solver: See ``merge``.
             message: The message of the new commit. Default: the message of the commit.
-            metadata: Metadata of the new commit, in addition. Default: none.
+            metadata: See ``merge``.
 
         Returns:
             The id of the new commit.
 
         Raises:
-            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts. The error lists all
-                conflicts.
+            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts.
             SessionStateError: ``no-changes-to-commit`` if the branch has all the changes already.
                 ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of this commit
                 alone are not known.
@@ -332,9 +328,9 @@ class Integration(RepositoryBase):
         Args:
             snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
             on: The branch to change.
-            solver: Decides the conflicts. Default: no conflict is decided.
+            solver: See ``merge``.
             message: The message of the new commit. Default: ``Revert "MESSAGE OF THE COMMIT"``.
-            metadata: Metadata of the new commit, in addition. Default: none.
+            metadata: See ``merge``.
 
         Returns:
             The id of the new commit.
@@ -366,10 +362,7 @@ class Integration(RepositoryBase):
         message: str | None,
         metadata: dict[str, Any] | None,
     ) -> str:
-        """Plan for the current tip of the branch and commit the plan; repeat if another commit came first.
-
-        If ``plan`` returns a snapshot id, no commit is needed.
-        """
+        """Plan for the current tip of the branch and commit the plan; repeat if another commit came first."""
         solver, context = solver or ConflictDetector(), self._context
         require_solver(solver)
         for tries_left in reversed(range(_TRIES)):

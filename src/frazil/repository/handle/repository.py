@@ -209,10 +209,8 @@ class Repository(
             config: Options for this handle. They override the saved configuration, which overrides the
                 defaults of the storage. Virtual chunk containers replace the saved ones. Default: the saved
                 configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
-                from URL prefixes to credentials. Default: none.
-            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
-                labels.
+            authorize_virtual_chunk_access: See ``create``.
+            attribution: See ``create``.
 
         Returns:
             A handle on the repository.
@@ -245,9 +243,7 @@ class Repository(
     ) -> Session:
         """Open a repository, and a session that reads one version of it.
 
-        The session is that of ``Repository.open(...).readonly_session(...)``. This method reads the file
-        ``repo`` once instead of twice: it is one request less for a program that opens a repository to read
-        one version.
+        The session is that of ``Repository.open(...).readonly_session(...)``, with one request less.
 
         Args:
             storage: The storage of the repository.
@@ -255,11 +251,9 @@ class Repository(
                 ``snapshot_id`` names a version.
             tag: The name of a tag. See ``readonly_session``.
             snapshot_id: The id of a snapshot. See ``readonly_session``.
-            as_of: A time with a time zone: the session reads the newest snapshot of the branch that is not
-                younger.
+            as_of: A time with a time zone. See ``readonly_session``.
             config: Options for this session. See ``open``.
-            authorize_virtual_chunk_access: The virtual chunk containers that this session may read: a dict
-                from URL prefixes to credentials. Default: none.
+            authorize_virtual_chunk_access: See ``create``.
 
         Returns:
             A session that cannot write. It does not see later commits.
@@ -302,13 +296,11 @@ class Repository(
         Args:
             storage: The storage of the repository.
             config: See ``open`` and ``create``. It is saved only if the repository is created.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
-                from URL prefixes to credentials. Default: none.
+            authorize_virtual_chunk_access: See ``create``.
             create_version: The version of the format of a new repository, 1 or 2. Default: 2.
             check_clean_root: Whether other objects in ``storage`` are an error when the repository is
                 created.
-            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
-                labels.
+            attribution: See ``create``.
             store_secrets: See ``create``.
 
         Returns:
@@ -382,8 +374,7 @@ class Repository(
 
         Args:
             storage: The storage of the repository.
-            storage_settings: Time-outs, retries and other options for the requests. Default: those of
-                ``storage``.
+            storage_settings: See ``exists``.
 
         Returns:
             The version, or None if ``storage`` contains no repository.
@@ -405,8 +396,7 @@ class Repository(
         Args:
             config: Options for the new handle. They override the configuration of this handle. Default: the
                 same configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that the new handle may read.
-                Default: those of this handle.
+            authorize_virtual_chunk_access: See ``create``. Default: the same containers.
 
         Returns:
             The new handle. This handle does not change.
@@ -423,8 +413,7 @@ class Repository(
 
         Args:
             config: Options for this handle. They override its present configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read. Default:
-                those that it may read now.
+            authorize_virtual_chunk_access: See ``create``. Default: the same containers.
         """
         self._context = self.reopen(config, authorize_virtual_chunk_access)._context
 

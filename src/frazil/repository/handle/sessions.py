@@ -91,10 +91,7 @@ def readonly_session_of(
     snapshot_id: str | None = None,
     as_of: datetime | None = None,
 ) -> Session:
-    """Return a session that reads one version of ``info``, the refs and snapshots that the caller has read.
-
-    See ``Sessions.readonly_session``.
-    """
+    """Return a session that reads one version of ``info``. See ``Sessions.readonly_session``."""
     if as_of is not None and branch is None:
         raise ValueError("as_of needs a branch, got none. Pass branch=... too")
     id_ = snapshot_of_version(info, branch, tag, snapshot_id)
@@ -147,8 +144,7 @@ class Sessions(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
                 ``no-snapshot-at-time`` if the branch begins after ``as_of``.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
             ValueError: If none or several versions are named, or if ``as_of`` is given without ``branch``.
             TypeError: If ``as_of`` has no time zone.
 
@@ -182,10 +178,8 @@ class Sessions(RepositoryBase):
                 configuration, which is 24 hours unless set. See ``Session.expires_at``.
             track_reads: Whether the session records which metadata, chunks and lists of members are read
                 through it and its forks. A rebase then raises ``StaleReadError`` if other commits have
-                changed any of them. This includes rebases by ``rebase_with`` and by ``fast_forward_timeout``.
-                See ``Session.rebase``.
-            name: A name for people. If the session has forks, ``upkeep.leases`` and the summaries of garbage
-                collections show the name, and ``break_lease`` accepts it.
+                changed any of them. See ``Session.rebase``.
+            name: A name for people, which leases of forks have.
 
         Returns:
             A session that reads the tip of the branch and can write.

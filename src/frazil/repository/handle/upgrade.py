@@ -55,10 +55,8 @@ _CREATED, _DELETED = 1_000, 2_000
 def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
     """Return operations that can have led to these refs, oldest first, all at different times.
 
-    A snapshot counts as a commit to ``main`` if ``main`` contains it, otherwise as a commit to the first
-    branch by name that contains it. A branch or a tag counts as created one millisecond after its snapshot,
-    and a tag as deleted one millisecond after its creation. Operations on snapshots that are gone count as
-    operations on the first snapshot.
+    A snapshot counts as a commit to the first branch that contains it, a ref as created one millisecond after
+    its snapshot, and a tag as deleted one millisecond later. A lost snapshot counts as the first one.
     """
     events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
     committed = {root}
@@ -284,10 +282,7 @@ def _agrees(info: RepoInfo, state: _StateV1) -> bool:
 
 
 def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
-    """Raise ``ConflictError`` if refs of version 1 are on snapshots that the upgraded repository lacks.
-
-    Otherwise others have written to the upgraded repository, and the refs of version 1 are out of date.
-    """
+    """Raise ``ConflictError`` if refs of version 1 are on snapshots that the upgraded repository lacks."""
     for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
         if info.snapshots.find_snapshot(id_) < 0:
             raise ConflictError(

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
-    """Return a method of the given name that warns when it is called.
-
-    The warning names the line of the caller, whatever wraps the method, because Python skips the files of
-    this package.
-    """
+    """Return a method that warns when it is called, and names the line of the caller."""
 
     @functools.wraps(method)
     def warning(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -149,10 +149,7 @@ class AncestryGraph:
 def ancestry_graph(
     info: RepoInfo, branches: Mapping[str, bytes], tip: bytes | None = None, *, plain: bool = False
 ) -> AncestryGraph:
-    """Draw the snapshots that ``branches`` reach, or that ``tip`` reaches.
-
-    Each snapshot is labelled with the branches of ``branches`` and with the tags on it.
-    """
+    """Draw the snapshots that ``branches`` reach, or that ``tip`` reaches."""
     table = info.snapshots
     named = sorted(branches, key=lambda name: (name != MAIN, name))
     branches_of = _names_of((name, branches[name]) for name in named)
@@ -265,8 +262,7 @@ class VersionHistory(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
         """
         info = self._info()
         row = repo_changes.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
@@ -401,11 +397,11 @@ class VersionHistory(RepositoryBase):
 
         Args:
             from_branch: The branch of the first version.
-            from_tag: The tag of the first version.
-            from_snapshot_id: The snapshot id of the first version, or the first characters of an id.
+            from_tag: Its tag.
+            from_snapshot_id: Its snapshot id, or the first characters of an id.
             to_branch: The branch of the second version.
-            to_tag: The tag of the second version.
-            to_snapshot_id: The snapshot id of the second version, or the first characters of an id.
+            to_tag: Its tag.
+            to_snapshot_id: Its snapshot id, or the first characters of an id.
 
         Returns:
             The paths of changed nodes and the indices of changed chunks.
@@ -440,8 +436,7 @@ class VersionHistory(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())

@@ -41,11 +41,7 @@ type Names = Mapping[bytes, str]
 def version_changes(
     context: Context, info: RepoInfo, tip: bytes
 ) -> Iterator[tuple[SnapshotEntry, ChangedPaths | None]]:
-    """Yield a version and its ancestors, newest first, each with its changes since its parent.
-
-    The changes of the first version are None. They are those that ``Repository.diff`` returns for the parent
-    and the version.
-    """
+    """Yield a version and its ancestors, newest first, each with its changes since its parent."""
     names: Names | None = None
     parts = chain.from_iterable(batched(part, _BATCH) for part in ancestry(info, tip))
     for part in parts:

@@ -130,10 +130,7 @@ class Watch(Iterator[BranchVersion]):
         return versions
 
     def _request(self) -> None:
-        """Make one request for the headers of ``repo``, and read the file if it has changed.
-
-        A storage whose headers have no etag gets one request for the file.
-        """
+        """Make one request for the headers of ``repo``, and read the file if it has changed."""
         etag = None
         if self._has_etags:
             headers = self._context.storage.head(REPO)

@@ -372,11 +372,7 @@ def _planned(
     notes: Sequence[str] = (),
     record: Callable[[State, int], UndoRecord] | None = None,
 ) -> UndoPlan:
-    """Check that changes are possible, and return the plan for users.
-
-    ``entries`` are those of the update that the changes undo or make again. ``record`` returns the record of
-    the new update from the current state and the time of the new update.
-    """
+    """Check that changes are possible, and return the plan for users."""
     require_possible(history.current.info, changes)
 
     def change(current: RepoInfo, now: int) -> RepoUpdate | None:
