@@ -9,7 +9,7 @@ import contextvars
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, shared_pool
@@ -32,13 +32,11 @@ async def on_thread[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs
     return await asyncio.wrap_future(begin(function, *args, **kwargs))
 
 
-def awaitable[S, **P, R](
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+def awaitable[**P, R](method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return the asynchronous twin of a method, for example of ``commit``."""
 
-    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await on_thread(method, self, *args, **kwargs)
+    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await on_thread(method, *args, **kwargs)
 
     functools.update_wrapper(twin, method)
     twin.__name__ = f"{method.__name__}_async"
@@ -50,17 +48,6 @@ def awaitable[S, **P, R](
 def awaitable_class(method: Any) -> Any:
     """Return the asynchronous twin of a class method."""
     return classmethod(awaitable(method.__func__))
-
-
-def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutine[Any, Any, R]]:
-    """Return the asynchronous twin of a static method."""
-
-    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await on_thread(method, *args, **kwargs)
-
-    functools.update_wrapper(twin, method)
-    twin.__doc__ = f"Run ``{method.__name__}`` on a thread, to be awaited."
-    return staticmethod(twin)
 
 
 class Table(Protocol):

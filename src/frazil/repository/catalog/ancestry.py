@@ -154,10 +154,14 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     return seen
 
 
+def _own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    values = metadata.get(FRAZIL)
+    return values if isinstance(values, dict) else {}
+
+
 def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
     """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
-    origin = entry.metadata.get(FRAZIL)
-    return origin if isinstance(origin, dict) else {}
+    return _own_values(entry.metadata)
 
 
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
@@ -171,14 +175,12 @@ def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
 
 def of_compaction(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a commit that a compaction makes."""
-    before = metadata.get(FRAZIL)
-    return {**metadata, FRAZIL: {**(before if isinstance(before, dict) else {}), COMPACTION: True}}
+    return {**metadata, FRAZIL: {**_own_values(metadata), COMPACTION: True}}
 
 
 def is_of_compaction(metadata: Mapping[str, Any]) -> bool:
     """Return whether a compaction made the commit with these metadata."""
-    values = metadata.get(FRAZIL)
-    return isinstance(values, dict) and values.get(COMPACTION) is True
+    return _own_values(metadata).get(COMPACTION) is True
 
 
 _CREATING: Final = np.array(

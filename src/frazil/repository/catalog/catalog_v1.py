@@ -300,7 +300,16 @@ class CatalogV1(Catalog):
             case UpdateKind.TAG_DELETED:
                 return PutFile(tombstone_key(storage, name), b"", IfAbsent())
             case UpdateKind.CONFIG_CHANGED:
-                return self._config_write(after.config or {})
+                write, stored = first_config(after.config or {}), _stored_config(storage)
+                if self.config_version != (None if stored is None else stored[1]):
+                    raise ConflictError(
+                        message="another writer updated the configuration since this repository was opened. "
+                        "Open the repository again, and repeat the change",
+                        kind=ErrorKind.CONFIG_UPDATED,
+                    )
+                if stored is None:
+                    return write
+                return replace(write, condition=IfVersion(stored[1]), before=stored)
             case UpdateKind.NEW_DETACHED_SNAPSHOT:
                 row = info.snapshots.find_snapshot(changed.entry.new_snapshot or b"")
                 parent = info.snapshots.entry(row).parent
@@ -308,17 +317,6 @@ class CatalogV1(Catalog):
                     raise base_not_found(parent)  # it was collected, so the new snapshot lacks manifests
                 return None
         raise needs_version_2()
-
-    def _config_write(self, config: dict[str, Any]) -> PutFile:
-        write = first_config(config)
-        stored = _stored_config(self.storage)
-        if self.config_version != (None if stored is None else stored[1]):
-            raise ConflictError(
-                message="another writer updated the configuration since this repository was opened. Open the "
-                "repository again, and repeat the change",
-                kind=ErrorKind.CONFIG_UPDATED,
-            )
-        return write if stored is None else replace(write, condition=IfVersion(stored[1]), before=stored)
 
     def write_file(self, write: FileWrite) -> bool:
         """Make a write. Return False if its condition is not met."""

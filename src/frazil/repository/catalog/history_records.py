@@ -78,12 +78,18 @@ type Records = Mapping[str, Sequence[BatchRecord]]
 def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """Return the records in the metadata of a repository. Raises ``FormatError``."""
     with metadata_item(metadata, STREAMS, "records of streaming queries", _RESTORE):
-        return {query: list(map(_record, each)) for query, each in metadata.get(STREAMS, {}).items()}
-
-
-def _record(document: Mapping[str, Any]) -> BatchRecord:
-    branch, alone = str(document.get("branch", "")), bool(document.get("alone", False))
-    return BatchRecord(int(document["batch"]), id_from_text(document["snapshot"]), branch, alone)
+        return {
+            query: [
+                BatchRecord(
+                    int(each["batch"]),
+                    id_from_text(each["snapshot"]),
+                    str(each.get("branch", "")),
+                    bool(each.get("alone", False)),
+                )
+                for each in documents
+            ]
+            for query, documents in metadata.get(STREAMS, {}).items()
+        }
 
 
 def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
@@ -115,15 +121,6 @@ def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
     rows = info.table.find_snapshots(id_matrix([queries[name][0].snapshot for name in names]))
     times = np.where(rows >= 0, info.table.flushed_at()[rows].astype(np.int64), 0)
     return [names[at] for at in np.argsort(times, kind="stable")[:count].tolist()]
-
-
-def with_amended_batches(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
-    records = {
-        query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
-        for query, records in read_records(info.metadata).items()
-    }
-    return with_records(info, records) if any(records.values()) else info.metadata
 
 
 def _useful(info: RepoInfo, records: Iterable[BatchRecord]) -> list[BatchRecord]:
@@ -206,12 +203,17 @@ def with_expiring_batches(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, 
     new: dict[str, list[BatchRecord]] = {}
     for query, records in read_records(info.metadata).items() if len(rows) else ():
         lines = [each for each in records if not each.alone]
-        stamped, batches = _stamped(table, query)
+        named = table.mentioning(np.arange(len(table)), QUERY, query)
+        stamped = {  # the rows of the commits of the query, and their batches
+            row: int(entry.metadata[BATCH])
+            for row, entry in zip(named.tolist(), table.entries(named), strict=True)
+            if entry.metadata.get(QUERY) == query
+        }
         marks = np.full(len(table), -1, np.int64)
         if lines:
             numbers, _ = _marks(table, id_matrix([each.snapshot for each in lines]), len(lines))
             marks = np.append([each.batch for each in lines], -1)[numbers]
-        marks[stamped] = batches
+        marks[list(stamped)] = list(stamped.values())
         newest = _nearest(table, marks, -1)[rows]
         new[query] = [
             BatchRecord(batch, table.id_of(row))
@@ -219,18 +221,6 @@ def with_expiring_batches(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, 
             if batch >= 0 and row not in stamped
         ]
     return with_records(info, new) if any(new.values()) else info.metadata
-
-
-def _stamped(table: SnapshotTable, query: str) -> tuple[I64, I64]:
-    """Return the rows of the commits of a query, and their batches."""
-    rows = table.mentioning(np.arange(len(table)), QUERY, query)
-    named = [
-        (row, int(entry.metadata[BATCH]))
-        for row, entry in zip(rows.tolist(), table.entries(rows), strict=True)
-        if entry.metadata.get(QUERY) == query
-    ]
-    pairs = np.array(named, np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
 
 
 #: Keys of Frazil's values in the metadata of a merge or pick.
@@ -486,17 +476,6 @@ def _entry(document: Mapping[str, Any]) -> JobEntry:
 def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:
     """Return the metadata of a repository with new records, and without records that are not needed."""
     entries = list(dict.fromkeys(with_replacements(info, [*new, *read_entries(info.metadata)])))
-    return {**info.metadata, JOBS: list(map(_document, _useful_jobs(info, entries)))}
-
-
-def without_entries(info: RepoInfo, id_: str) -> dict[str, Any]:
-    """Return the metadata of a repository without the records of a job or publication."""
-    entries = read_entries(info.metadata)
-    others = [_document(each) for each in entries if each.id != id_]
-    return {**info.metadata, JOBS: others} if len(others) < len(entries) else info.metadata
-
-
-def _useful_jobs(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
     rows = info.table.find_snapshots(id_matrix([each.snapshot for each in entries]))
     moved = {each.id for each in entries if not each.branch}
     useful = [
@@ -504,7 +483,14 @@ def _useful_jobs(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
         for at, (entry, row) in enumerate(zip(entries, rows.tolist(), strict=True))
         if at < _RECENT_JOBS or not entry.branch or (row < 0 and entry.id not in moved)
     ]
-    return useful[:_MOST]
+    return {**info.metadata, JOBS: list(map(_document, useful[:_MOST]))}
+
+
+def without_entries(info: RepoInfo, id_: str) -> dict[str, Any]:
+    """Return the metadata of a repository without the records of a job or publication."""
+    entries = read_entries(info.metadata)
+    others = [_document(each) for each in entries if each.id != id_]
+    return {**info.metadata, JOBS: others} if len(others) < len(entries) else info.metadata
 
 
 def with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[JobEntry]:
@@ -519,23 +505,6 @@ def with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[J
 def entries_of(info: RepoInfo) -> list[JobEntry]:
     """Return the records of a repository, newest first. Spec version 1 has none."""
     return read_entries(info.metadata) if info.spec_version > 1 else []
-
-
-def with_amended_jobs(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
-
-    The new commit has the mark of the job of the old one. It never has the report of an audit, because nobody
-    has checked the new version.
-    """
-    entries = [each for each in read_entries(info.metadata) if each.snapshot == old]
-    row = info.table.find_snapshot(old)
-    own = entries_of_commit(info.table.entry(row)) if row >= 0 else []
-    publications = [each for each in (*entries, *own) if each.is_publication]
-    new_entries = [
-        *(replace(each, snapshot=new, branch=branch) for each in entries if not each.is_publication),
-        *(each.in_version(new) for each in publications),
-    ]
-    return with_entries(info, new_entries) if new_entries else info.metadata
 
 
 def with_expiring_jobs(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
@@ -615,9 +584,25 @@ def with_branch(info: RepoInfo, tip: bytes, branch: str) -> dict[str, Any]:
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
-    info = replace(info, metadata=with_amended_batches(info, old, new, branch))
-    return with_amended_jobs(info, old, new, branch)
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
+
+    The new commit has the mark of the job of the old one. It never has the report of an audit, because nobody
+    has checked the new version.
+    """
+    records = {
+        query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
+        for query, records in read_records(info.metadata).items()
+    }
+    if any(records.values()):
+        info = replace(info, metadata=with_records(info, records))
+    entries = [each for each in read_entries(info.metadata) if each.snapshot == old]
+    row = info.table.find_snapshot(old)
+    own = entries_of_commit(info.table.entry(row)) if row >= 0 else []
+    new_entries = [
+        *(replace(each, snapshot=new, branch=branch) for each in entries if not each.is_publication),
+        *(each.in_version(new) for each in (*entries, *own) if each.is_publication),
+    ]
+    return with_entries(info, new_entries) if new_entries else info.metadata
 
 
 def with_expiring(info: RepoInfo, keep: NDArray[np.bool_], after: SnapshotTable) -> dict[str, Any]:

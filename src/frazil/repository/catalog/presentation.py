@@ -234,16 +234,9 @@ def repo_status(status: Status) -> RepoStatus:
 
 def diff(changes: ChangedPaths) -> Diff:
     """Return the public difference of two versions."""
-    return Diff(
-        new_groups=set(changes.new_groups),
-        new_arrays=set(changes.new_arrays),
-        deleted_groups=set(changes.deleted_groups),
-        deleted_arrays=set(changes.deleted_arrays),
-        updated_groups=set(changes.updated_groups),
-        updated_arrays=set(changes.updated_arrays),
-        chunk_coordinates=changes.updated_chunks,
-        moved_nodes=list(changes.moved),
-    )
+    names = [f"{change}_{kind}" for change in ("new", "deleted", "updated") for kind in ("groups", "arrays")]
+    nodes: dict[str, set[str]] = {name: set(getattr(changes, name)) for name in names}
+    return Diff(**nodes, chunk_coordinates=changes.updated_chunks, moved_nodes=list(changes.moved))
 
 
 #: The field of a kind of updates -> its value in an entry of the ops log.
@@ -338,15 +331,12 @@ class _SnapshotBlock:
                 if name in ("message", "metadata") and self._table.is_shared(self._rows):
                     self._separate()
                 else:
-                    self._set(_READERS[name](self._table, self._rows))
+                    for column, values in _READERS[name](self._table, self._rows).items():
+                        _exhaust(map(_SLOTS[column], self._infos, values))
+                        self._missing.discard(column)
+                    if not self._missing:
+                        self._infos = []
         return {}
-
-    def _set(self, columns: dict[str, list[Any]]) -> None:
-        for name, values in columns.items():
-            _exhaust(map(_SLOTS[name], self._infos, values))
-        self._missing.difference_update(columns)
-        if not self._missing:
-            self._infos = []
 
     def _separate(self) -> None:
         """Let each description decode itself.

@@ -24,9 +24,12 @@ from frazil.repository.history.repo_state import OWN_PREFIX, UNDO
 from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 
+#: A pattern with one of these also protects branches that are created later.
+_WILDCARDS: Final = frozenset("*?[")
 
-class Refs(RepositoryBase):
-    """Methods of ``Repository`` that list, create, move and delete branches and tags."""
+
+class Administration(RepositoryBase):
+    """Methods of ``Repository`` for refs, protections, configuration, metadata, status and features."""
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches.
@@ -185,14 +188,6 @@ class Refs(RepositoryBase):
     lookup_tag_async = awaitable(lookup_tag)
     delete_tag_async = awaitable(delete_tag)
 
-
-#: A pattern with one of these also protects branches that are created later.
-_WILDCARDS: Final = frozenset("*?[")
-
-
-class Protection(RepositoryBase):
-    """Methods of ``Repository`` that protect branches from mistakes."""
-
     def protect_branch(
         self,
         pattern: str,
@@ -294,10 +289,6 @@ class Protection(RepositoryBase):
                 another program has damaged the rules.
         """
         return read_protections(self._info_v2().metadata)
-
-
-class Administration(RepositoryBase):
-    """Methods of ``Repository`` for its saved configuration, metadata, status and features."""
 
     def save_config(self, *, store_secrets: bool = False) -> None:
         """Save the configuration of this handle in the repository.

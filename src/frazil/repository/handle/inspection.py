@@ -5,7 +5,6 @@ Times are text in ISO 8601, ids are text. A field that a file does not have has 
 
 from __future__ import annotations
 
-from collections.abc import Buffer
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any, Final
@@ -15,9 +14,9 @@ import numpy as np
 from frazil.changes.diff import joined
 from frazil.format.envelope import Compression, FileType, open_envelope, parse_header
 from frazil.format.ids import REPO, id_from_text, id_to_text, ids_to_text
-from frazil.format.manifest import ChunkKind, Manifest, stored_locations
-from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
-from frazil.format.snapshot import Node, Snapshot
+from frazil.format.manifest import ChunkKind, stored_locations
+from frazil.format.repo_info import OpsEntry, decode_repo_info
+from frazil.format.snapshot import Node
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
@@ -65,32 +64,6 @@ def iso(us: int) -> str:
     return when.isoformat(timespec=digits) + "Z"
 
 
-def repo_info_document(info: RepoInfo) -> Json:
-    """Return the contents of the file ``repo``, without its header."""
-    rows = np.arange(len(info.snapshots))
-    name = info.repo_before_updates
-    before = {} if name is None else {"repo_before_updates": name}
-    return {
-        "spec_version": f"{info.spec_version}.0",
-        "branches": {name: id_to_text(id_) for name, id_ in sorted(info.branches.items())},
-        "tags": {name: id_to_text(id_) for name, id_ in sorted(info.tags.items())},
-        "deleted_tags": sorted(info.deleted_tags),
-        "snapshots": [
-            {
-                "id": id_to_text(entry.id),
-                **({} if entry.parent is None else {"parent_id": id_to_text(entry.parent)}),
-                "flushed_at": iso(entry.flushed_at),
-                "message": entry.message,
-                "metadata": entry.metadata,
-            }
-            for entry in info.snapshots.entries(rows)
-        ],
-        "metadata": info.metadata,
-        "latest_updates": list(map(_update_document, map(info.ops.entry, range(len(info.ops))))),
-        **before,
-    }
-
-
 def _update_document(entry: OpsEntry) -> Json:
     kind = update(entry).kind
     details: Json = {name: getattr(kind, name) for name in kind.__match_args__}
@@ -106,52 +79,6 @@ def _update_document(entry: OpsEntry) -> Json:
     backup = {} if entry.backup_path is None else {"backup_path": entry.backup_path}
     type_ = {"type": f"{type(kind).__name__}{suffix}", **details}
     return {"update_type": type_, "updated_at": iso(entry.updated_at), **backup}
-
-
-def manifest_document(manifest: Manifest, data: Buffer, key: str) -> Json:
-    """Return a manifest, with the header of its file ``data``."""
-    count = partial(np.bincount, minlength=len(ChunkKind))
-    kinds: dict[bytes, Any] = {node: count(table.kind) for node, table in manifest.arrays.items()}
-    totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
-    uses_compression, dictionary, compressed = stored_locations(data, key)
-    return {
-        "id": id_to_text(manifest.id),
-        "header": header_document(data, FileType.MANIFEST),
-        "size_bytes": memoryview(open_envelope(data, FileType.MANIFEST)[1]).nbytes,
-        "num_arrays": len(kinds),
-        "total_chunk_refs": int(totals.sum()),
-        **{f"total_{name}": int(totals[kind]) for name, kind in _KINDS.items()},
-        "arrays": [
-            {
-                "node_id": id_to_text(node),
-                "num_chunk_refs": int(counts.sum()),
-                **{f"num_{name}": int(counts[kind]) for name, kind in _KINDS.items()},
-            }
-            for node, counts in kinds.items()
-        ],
-        "compression": {
-            "uses_location_compression": uses_compression,
-            "num_compressed_refs": compressed,
-            **({} if dictionary is None else {"dictionary_size_bytes": dictionary}),
-        },
-    }
-
-
-def snapshot_document(snapshot: Snapshot) -> Json:
-    """Return the contents of a snapshot, without the header of its file."""
-    files = snapshot.manifests
-    columns = ids_to_text(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
-    return {
-        "id": id_to_text(snapshot.id),
-        "flushed_at": iso(snapshot.flushed_at),
-        "commit_message": snapshot.message,
-        "metadata": snapshot.metadata,
-        "manifests": [
-            {"id": id_, "size_bytes": size, "num_chunk_refs": count}
-            for id_, size, count in zip(*columns, strict=True)
-        ],
-        "nodes": list(map(_node_document, map(snapshot.nodes.node, range(len(snapshot.nodes))))),
-    }
 
 
 def _node_document(node: Node) -> Json:
@@ -207,9 +134,27 @@ class Inspection(RepositoryBase):
         """
         self._context.require_version_2()
         data = self._context.storage.get(REPO)
+        info = decode_repo_info(data, REPO)
+        name = info.repo_before_updates
         return {
             "header": header_document(data, FileType.REPO_INFO),
-            **repo_info_document(decode_repo_info(data, REPO)),
+            "spec_version": f"{info.spec_version}.0",
+            "branches": {name: id_to_text(id_) for name, id_ in sorted(info.branches.items())},
+            "tags": {name: id_to_text(id_) for name, id_ in sorted(info.tags.items())},
+            "deleted_tags": sorted(info.deleted_tags),
+            "snapshots": [
+                {
+                    "id": id_to_text(entry.id),
+                    **({} if entry.parent is None else {"parent_id": id_to_text(entry.parent)}),
+                    "flushed_at": iso(entry.flushed_at),
+                    "message": entry.message,
+                    "metadata": entry.metadata,
+                }
+                for entry in info.snapshots.entries(np.arange(len(info.snapshots)))
+            ],
+            "metadata": info.metadata,
+            "latest_updates": list(map(_update_document, map(info.ops.entry, range(len(info.ops))))),
+            **({} if name is None else {"repo_before_updates": name}),
         }
 
     def inspect_snapshot(self, snapshot_id: str) -> Json:
@@ -234,7 +179,20 @@ class Inspection(RepositoryBase):
         id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
-        return {"header": header_document(data, FileType.SNAPSHOT), **snapshot_document(snapshot)}
+        files, nodes = snapshot.manifests, snapshot.nodes
+        columns = ids_to_text(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
+        return {
+            "header": header_document(data, FileType.SNAPSHOT),
+            "id": id_to_text(snapshot.id),
+            "flushed_at": iso(snapshot.flushed_at),
+            "commit_message": snapshot.message,
+            "metadata": snapshot.metadata,
+            "manifests": [
+                {"id": id_, "size_bytes": size, "num_chunk_refs": count}
+                for id_, size, count in zip(*columns, strict=True)
+            ],
+            "nodes": list(map(_node_document, map(nodes.node, range(len(nodes))))),
+        }
 
     def inspect_manifest(self, manifest_id: str) -> Json:
         """Return how many references of which kind a manifest contains, by array.
@@ -262,7 +220,31 @@ class Inspection(RepositoryBase):
         """
         id_ = id_from_text(manifest_id)
         manifest, data = MANIFEST.read_with_bytes(self._context.storage, id_)
-        return manifest_document(manifest, data, MANIFEST.key(id_))
+        count = partial(np.bincount, minlength=len(ChunkKind))
+        kinds: dict[bytes, Any] = {node: count(table.kind) for node, table in manifest.arrays.items()}
+        totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
+        uses_compression, dictionary, compressed = stored_locations(data, MANIFEST.key(id_))
+        return {
+            "id": id_to_text(manifest.id),
+            "header": header_document(data, FileType.MANIFEST),
+            "size_bytes": memoryview(open_envelope(data, FileType.MANIFEST)[1]).nbytes,
+            "num_arrays": len(kinds),
+            "total_chunk_refs": int(totals.sum()),
+            **{f"total_{name}": int(totals[kind]) for name, kind in _KINDS.items()},
+            "arrays": [
+                {
+                    "node_id": id_to_text(node),
+                    "num_chunk_refs": int(counts.sum()),
+                    **{f"num_{name}": int(counts[kind]) for name, kind in _KINDS.items()},
+                }
+                for node, counts in kinds.items()
+            ],
+            "compression": {
+                "uses_location_compression": uses_compression,
+                "num_compressed_refs": compressed,
+                **({} if dictionary is None else {"dictionary_size_bytes": dictionary}),
+            },
+        }
 
     def inspect_transaction_log(self, snapshot_id: str) -> Json:
         """Return what one commit changed, by node ids.

@@ -302,15 +302,6 @@ def _stored_settings_v1(storage: Storage) -> StoredSettings:
     return StoredSettings(config, 1, version)
 
 
-def stored_spec_version(storage: Storage) -> SpecVersion | None:
-    """Return the version of the format of the repository in ``storage``, or None without a repository."""
-    for key, version in ((REPO, SpecVersion.v2), (V1_MAIN, SpecVersion.v1)):
-        if storage.head(key) is not None:
-            return version
-    refuse_older(storage)
-    return None
-
-
 def repository_exists(storage: Storage) -> bool:
     """Return whether ``storage`` contains a repository, of an older format as well."""
     is_newer = any(storage.head(key) is not None for key in (REPO, V1_MAIN))

@@ -253,10 +253,24 @@ def _next_step(storage: Storage, readers: int) -> tuple[RepoInfo, Condition] | N
         is_incomplete = info.status.reason == _INCOMPLETE
         is_left = storage.head(V1_MAIN) is not None
         state = _read_state(storage) if is_left else None
-        if state is None or _agrees(info, state):
+        upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
+        if state is None or upgraded == (
+            state.refs.branches,
+            state.refs.tags,
+            set(state.refs.deleted_tags),
+            state.config,
+        ):
             return (_with_status(info, Availability.ONLINE), condition) if is_incomplete else None
         if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
-            _require_nothing_new(info, state)
+            # Others have written to the upgraded repository, and the refs of version 1 are out of date.
+            for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
+                if info.snapshots.find_snapshot(id_) < 0:
+                    raise ConflictError(
+                        message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
+                        "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
+                        "inspect the snapshot there, and delete `refs/` here when it is not needed",
+                        kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
+                    )
             return None
     built = _build_repo_info(storage, state or _read_state(storage), readers)
     unfinished = _with_status(built, Availability.READ_ONLY, _INCOMPLETE)
@@ -273,21 +287,3 @@ def _existing_repo_info(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
         data, version = storage.get_versioned(REPO)
         return decode_repo_info(data, REPO), IfVersion(version)
     return None
-
-
-def _agrees(info: RepoInfo, state: _StateV1) -> bool:
-    refs = state.refs
-    upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
-    return upgraded == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
-
-
-def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
-    """Raise ``ConflictError`` if refs of version 1 are on snapshots that the upgraded repository lacks."""
-    for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
-        if info.snapshots.find_snapshot(id_) < 0:
-            raise ConflictError(
-                message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
-                "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
-                "inspect the snapshot there, and delete `refs/` here when it is not needed",
-                kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
-            )

@@ -173,8 +173,22 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
     if unchanged is not None:
         notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
-    record = partial(_undo_record, history, candidate, newest, original.place)
-    return _planned(context, history, changes, original.entries, notes, record)
+
+    def recorded(current: State, at: int) -> UndoRecord:
+        if (
+            newest is not None and current.time == history.current.time
+        ):  # all later updates are undone or empty
+            state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
+        else:
+            state, cursor = current, Place(current.time)
+            fields = {each.subject: candidate.before for each in candidate.changes}
+        if (record := state.undo) and record.cursor:
+            cursor = history.located(state, record.cursor)
+            fields = _oldest(fields, record.fields)
+        fields = {name: place for name, place in fields.items() if place.time < cursor.time}
+        return UndoRecord(at, original.place, cursor, fields=fields)
+
+    return _planned(context, history, changes, original.entries, notes, recorded)
 
 
 def redo(context: Context) -> UndoPlan:
@@ -295,27 +309,6 @@ def _original(history: History, state: State, step: UpdateStep) -> UpdateStep:
         with suppress(SessionStateError):
             return next(history.steps(history.at(record.update, state)))[0]
     return step
-
-
-def _undo_record(
-    history: History,
-    candidate: _Candidate,
-    newest: _Candidate | None,
-    update: Place,
-    current: State,
-    at: int,
-) -> UndoRecord:
-    """Return the record of an undo. ``newest`` is its update if all later updates are undone or empty."""
-    if newest is not None and current.time == history.current.time:
-        state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
-    else:
-        state, cursor = current, Place(current.time)
-        fields = {each.subject: candidate.before for each in candidate.changes}
-    if (record := state.undo) and record.cursor:
-        cursor = history.located(state, record.cursor)
-        fields = _oldest(fields, record.fields)
-    fields = {name: place for name, place in fields.items() if place.time < cursor.time}
-    return UndoRecord(at, update, cursor, fields=fields)
 
 
 def _reversible(step: UpdateStep, before: UpdateStep | None) -> UpdateStep:
