@@ -9,7 +9,7 @@ import contextvars
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, shared_pool
@@ -50,13 +50,6 @@ def awaitable_class(method: Any) -> Any:
     return classmethod(awaitable(method.__func__))
 
 
-class Table(Protocol):
-    """An object with a text form, and with HTML for notebooks."""
-
-    def html(self) -> str:
-        """Return the object as HTML."""
-
-
 class SyncAsyncIterator[T]:
     """An iterator for ``for`` and for ``async for``. Each asynchronous step runs on a thread.
 
@@ -64,22 +57,19 @@ class SyncAsyncIterator[T]:
     ``contextlib.aclosing`` closes the iterator. An iterator that is not closed leaves no thread and no task
     behind.
 
-    ``table`` is the form that consoles and notebooks show. Showing it does not advance the iterator.
+    ``table`` is the text that consoles and notebooks show. Showing it does not advance the iterator.
 
     >>> list(SyncAsyncIterator(iter([1, 2])))
     [1, 2]
     """
 
-    def __init__(self, values: Iterator[T], table: Table | None = None) -> None:
+    def __init__(self, values: Iterator[T], table: object = None) -> None:
         self._values = values
         self._step: Future[Any] | None = None
         self._table = table
 
     def __repr__(self) -> str:
         return "<frazil: an iterator>" if self._table is None else str(self._table)
-
-    def _repr_html_(self) -> str | None:
-        return None if self._table is None else self._table.html()
 
     def __iter__(self) -> Iterator[T]:
         # The loop calls `next` of the values themselves, unless an await has a step of them.

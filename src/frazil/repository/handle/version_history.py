@@ -214,33 +214,16 @@ class HistoryTable:
     columns: Row
     rows: Callable[[], Iterable[Row]]
 
-    def _first(self) -> tuple[list[Row], bool]:
-        """Return the rows to show, and whether there are more."""
-        rows = list(islice(self.rows(), ROWS + 1))
-        return rows[:ROWS], len(rows) > ROWS
-
     def __str__(self) -> str:
-        rows, more = self._first()
-        widths = [max(map(len, column)) for column in zip(self.columns, *rows, strict=True)]
+        rows = list(islice(self.rows(), ROWS + 1))
+        more = ["..."] if len(rows) > ROWS else []
+        shown = [self.columns, *rows[:ROWS]]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (self.columns, *rows)
-        ]
-        return "\n".join([f"<{PACKAGE}: {self.heading}>", *lines, *(["..."] if more else [])])
-
-    def html(self) -> str:
-        """Return the table as HTML for a notebook, in the colours of its page."""
-        rows, more = self._first()
-        shown = [*rows, ("...",) * len(self.columns)] if more else rows
-        head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in self.columns)
-        body = "".join(
-            f"<tr>{''.join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in row)}</tr>"
             for row in shown
-        )
-        return (
-            f"<div><div>{escape(self.heading)}</div><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        ]
+        return "\n".join([f"<{PACKAGE}: {self.heading}>", *lines, *more])
 
 
 def _time(moment: datetime) -> str:

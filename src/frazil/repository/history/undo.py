@@ -175,9 +175,8 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
 
     def recorded(current: State, at: int) -> UndoRecord:
-        if (
-            newest is not None and current.time == history.current.time
-        ):  # all later updates are undone or empty
+        # With ``newest``, all later updates are undone or empty.
+        if newest is not None and current.time == history.current.time:
             state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
         else:
             state, cursor = current, Place(current.time)
