@@ -81,9 +81,9 @@ from frazil.repository.catalog.collection_guard import (
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
-from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.retries import delete_dead
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 from frazil.survey.columns import ObjectListing, Objects, among, distinct, each_once, list_objects, no_ids

@@ -14,7 +14,7 @@ import zarr
 import frazil
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
-from frazil.repository.catalog.turns import TURNS, commit_queue
+from frazil.repository.retries import TURNS, commit_queue
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import FaultyStorage

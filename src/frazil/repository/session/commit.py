@@ -51,7 +51,7 @@ from frazil.repository.catalog.repo_changes import (
     with_metadata,
 )
 from frazil.repository.catalog.repo_update import NewFiles, RepoChange
-from frazil.repository.catalog.turns import commit_queue
+from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import CommitFiles, PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.settings.resolved import MOVE_NODE, Flag
