@@ -255,7 +255,7 @@ def _caches(count: int) -> list[Any]:
 _PROCESS: dict[str, Any] = {
     "os": SimpleNamespace(getpid=lambda: 1),
     "socket": SimpleNamespace(gethostname=lambda: "host"),
-    "_user": lambda: "user",
+    "current_user": lambda: "user",
     "_machine": lambda: "",  # nobody knows whether the process runs
 }
 
