@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import zarr
 
 import frazil
 
@@ -42,7 +43,10 @@ def test_examples_of(name: str, tmp_path, monkeypatch, request: pytest.FixtureRe
     if name == "frazil.compat":  # it refuses to replace an icechunk that is imported, as in tests of interop
         for module in [module for module in sys.modules if module.partition(".")[0] == "icechunk"]:
             monkeypatch.delitem(sys.modules, module)
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    # The docstrings of `Repository` do not repeat these two imports.
+    names = {"frazil": frazil, "zarr": zarr}
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
 
 

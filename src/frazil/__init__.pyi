@@ -102,14 +102,14 @@ from frazil.ops import GCSummary as GCSummary
 from frazil.ops import LeaseInfo as LeaseInfo
 from frazil.ops import Update as Update
 from frazil.ops import UpdateType as UpdateType
-from frazil.repository.catalog.backups import Backup as Backup
-from frazil.repository.catalog.spec_versions import spec_version as spec_version
-from frazil.repository.catalog.spec_versions import supported_spec_versions as supported_spec_versions
+from frazil.repository.catalog.repo_update import Backup as Backup
 from frazil.repository.catalog.version_info import ChunkType as ChunkType
 from frazil.repository.catalog.version_info import RepoAvailability as RepoAvailability
 from frazil.repository.catalog.version_info import RepoStatus as RepoStatus
 from frazil.repository.catalog.version_info import SpecVersion as SpecVersion
 from frazil.repository.handle.history import History as History
+from frazil.repository.handle.opening import spec_version as spec_version
+from frazil.repository.handle.opening import supported_spec_versions as supported_spec_versions
 from frazil.repository.handle.repository import Repository as Repository
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository as upgrade_icechunk_repository
 from frazil.repository.handle.upkeep import CommitPattern as CommitPattern

@@ -61,15 +61,15 @@ from frazil.readers.grib import check_messages, edition, length, packing
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.netcdf3 import NetCdf3Reader
 from frazil.repository.catalog.collection_guard import (
+    LeaseLimit,
     collection_records,
     delete_killed_records,
+    in_force,
     is_collecting,
 )
 from frazil.repository.catalog.files_v1 import decode_ref
-from frazil.repository.catalog.history_records import JOBS, read_entries
-from frazil.repository.catalog.leases import LeaseLimit, in_force
+from frazil.repository.catalog.history_records import JOBS, read_entries, read_records
 from frazil.repository.catalog.presentation import history_infos
-from frazil.repository.catalog.stream_records import read_records
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.chunk_refs import claimed_bytes, require_plausible

@@ -37,7 +37,7 @@ from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Result, Segment, encode_result
 from frazil.pipeline.publishing import AUDIT
-from frazil.repository.catalog.stream_records import STREAMS
+from frazil.repository.catalog.history_records import STREAMS
 from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config

@@ -17,7 +17,7 @@ import zarr
 
 import frazil
 from frazil.jobs.staging import StagedRound, Staging
-from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.collection_guard import Lease
 from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)

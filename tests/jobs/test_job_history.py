@@ -190,7 +190,7 @@ def test_an_amended_commit_has_the_record_of_its_job(repo: frazil.Repository) ->
 
 
 def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.repository.catalog.history_records._RECENT", 2)
+    monkeypatch.setattr("frazil.repository.catalog.history_records._RECENT_JOBS", 2)
     monkeypatch.setattr("frazil.repository.catalog.history_records._MOST", 3)
     repo.set_metadata({"owner": "somebody"})
     for number in range(5):

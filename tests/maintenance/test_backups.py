@@ -17,7 +17,7 @@ import frazil
 from frazil.format.ids import backup_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.backups import RECENT
-from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import ops_log
 from frazil.repository.clock import now_us
 from frazil.storage.memory import MemoryStorage

@@ -101,7 +101,7 @@ def test_virtual_chunks_without_a_container(repo: frazil.Repository) -> None:
 def other_writer(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
     """Do some work as another implementation does, which does not know protections."""
     with monkeypatch.context() as patch:
-        patch.setattr("frazil.repository.catalog.catalog.with_protection", lambda change, label: change)
+        patch.setattr("frazil.repository.catalog.context.require_allowed", lambda *_: None)
         work()
 
 

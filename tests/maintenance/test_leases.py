@@ -18,7 +18,7 @@ from tests.support.patience import patience
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.maintenance.collection import DeletionResult, Sweeper
-from frazil.repository.catalog import leases
+from frazil.repository.catalog import collection_guard as leases
 from frazil.repository.clock import now_us
 from frazil.repository.session import staged_work
 from frazil.storage.memory import MemoryStorage

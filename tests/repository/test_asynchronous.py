@@ -46,22 +46,6 @@ def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
     assert pairs > 40
 
 
-@pytest.mark.deep
-async def test_five_hundred_at_once() -> None:
-    repo = _repository()
-    tip = repo.lookup_branch("main")
-    assert set(await asyncio.gather(*(repo.lookup_branch_async("main") for _ in range(500)))) == {tip}
-    sessions = await asyncio.gather(*(repo.readonly_session_async("main") for _ in range(500)))
-    stores = [session.store for session in sessions]
-    values = await asyncio.gather(*(store.get("a/c/3") for store in stores))
-    assert len({value.to_bytes() for value in values if value is not None}) == 1
-    await asyncio.gather(*(repo.create_branch_async(f"b{n}", tip) for n in range(50)))
-    writing = await asyncio.gather(*(repo.writable_session_async(f"b{n}") for n in range(50)))
-    commits = await asyncio.gather(*(s.commit_async("empty", allow_empty=True) for s in writing))
-    assert len(set(commits)) == 50
-    assert {repo.lookup_branch(f"b{n}") for n in range(50)} == set(commits)
-
-
 async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
     class Waiting:
         """Every call waits for the last one to begin on its own thread, but for those that come later."""
@@ -196,15 +180,6 @@ async def test_iterators_can_be_left_and_closed() -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-
-
-async def test_iterators_give_everything_both_ways() -> None:
-    repo = _repository()
-    ids = [commit.id async for commit in repo.async_ancestry(branch="main")]
-    assert ids == [commit.id for commit in repo.ancestry(branch="main")]
-    assert len([each async for each in repo.ops_log_async()]) == len(list(repo.ops_log())) == 2
-    coords = [each async for each in repo.readonly_session("main").chunk_coordinates("/a", batch_size=7)]
-    assert coords == [(n,) for n in range(50)]
 
 
 async def test_a_cancelled_step_is_not_lost() -> None:

@@ -69,6 +69,18 @@ def listener(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Listen
         yield listener
 
 
+def trust(config: frazil.RepositoryConfig, prefix: str, listener: Listener) -> None:
+    """Let the configuration of the user lead a prefix to the listener."""
+    own = frazil.s3_store(
+        region="us-east-1",
+        endpoint_url=listener.url,
+        allow_http=True,
+        s3_compatible=True,
+        force_path_style=True,
+    )
+    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, own))
+
+
 def opened(storage: frazil.Storage, prefix: str, access: Any, config: Any = None) -> frazil.Repository:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -101,18 +113,11 @@ AZURE: list[Callable[[str, str], dict[str, str]]] = [
     _token_file,
     lambda url, path: {"account": "acc", "azure_federated_token_file": path, "azure_authority_host": url},
     lambda url, path: {"account": "acc", "endpoint": url, "allow_http": "true"},
-    lambda url, path: {"account": "acc", "AZURE_STORAGE_ENDPOINT": url},
-    lambda url, path: {"account": "acc", "azure_endpoint": url},
     lambda url, path: {"account": "acc", "msi_endpoint": url},
-    lambda url, path: {"account": "acc", "azure_identity_endpoint": url},
-    lambda url, path: {"account": "acc", "IDENTITY_ENDPOINT": url},
     lambda url, path: {"account": "acc", "proxy_url": url},
     lambda url, path: {"account": "acc", "Proxy-URL": url},
     lambda url, path: {"account": "acc", "allow_invalid_certificates": "true"},
-    lambda url, path: {"account": "acc", "root_certificate": path},
-    lambda url, path: {"account": "acc", "use_emulator": "true"},
     lambda url, path: {"account": "acc", "use_azure_cli": "true"},
-    lambda url, path: {"account": "acc", "fabric_token_service_url": url},
     lambda url, path: {"account": "acc", "container_name": "another"},
     lambda url, path: {"account": "acc", "account_key": "YWJj"},
     lambda url, path: {"account": "acc", "an_option_of_tomorrow": url},
@@ -122,13 +127,8 @@ AZURE: list[Callable[[str, str], dict[str, str]]] = [
 ]
 GCS: list[Callable[[str, str], dict[str, str]]] = [
     lambda url, path: {"google_base_url": url, "allow_http": "true"},
-    lambda url, path: {"base_url": url},
-    lambda url, path: {"GOOGLE_BASE_URL": url},
     lambda url, path: {"proxy_url": url},
-    lambda url, path: {"proxy_ca_certificate": path},
     lambda url, path: {"application_credentials": path},
-    lambda url, path: {"google_application_credentials": path},
-    lambda url, path: {"service_account": path},
     lambda url, path: {"service_account_path": path},
     lambda url, path: {"google_service_account_key": '{"private_key": ""}'},
     lambda url, path: {"bucket": "another"},
@@ -148,7 +148,7 @@ S3: list[Callable[[str], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(23, 23)
+@pytest.mark.sample(11, 11)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("prefix", "kind", "options"),
@@ -249,22 +249,10 @@ def test_what_a_repository_may_say() -> None:
 
 
 def test_the_users_own_container_leads_where_it_says(listener: Listener) -> None:
-    store = {
-        "endpoint_url": listener.url,
-        "allow_http": True,
-        "region": "us-east-1",
-        "force_path_style": True,
-    }
-    storage, prefix = hostile("s3://box/", {"s3_compatible": store}), "s3://box/"
+    prefix, options = "s3://box/", {**S3[0](listener.url), "force_path_style": True}
+    storage = hostile(prefix, {"s3_compatible": options})
     config = frazil.RepositoryConfig()
-    own = frazil.s3_store(
-        region="us-east-1",
-        endpoint_url=listener.url,
-        allow_http=True,
-        s3_compatible=True,
-        force_path_style=True,
-    )
-    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, own))
+    trust(config, prefix, listener)
     for access in (S3_KEY, s3_from_env_credentials()):
         repo = opened(storage, prefix, access, config)
         for each in (repo, repo.reopen(), pickle.loads(pickle.dumps(repo))):
@@ -281,13 +269,8 @@ def test_the_users_own_container_leads_where_it_says(listener: Listener) -> None
 
 def test_a_saved_container_stays_a_hint_until_it_is_adopted(listener: Listener) -> None:
     """To pass the configuration of a repository on does not say that its servers are trusted."""
-    store = {
-        "endpoint_url": listener.url,
-        "allow_http": True,
-        "region": "us-east-1",
-        "force_path_style": True,
-    }
-    storage, prefix = hostile("s3://box/", {"s3_compatible": store}), "s3://box/"
+    prefix, options = "s3://box/", {**S3[0](listener.url), "force_path_style": True}
+    storage = hostile(prefix, {"s3_compatible": options})
     access = s3_anonymous_credentials()
     theirs = opened(storage, prefix, access)
     changed = theirs.config
@@ -320,14 +303,7 @@ def test_a_saved_container_stays_a_hint_until_it_is_adopted(listener: Listener) 
 def test_a_container_that_was_saved_by_its_user_is_a_hint_to_the_next_one(listener: Listener) -> None:
     prefix, storage = "s3://box/", hostile("s3://box/", {"s3": {}})
     config = frazil.RepositoryConfig()
-    own = frazil.s3_store(
-        region="us-east-1",
-        endpoint_url=listener.url,
-        allow_http=True,
-        s3_compatible=True,
-        force_path_style=True,
-    )
-    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, own))
+    trust(config, prefix, listener)
     mine = opened(storage, prefix, s3_anonymous_credentials(), config)
     mine.save_config()
     assert read(mine) == DATA

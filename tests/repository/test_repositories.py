@@ -59,15 +59,6 @@ def test_create_open_exists(storage):
         frazil.Repository.create(storage, spec_version=3)
 
 
-def test_a_new_repository(repo):
-    assert repo.list_branches() == {"main"}
-    assert repo.list_tags() == set()
-    (root,) = repo.ancestry(branch="main")
-    assert (root.id, root.parent_id, root.message) == ("1CECHNKREP0F1RSTCMT0", None, "Repository initialized")
-    assert root.metadata == {"__icechunk": {"is_root": True}}
-    assert [type(update.kind).__name__ for update in repo.ops_log()] == ["RepoInitialized"]
-
-
 def test_branches(repo):
     first, second = commit(repo, n=1), commit(repo, n=2)
     repo.create_branch("dev", first)
@@ -135,20 +126,6 @@ def test_tags(repo):
     failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.lookup_tag, "v1")
 
 
-def test_metadata(repo):
-    assert repo.get_metadata() == {}
-    repo.set_metadata({"a": 1, "b": [1, {"c": None}]})
-    assert repo.update_metadata({"a": 2}) == {"a": 2, "b": [1, {"c": None}]}
-    assert repo.metadata == {"a": 2, "b": [1, {"c": None}]}
-
-
-def test_default_commit_metadata(repo):
-    repo.set_default_commit_metadata({"by": "tests", "n": 0})
-    session = repo.writable_session("main")
-    session.commit("x", {"n": 1}, allow_empty=True)
-    assert next(repo.ancestry(branch="main")).metadata == {"by": "tests", "n": 1}
-
-
 def test_configuration_is_saved_and_overridden(storage):
     created = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=12, packing=frazil.PackingConfig(enabled=False)
@@ -203,44 +180,3 @@ def test_feature_flags(repo):
     repo.create_tag("v2", tip)
     assert {flag.name for flag in repo.enabled_feature_flags()} == {"create_tag", "move_node"}
     failing(ErrorKind.INVALID_FEATURE_FLAG, frazil.InvalidInputError, repo.set_feature_flag, "nope", True)
-
-
-def test_diff(repo):
-    with repo.transaction("main", message="1") as store:
-        root = zarr.create_group(store)
-        root.create_array("a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
-        root.create_group("g")
-    first = repo.lookup_branch("main")
-    with repo.transaction("main", message="2") as store:
-        root = zarr.open_group(store)
-        root["a"][0] = 2
-        root.create_array("b", shape=(2,), chunks=(2,), dtype="i4")[:] = 1
-    with repo.transaction("main", message="3") as store:
-        root = zarr.open_group(store)
-        root["a"][3] = 2
-        root["g"].update_attributes({"k": 1})
-        del root["b"]
-    diff = repo.diff(from_snapshot_id=first, to_branch="main")
-    assert diff.updated_chunks == {"/a": [[0], [1]]}
-    assert diff.updated_groups == {"/g"}
-    assert not diff.new_arrays
-    assert not diff.deleted_arrays
-    back = repo.diff(from_branch="main", to_snapshot_id=first)
-    assert (back.updated_chunks, back.updated_groups) == (diff.updated_chunks, diff.updated_groups)
-    assert repo.diff(from_branch="main", to_branch="main").is_empty()
-
-
-def test_graph(repo):
-    commit(repo, n=1)
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    commit(repo, "dev", n=2)
-    repo.create_tag("v1", commit(repo, n=3))
-    lines = str(repo.ancestry_graph(plain=True)).splitlines()
-    assert [line for line in lines if "●" in line] == [
-        f"●   {repo.lookup_branch('main')[:8]} (main, v1) {{'n': 3}}",
-        f"│ ● {repo.lookup_branch('dev')[:8]} (dev) {{'n': 2}}",
-        f"●─╯ {list(repo.ancestry(branch='main'))[1].id[:8]} {{'n': 1}}",
-        "●   1CECHNKR Repository initialized",
-    ]
-    assert repo.ancestry_graph()._repr_svg_().startswith("<svg")
-    assert str(repo.ancestry_graph(branch="dev", plain=True)).count("●") == 3

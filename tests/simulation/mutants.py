@@ -241,7 +241,7 @@ def _without_condition_of_ref(original: Function) -> Function:
 MUTANTS = (
     Mutant(
         "the tip is not compared",
-        "frazil.repository.catalog.repo_requirements:require_tip",
+        "frazil.repository.catalog.repo_changes:require_tip",
         returning(None),
         ("refs", "conflicts", "content"),
     ),
@@ -371,14 +371,14 @@ MUTANTS = (
     ),
     Mutant(
         "leases are ignored",
-        "frazil.repository.catalog.leases:in_force",
+        "frazil.repository.catalog.collection_guard:in_force",
         returning([]),
         ("leases",),
         ("fork", "fork", "collect"),
     ),
     Mutant(
         "a lease has no age",
-        "frazil.repository.catalog.leases:leases",
+        "frazil.repository.catalog.collection_guard:leases",
         _leases(lambda lease: replace(lease, since=2 * lease.taken)),
         ("leases",),
         ("fork", "collect", "collect"),
@@ -386,7 +386,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease ends by another clock",
-        "frazil.repository.catalog.leases:leases",
+        "frazil.repository.catalog.collection_guard:leases",
         _leases(lambda lease: replace(lease, until=0)),
         ("leases",),
         ("fork", "collect", "collect"),
@@ -427,7 +427,7 @@ MUTANTS = (
     ),
     Mutant(
         "a handle reads from its cache",
-        "frazil.repository.catalog.catalog:CatalogV2.repo_info",
+        "frazil.repository.catalog.context:CatalogV2.repo_info",
         _with_first_result,
         ("recent",),
         ("read", "read", "commit"),
@@ -481,7 +481,7 @@ MUTANTS = (
     ),
     Mutant(
         "version 1: a ref is written without a condition",
-        "frazil.repository.catalog.catalog_v1:CatalogV1._write_file",
+        "frazil.repository.catalog.catalog_v1:CatalogV1.write_file",
         _without_condition_of_ref,
         ("exactly-once", "content"),
         ("commit",),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import frazil
 import frazil.pipeline.replication
 import frazil.threads
-from frazil.repository.catalog import leases
+from frazil.repository.catalog import collection_guard as leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
@@ -255,7 +255,7 @@ def _caches(count: int) -> list[Any]:
 _PROCESS: dict[str, Any] = {
     "os": SimpleNamespace(getpid=lambda: 1),
     "socket": SimpleNamespace(gethostname=lambda: "host"),
-    "_user": lambda: "user",
+    "current_user": lambda: "user",
     "_machine": lambda: "",  # nobody knows whether the process runs
 }
 

@@ -45,7 +45,7 @@ from frazil.extras import needs
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.presentation import history_infos, snapshot_infos
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 from frazil.repository.clock import from_datetime, to_datetime
 
@@ -232,7 +232,7 @@ def status(output: Output, target: Location) -> None:
         frazil status ice          the state of a repository
         frazil status ice --json   the same for programs
     """
-    from frazil.repository.catalog.leases import lease_info, leases
+    from frazil.repository.catalog.collection_guard import lease_info, leases
     from frazil.repository.catalog.presentation import repo_status
 
     context = Opened(target).context

@@ -19,7 +19,7 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryN
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.ancestry import at_time
-from frazil.repository.catalog.repo_requirements import find_snapshot, no_version, require_snapshot
+from frazil.repository.catalog.repo_changes import find_snapshot, no_version, require_snapshot
 from frazil.repository.catalog.repo_update import RepoInfoCache, open_current_repo_info
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage

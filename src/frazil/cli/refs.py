@@ -15,7 +15,7 @@ from frazil.cli.opening import Opened
 from frazil.cli.output import Output
 from frazil.cli.target import MAIN
 from frazil.repository.catalog.ancestry import is_in_history
-from frazil.repository.catalog.repo_requirements import find_snapshot, snapshot_id
+from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
 
 #: What the deletion of a ref loses.
 _LOSSES = {

@@ -82,9 +82,8 @@ from frazil.importing.source import (
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.spec_versions import older_layout, require_prefix
 from frazil.repository.clock import now_us
-from frazil.repository.handle.opening import explicit_access
+from frazil.repository.handle.opening import explicit_access, older_layout, require_prefix
 from frazil.repository.retries import RetryPolicy, write_once
 from frazil.repository.session.commit_files import Uploads, uploading
 from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer

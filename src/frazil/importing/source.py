@@ -34,7 +34,7 @@ from frazil.format.older.generations import Layout, decode_ref, described, name_
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest, short_id
 from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.repository.catalog.assets import require_id
-from frazil.repository.catalog.spec_versions import generations
+from frazil.repository.handle.opening import generations
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded

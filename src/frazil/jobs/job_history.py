@@ -41,7 +41,7 @@ from frazil.repository.catalog.history_records import (
     with_replacements,
 )
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import CommitLogs, read_logs

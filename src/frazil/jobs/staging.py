@@ -39,7 +39,7 @@ from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
 from frazil.jobs.task_results import Result, decode_result
 from frazil.jobs.wire import joined, split
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.repository import Repository, context_of
@@ -150,7 +150,7 @@ def has_base(repo: Repository, plan: StagedPlan) -> bool:
 def session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
     """Return a session for the branch that starts from the snapshot of the plan."""
     context = context_of(repo)
-    repo_requirements.branch_tip(context.catalog.repo_info(), branch)
+    repo_changes.branch_tip(context.catalog.repo_info(), branch)
     workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
     return Session(
         SessionState(

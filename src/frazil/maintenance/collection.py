@@ -69,17 +69,21 @@ from frazil.maintenance.backups import (
 from frazil.maintenance.garbage_files import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
 from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
 from frazil.repository.catalog.collection_guard import (
+    LEASES,
     CollectionRecord,
+    Lease,
+    LeaseLimit,
     announce,
+    delete_ended,
     delete_killed_records,
+    lease_info,
 )
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
-from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, next_update_time
-from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.retries import delete_dead
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 from frazil.survey.columns import ObjectListing, Objects, among, distinct, each_once, list_objects, no_ids

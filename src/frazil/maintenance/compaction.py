@@ -49,9 +49,8 @@ from frazil.maintenance.relocation import (
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
 from frazil.repository.catalog.ancestry import of_compaction
 from frazil.repository.catalog.assets import MANIFEST
-from frazil.repository.catalog.collection_guard import SessionStart
+from frazil.repository.catalog.collection_guard import Lease, SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import Lease
 from frazil.repository.clock import now_us
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with

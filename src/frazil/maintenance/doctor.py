@@ -37,8 +37,8 @@ from frazil.maintenance.compaction_info import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
+from frazil.repository.catalog.collection_guard import LEASES, lease_info, leases
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LEASES, lease_info, leases
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text
 from frazil.repository.session.staged_work import abandoned

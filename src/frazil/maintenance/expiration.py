@@ -32,8 +32,7 @@ from frazil.maintenance.retention import RetentionReport, Rules, VersionList
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import SnapshotsV1
 from frazil.repository.catalog.history_records import with_expiring
-from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag, require_snapshot
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.survey.steps import NO_PROGRESS, Progress
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from frazil.display import Record, Shown
 from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.compaction_info import LiveFiles
-from frazil.repository.catalog.repo_requirements import require_online
+from frazil.repository.catalog.repo_changes import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 
 _UNSEEN: Final = object()

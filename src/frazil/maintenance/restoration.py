@@ -35,10 +35,16 @@ from frazil.format.ids import (
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.remedies import argument
-from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_update import newest_update, older_ops_backup, read_repo_info
+from frazil.repository.catalog.repo_update import (
+    BackupState,
+    latest_backup,
+    newest_update,
+    older_ops_backup,
+    read_backup,
+    read_repo_info,
+)
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.ids import new_object_id

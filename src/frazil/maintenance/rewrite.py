@@ -14,7 +14,7 @@ from frazil.changes.change_set import ChangeSet, PreparedManifests
 from frazil.format.snapshot import Snapshot
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context, with_current
-from frazil.repository.catalog.repo_requirements import branch_tip, require_online
+from frazil.repository.catalog.repo_changes import branch_tip, require_online
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import now_us

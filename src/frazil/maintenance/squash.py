@@ -29,7 +29,7 @@ from frazil.maintenance.plan import RecordedChange
 from frazil.maintenance.retention import RetentionReport, Rules, VersionList
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_amended, with_expiring
-from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
+from frazil.repository.catalog.repo_changes import branch_tip, require_online, require_snapshot
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id

@@ -1,13 +1,6 @@
-"""The asynchronous twins of the public methods: they run the same method on a thread.
+"""The asynchronous twins of the public methods: they run the same method on a thread of Frazil's own pool.
 
-The core is synchronous. Each twin is made from its method, so that there is one implementation and one
-docstring. The threads belong to Frazil. The default executor of the event loop has a few threads for each
-processor, which is too few for requests that wait for a network, and it also runs the calls of other
-libraries.
-
-Cancelling the await does not undo the call. A call that has not started never starts, and a call that has
-started continues. A commit whose await was cancelled may have happened or not, and the session is in the
-corresponding state.
+Cancelling the await does not undo the call: a call that has started continues.
 """
 
 from __future__ import annotations
@@ -16,7 +9,7 @@ import contextvars
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, shared_pool
@@ -39,13 +32,11 @@ async def on_thread[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs
     return await asyncio.wrap_future(begin(function, *args, **kwargs))
 
 
-def awaitable[S, **P, R](
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+def awaitable[**P, R](method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return the asynchronous twin of a method, for example of ``commit``."""
 
-    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await on_thread(method, self, *args, **kwargs)
+    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await on_thread(method, *args, **kwargs)
 
     functools.update_wrapper(twin, method)
     twin.__name__ = f"{method.__name__}_async"
@@ -55,29 +46,8 @@ def awaitable[S, **P, R](
 
 
 def awaitable_class(method: Any) -> Any:
-    """Return the asynchronous twin of a class method.
-
-    Type annotations cannot express "the same method, awaited" for a method that returns ``Self``.
-    """
+    """Return the asynchronous twin of a class method."""
     return classmethod(awaitable(method.__func__))
-
-
-def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutine[Any, Any, R]]:
-    """Return the asynchronous twin of a static method."""
-
-    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await on_thread(method, *args, **kwargs)
-
-    functools.update_wrapper(twin, method)
-    twin.__doc__ = f"Run ``{method.__name__}`` on a thread, to be awaited."
-    return staticmethod(twin)
-
-
-class Table(Protocol):
-    """An object with a text form, and with HTML for notebooks."""
-
-    def html(self) -> str:
-        """Return the object as HTML."""
 
 
 class SyncAsyncIterator[T]:
@@ -87,22 +57,19 @@ class SyncAsyncIterator[T]:
     ``contextlib.aclosing`` closes the iterator. An iterator that is not closed leaves no thread and no task
     behind.
 
-    ``table`` is the form that consoles and notebooks show. Showing it does not advance the iterator.
+    ``table`` is the text that consoles and notebooks show. Showing it does not advance the iterator.
 
     >>> list(SyncAsyncIterator(iter([1, 2])))
     [1, 2]
     """
 
-    def __init__(self, values: Iterator[T], table: Table | None = None) -> None:
+    def __init__(self, values: Iterator[T], table: object = None) -> None:
         self._values = values
         self._step: Future[Any] | None = None
         self._table = table
 
     def __repr__(self) -> str:
         return "<frazil: an iterator>" if self._table is None else str(self._table)
-
-    def _repr_html_(self) -> str | None:
-        return None if self._table is None else self._table.html()
 
     def __iter__(self) -> Iterator[T]:
         # The loop calls `next` of the values themselves, unless an await has a step of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -78,6 +79,14 @@ class Attribution(Record):
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return ((name, literal(value)) for name, value in self._values())
+
+
+def current_user() -> str:
+    """Return the name of the user of this process. Empty if the host does not know it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def _invalid(name: str, expected: str, actual: str) -> InvalidInputError:

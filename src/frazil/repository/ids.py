@@ -33,8 +33,7 @@ def new_bare_chunk_id() -> bytes:
 def object_id_series() -> Iterator[bytes]:
     """Yield ids for the many files of one writer. They share nine random bytes, and three bytes count.
 
-    A list of such ids is compressed to a third of the size of random ids. Two writers among a million have
-    the same nine bytes with a probability of 1 to ten billion.
+    A list of such ids is compressed to a third of the size of random ids.
     """
     while True:
         lead = host.random_bytes(OBJECT_ID_BYTES - _COUNTER_BYTES)

@@ -85,6 +85,14 @@ class skip_damage(AbstractContextManager[None, bool]):  # noqa: N801  # like con
         return isinstance(error, IcechunkError) and not is_outage(error)
 
 
+class skip_missing(AbstractContextManager[None, bool]):  # noqa: N801  # like contextlib.suppress
+    """End a block quietly if an object does not exist (``object-not-found``)."""
+
+    @override
+    def __exit__(self, type_: object, error: object, traceback: object) -> bool:
+        return isinstance(error, StorageError) and error.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
 def require_whole(storage: Storage, key: str, data: Buffer, version: Version | None = None) -> None:
     """Check that an answer has all bytes of an object. Callers do this before they call an object damaged."""
     info, size = storage.head(key), memoryview(data).nbytes

@@ -33,7 +33,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U64, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.snapshot import ManifestFiles
-from frazil.repository.catalog.leases import new_key
+from frazil.repository.catalog.collection_guard import new_key
 from frazil.storage.base import Storage
 from frazil.survey.columns import ManifestChunks, SnapshotManifests
 from frazil.survey.digests import DIGEST_BYTES

@@ -18,7 +18,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
-from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.collection_guard import Lease
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -14,7 +14,7 @@ import zarr
 import frazil
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
-from frazil.repository.catalog.turns import TURNS, commit_queue
+from frazil.repository.retries import TURNS, commit_queue
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import FaultyStorage
@@ -67,6 +67,8 @@ def test_the_turn_is_free(clock):
     with commit_queue(storage, "main") as waited:
         assert not waited
         assert len(tickets(storage)) == 1
+        with commit_queue(storage, "other") as other_waited:
+            assert not other_waited
     assert not tickets(storage)
     assert not clock.pauses
 
@@ -81,12 +83,6 @@ def test_the_oldest_ticket_is_first(clock):
         with commit_queue(storage, "main") as waited:
             assert waited
             assert len(clock.pauses) == 3
-
-
-def test_branches_do_not_wait_for_each_other(clock):
-    storage = MemoryStorage()
-    with commit_queue(storage, "main"), commit_queue(storage, "other") as waited:
-        assert not waited
 
 
 def test_a_writer_that_does_not_end_loses_its_turn(clock):

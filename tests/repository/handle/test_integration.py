@@ -191,15 +191,6 @@ def test_deleted_in_one_branch_and_changed_in_the_other(repo, answer):
         assert set(content(repo)) == {"a", "b", "g", "g/new"}
 
 
-def test_both_did_the_same(repo):
-    steps = [put("a", 0, 1), note("b", x=1), drop("g/c")]
-    edit(repo, "main", *steps)
-    edit(repo, "dev", *steps, put("a", 1, 1))
-    repo.merge("dev")
-    assert numbers(repo, "a") == [1, 1, 0, 0]
-    assert set(content(repo)) == {"a", "b", "g"}
-
-
 def test_moves_are_merged(repo):
     edit(repo, "main", put("g/c", 0, 1), new("g/d", 2))
     session = repo.rearrange_session("dev")
@@ -241,18 +232,6 @@ def test_a_replaced_array_that_was_picked_and_changed_since(repo, answer):
     assert numbers(repo, "a") == ([7, 8, 7, 7] if answer is OURS else [7, 7, 9, 7])
     ids = [repo.readonly_session(branch).get_node_id("/a") for branch in ("main", "dev")]
     assert (ids[0] == ids[1]) is (answer is THEIRS)
-
-
-def test_shapes(repo):
-    edit(repo, "main", put("a", 3, 1))
-    edit(repo, "dev", resize("a", 2))
-    with pytest.raises(RebaseFailedError) as error:
-        repo.merge("dev")
-    [conflict] = error.value.conflicts
-    assert conflict.conflict_type is ConflictType.ChunksUpdatedInUpdatedArray
-    assert conflict.conflicted_chunks == [[3]]
-    repo.merge("dev", solver=BasicConflictSolver())
-    assert numbers(repo, "a") == [0, 0]
 
 
 def test_chunks_that_a_smaller_shape_dropped_do_not_come_back(repo):

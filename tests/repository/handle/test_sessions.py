@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,6 +60,7 @@ def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
     fill(session.store)
     id_ = session.commit("first")
     assert (session.read_only, session.snapshot_id, session.has_uncommitted_changes) == (True, id_, False)
+    assert session.branch is None
     assert values(session) == [1, 1, 1, 1]
     with pytest.raises(ReadOnlyError) as error:
         session.store.set_sync(
@@ -147,14 +147,17 @@ def test_a_race_lost_at_the_last_moment():
     assert [commit.message for commit in repo.ancestry(branch="main")] == ["rival", "Repository initialized"]
 
 
-def test_a_session_ends(storage, monkeypatch):
-    config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(days=7))
+@pytest.mark.parametrize("own", [None, dt.timedelta(days=3)])
+def test_a_session_ends(storage, monkeypatch, own):
+    config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(days=7 if own is None else 1))
     repo = frazil.Repository.create(storage, config)
-    session = repo.writable_session("main")
+    session = repo.writable_session("main", lifetime=own)
+    left = session.expires_at - dt.datetime.now(dt.UTC) - (own or dt.timedelta(days=7))
+    assert abs(left) < dt.timedelta(minutes=1)
     fill(session.store)
     fork = session.fork()
     fill(fork.store, value=9)
-    other = repo.writable_session("main")
+    other = repo.writable_session("main", lifetime=own)
     assert session.session_id == fork.session_id != other.session_id
     assert session.expires_at == fork.expires_at <= other.expires_at
     end = round(session.expires_at.timestamp() * 1e6)
@@ -176,26 +179,6 @@ def test_a_session_ends(storage, monkeypatch):
     usual = frazil.Repository.open(storage, frazil.RepositoryConfig(session_lifetime=dt.timedelta(hours=24)))
     left = usual.writable_session("main").expires_at - dt.datetime.now(dt.UTC)
     assert dt.timedelta(hours=23) < left <= dt.timedelta(hours=24)
-
-
-def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
-    repo = frazil.Repository.create(storage, frazil.RepositoryConfig(session_lifetime=dt.timedelta(hours=24)))
-    now = dt.datetime.now(dt.UTC)
-    for days in (1 / 24, 3, 7):
-        session = repo.writable_session("main", lifetime=dt.timedelta(days=days))
-        fill(session.store)
-        assert abs(session.expires_at - now - dt.timedelta(days=days)) < dt.timedelta(minutes=1)
-        assert session.fork().expires_at == session.expires_at
-        # a commit looks for what collections have taken since the session was opened, or longer
-        assert session._state.session_start().since / 1e6 < now.timestamp() + 60
-    end = round(session.expires_at.timestamp() * 1e6)
-    monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end - 1)
-    fill(session.store, value=5)
-    monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end)
-    with pytest.raises(SessionStateError, match="this session expired"):
-        session.commit("late")
-    usual = repo.writable_session("main")
-    assert usual.expires_at - now < dt.timedelta(hours=25)
 
 
 @pytest.mark.parametrize(
@@ -309,45 +292,6 @@ def test_small_chunks_share_files_and_large_ones_do_not(storage):
     assert files() == 7
 
 
-def test_chunk_queries(repo, tmp_path):
-    session = repo.writable_session("main")
-    fill(session.store, "inline", shape=(4,), chunks=(2,))
-    fill(session.store, "native", shape=(4000,), chunks=(2000,))
-    zarr.create_array(session.store, name="none", shape=(4,), chunks=(2,), dtype="i4")
-    session.commit("x")
-    read = repo.readonly_session("main")
-    kinds = [read.chunk_type(f"/{name}", [1]) for name in ("inline", "native", "none")]
-    assert kinds == [frazil.ChunkType.inline, frazil.ChunkType.native, frazil.ChunkType.uninitialized]
-    assert read.all_virtual_chunk_locations() == []
-    assert len(read.get_node_id("native")) == 13
-    with pytest.raises(frazil.NodeNotFoundError):
-        read.chunk_type("/nope", [0])
-
-
-async def test_chunk_coordinates(repo):
-    session = repo.writable_session("main")
-    fill(session.store, shape=(4, 6), chunks=(2, 3))
-    coordinates = [coords async for coords in session.chunk_coordinates("/a", batch_size=3)]
-    assert coordinates == [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
-def test_read_only_sessions_travel(repo):
-    with repo.transaction("main", message="first") as store:
-        fill(store)
-    session = pickle.loads(pickle.dumps(repo.readonly_session("main")))
-    assert values(session) == [1, 1, 1, 1]
-    other = pickle.loads(pickle.dumps(repo))
-    assert other.lookup_branch("main") == session.snapshot_id
-
-
-async def test_the_async_twins(repo):
-    session = await repo.writable_session_async("main")
-    fill(session.store)
-    id_ = await session.commit_async("first")
-    assert await repo.lookup_branch_async("main") == id_
-    assert (await repo.lookup_snapshot_async(id_)).message == "first"
-
-
 def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
     repo = frazil.Repository.create(storage)
     with repo.transaction("main", message="first") as store:
@@ -358,14 +302,6 @@ def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
         with pytest.raises(StorageError, match=session.snapshot_id) as error:
             zarr.open_group(session.store, mode=mode)
         assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
-
-
-def test_a_session_that_has_committed_is_on_no_branch(repo):
-    session = repo.writable_session("main")
-    fill(session.store)
-    assert session.branch == "main"
-    session.commit("first")
-    assert session.branch is None
 
 
 def test_writes_during_a_commit_are_in_it_or_refused(repo):
@@ -435,17 +371,3 @@ def test_a_session_can_be_opened_without_a_handle(storage, repo):
         opened(storage, "dev")
     with pytest.raises(frazil.RepositoryNotFoundError):
         opened(frazil.in_memory_storage())
-
-
-def test_a_session_without_a_handle_has_its_own_configuration(storage, repo):
-    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=77)
-    session = frazil.Repository.open_session(storage, config=config)
-    assert session.config.inline_chunk_threshold_bytes == 77
-
-
-def test_a_session_of_spec_version_1_without_a_handle():
-    storage = frazil.in_memory_storage()
-    repo = frazil.Repository.create(storage, spec_version=1)
-    with repo.transaction("main", message="one") as store:
-        fill(store)
-    assert values(frazil.Repository.open_session(storage)) == [1] * 4

@@ -93,41 +93,6 @@ def test_every_kind_of_update_is_undone_and_made_again(name: str, repo: frazil.R
     assert repo.upkeep.verify().ok
 
 
-def test_a_merge_is_undone_without_its_parts(repo: frazil.Repository) -> None:
-    commit(repo, "x", "dev")
-    commit(repo, "y")
-    before = state(repo)
-    repo.merge("dev")
-    repo.history.undo().apply()
-    assert state(repo) == before
-
-
-def test_undo_goes_back_step_by_step_and_redo_returns(repo: frazil.Repository) -> None:
-    states = [state(repo)]
-    for update in UPDATES.values():
-        update(repo)
-        states.append(state(repo))
-    for expected in states[-2::-1]:
-        repo.history.undo().apply()
-        assert state(repo) == expected
-    for expected in states[1:]:
-        repo.history.redo().apply()
-        assert state(repo) == expected
-    with pytest.raises(frazil.SessionStateError, match="no undone update") as error:
-        repo.history.redo().apply()
-    assert error.value.kind == "cannot-undo"
-
-
-def test_a_later_update_is_undone_before_an_earlier_one(repo: frazil.Repository) -> None:
-    commit(repo, "c")
-    repo.history.undo().apply()
-    commit(repo, "d")
-    messages = [info.message for info in repo.ancestry(branch="main")]
-    repo.history.undo().apply()
-    repo.history.undo(branch="main").apply()
-    assert [info.message for info in repo.ancestry(branch="main")] == messages[2:]
-
-
 def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
     repo.create_branch("later", "main")
     repo.history.undo().apply()
@@ -203,49 +168,6 @@ def test_an_update_by_its_time(repo: frazil.Repository) -> None:
         repo.history.undo(update=update, branch="main").apply()
 
 
-def test_a_branch_that_moved_on_is_a_conflict(repo: frazil.Repository) -> None:
-    commit(repo, "c")
-    update = next(repo.ops_log())
-    commit(repo, "d")
-    before = state(repo)
-    with pytest.raises(frazil.ConflictError, match="has changed since") as error:
-        repo.history.undo(update=update).apply()
-    assert error.value.kind == "repo-info-updated"
-    assert state(repo) == before
-
-
-def interrupted(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
-    """Let another writer work between the read and the write of the next update."""
-    storage = type(repo.storage)
-    backup = storage.backup
-    calls: list[Callable[[], None]] = [work]
-
-    def first(self: Any, *args: Any) -> None:
-        if calls:
-            calls.pop()()
-        backup(self, *args)
-
-    monkeypatch.setattr(storage, "backup", first)
-
-
-def test_an_undo_beside_other_writers(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit(repo, "c")
-    interrupted(repo, monkeypatch, lambda: commit(repo, "other", "dev"))
-    repo.history.undo().apply()
-    assert next(repo.ancestry(branch="main")).message == "b"
-    assert next(repo.ancestry(branch="dev")).message == "other"
-
-
-def test_an_undo_never_loses_a_commit_of_another_writer(
-    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(repo, "c")
-    interrupted(repo, monkeypatch, lambda: commit(repo, "other"))
-    with pytest.raises(frazil.ConflictError, match="has changed since"):
-        repo.history.undo().apply()
-    assert next(repo.ancestry(branch="main")).message == "other"
-
-
 def test_restoration_is_one_update(repo: frazil.Repository) -> None:
     start = next(repo.ops_log())
     expected = state(repo)
@@ -287,19 +209,6 @@ def test_a_read_only_repository_refuses(repo: frazil.Repository) -> None:
     close(repo)
     with pytest.raises(frazil.ReadOnlyError):
         repo.history.undo(update=update).apply()
-
-
-def test_the_log_continues_in_backups(repo: frazil.Repository) -> None:
-    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=2)
-    short = repo.reopen(config)
-    states = [state(repo)]
-    for number in range(5):
-        short.set_metadata({"n": number})
-        states.append(state(repo))
-    for expected in states[-2::-1]:
-        short.history.undo().apply()
-        assert state(repo) == expected
-    assert short.history.undo().apply().updates[0].kind == UpdateType.BranchCreated("dev")
 
 
 def test_spec_version_1_has_no_ops_log() -> None:

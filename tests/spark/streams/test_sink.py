@@ -262,7 +262,7 @@ def test_stamps_outlive_their_commits(repo: frazil.Repository, path: Path) -> No
 
 
 def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.repository.catalog.stream_records._QUERIES", 2)
+    monkeypatch.setattr("frazil.repository.catalog.history_records._QUERIES", 2)
     repo.set_metadata({"owner": "somebody"})
     for number, query in enumerate("cabca"):
         count(repo, number, query)

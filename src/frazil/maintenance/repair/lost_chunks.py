@@ -30,7 +30,7 @@ from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.ancestry import FRAZIL
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit

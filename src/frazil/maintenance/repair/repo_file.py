@@ -45,10 +45,9 @@ from frazil.maintenance.repair.repair_plan import DetachedSnapshot, RepairStep
 from frazil.maintenance.repair.storages import read_present
 from frazil.maintenance.restoration import restore_repository, unlisted_snapshots
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY
-from frazil.repository.catalog.backups import BackupState, latest_backup
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_update import newest_update, read_repo_info
+from frazil.repository.catalog.repo_update import BackupState, latest_backup, newest_update, read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.differences import fitting_parents, relist_snapshot

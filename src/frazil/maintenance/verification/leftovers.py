@@ -18,8 +18,7 @@ from frazil.errors import StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import ids_from_text, ids_to_text
 from frazil.maintenance.verification.findings import Finding
-from frazil.repository.catalog.collection_guard import COLLECTIONS
-from frazil.repository.catalog.leases import LEASES, LONGEST, ROUNDING
+from frazil.repository.catalog.collection_guard import COLLECTIONS, LEASES, LONGEST, ROUNDING
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import STAGING, place_of_lease
 from frazil.storage.base import ObjectInfo, Storage

@@ -59,7 +59,7 @@ from frazil.repository.catalog.history_records import (
     without_entries,
 )
 from frazil.repository.catalog.protection import AUDIT
-from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.rebase import require_unchanged

@@ -55,10 +55,10 @@ from frazil.pipeline.replication.part import (
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import origin_of
-from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.repo_update import read_repo_info
-from frazil.repository.catalog.spec_versions import not_empty, require_prefix
 from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.handle.opening import not_empty, require_prefix
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
 from frazil.survey.columns import among, distinct, each_once

@@ -1,8 +1,6 @@
 """The history of a repository: the ancestors of a snapshot.
 
-For every reader, a merge is an ordinary commit. Its metadata name both parents under ``__frazil``.
-
-If another implementation amends a commit, only the ops log has a trace of it.
+A merge is an ordinary commit, whose metadata name both parents under ``__frazil``.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, IcechunkError, SnapshotNotFoundError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_texts
-from frazil.format.repo_info import RepoInfo, SnapshotEntry, UpdateKind
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage
@@ -41,11 +39,7 @@ def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
 def mentioning(
     info: RepoInfo, tip: bytes, name: str, text: str = "", *, until: bytes | None = None
 ) -> Iterator[SnapshotEntry]:
-    """Yield the snapshot and its ancestors whose metadata have an item ``name``, newest first.
-
-    With ``text``, the item must contain this text. The search ends before ``until``. Other metadata are not
-    decoded.
-    """
+    """Yield the versions before ``until`` with an item ``name``, which contains ``text``, newest first."""
     snapshots = info.snapshots
     last = -1 if until is None else snapshots.find_snapshot(until)
     for rows in snapshots.parts(require_snapshot(info, tip)):
@@ -91,6 +85,13 @@ def ancestry_columns(info: RepoInfo, id_: bytes) -> dict[str, NDArray[Any]]:
     }
 
 
+def pruned_ids(table: SnapshotTable, rows: I64) -> tuple[U8, I64]:
+    """Return the ids of the snapshots removed before some rows, oldest first, and the row of each."""
+    lists = table.pruned().take(rows).compact()
+    ids = np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return ids, np.repeat(rows, lists.lengths)
+
+
 class BranchHistory:
     """Some rows of the table of snapshots, newest first, and the removed snapshots between them."""
 
@@ -108,9 +109,7 @@ class BranchHistory:
         """The ids of the removed snapshots, shape (k, 12), and for each the row that names it, (k,)."""
         if self._info.spec_version == 1:
             return np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.int64)
-        lists = self._info.table.pruned().take(self._own).compact()
-        ids = np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        return ids, np.repeat(self._own, lists.lengths)
+        return pruned_ids(self._info.table, self._own)
 
     @cached_property
     def rows(self) -> I64:
@@ -155,10 +154,14 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     return seen
 
 
+def _own_values(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    values = metadata.get(FRAZIL)
+    return values if isinstance(values, dict) else {}
+
+
 def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
     """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
-    origin = entry.metadata.get(FRAZIL)
-    return origin if isinstance(origin, dict) else {}
+    return _own_values(entry.metadata)
 
 
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
@@ -172,14 +175,12 @@ def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
 
 def of_compaction(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a commit that a compaction makes."""
-    before = metadata.get(FRAZIL)
-    return {**metadata, FRAZIL: {**(before if isinstance(before, dict) else {}), COMPACTION: True}}
+    return {**metadata, FRAZIL: {**_own_values(metadata), COMPACTION: True}}
 
 
 def is_of_compaction(metadata: Mapping[str, Any]) -> bool:
     """Return whether a compaction made the commit with these metadata."""
-    values = metadata.get(FRAZIL)
-    return isinstance(values, dict) and values.get(COMPACTION) is True
+    return _own_values(metadata).get(COMPACTION) is True
 
 
 _CREATING: Final = np.array(

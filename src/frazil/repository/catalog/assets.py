@@ -1,20 +1,8 @@
 """The assets of a repository: its files, decoded and cached.
 
-All files except the repo info are immutable. The last repo info is cached for the next read of the same
-bytes.
-
-The configuration limits the caches by counts: nodes of snapshots, references of manifests. Here the limit is
-a number of bytes: ``_NODE_BYTES`` for a node, ``_REFERENCE_BYTES`` for a reference. The weight of a file is
-the number of bytes in its arrays and texts. The small Python objects of a file need memory too, so the weight
-of a file is at least that of ``_LEAST_NODES`` or ``_LEAST_REFERENCES``. For example, a handle that makes
-small commits for weeks caches 500 snapshots and 7,500 manifests, in some tens of MiB.
-
-Each of these files contains its id, and a read compares it with the name. A restore, a copy or a cache may
-put a file under the name of another file. All checksums then match, and a reader would return the chunks of
-another version, or no chunks. All readers of these files use this module.
-
-The first snapshot has the same id in every repository. So a read cannot detect the first snapshot of another
-repository.
+All files except the repo info are immutable. The configuration limits the caches by counts of nodes and
+references, which count as ``_NODE_BYTES`` and ``_REFERENCE_BYTES``. A read compares the id in a file with its
+name, because a restore, a copy or a cache may put a file under the name of another file.
 """
 
 from __future__ import annotations
@@ -23,11 +11,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import batched
-from operator import attrgetter
 from threading import Lock, RLock
 from typing import Any, Final, Protocol
 
@@ -75,15 +61,24 @@ def held_bytes(value: object) -> int:
     while pending:
         each = pending.pop()
         if isinstance(each, np.ndarray):
-            owner, size = _owner(each)
-            buffers[id(owner)] = size
+            owner: Any = each  # the object that owns the memory
+            while isinstance(owner, np.ndarray) and owner.base is not None:
+                owner = owner.base
+            if isinstance(owner, memoryview):
+                owner = owner.obj
+            is_array = isinstance(owner, np.ndarray)
+            buffers[id(owner)] = owner.nbytes if is_array else memoryview(owner).nbytes
         elif isinstance(each, str | bytes):
             total += len(each)
-        elif fields_of := _fields_of(each.__class__):
-            pending += fields_of(each)
+        elif names := _field_names(each.__class__):
+            for name in names:
+                try:  # `suppress` takes much longer
+                    pending.append(object.__getattribute__(each, name))
+                except AttributeError:  # a field that is not decoded yet
+                    continue
         elif isinstance(each, Mapping):
             first: Any = next(iter(each.values()), None)
-            if _fields_of(first.__class__) or isinstance(first, np.ndarray):
+            if _field_names(first.__class__) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
@@ -91,36 +86,8 @@ def held_bytes(value: object) -> int:
 
 
 @cache
-def _fields_of(cls: type) -> Callable[[Any], Iterable[Any]] | None:
-    """Return the function that returns the decoded fields of a dataclass. None for other classes."""
-    names = [field.name for field in fields(cls)] if is_dataclass(cls) else []
-    if not names:
-        return None
-    if hasattr(cls, "__getattr__"):  # some fields are decoded when they are read
-        return partial(_decoded, names=names)
-    # With two names or more, ``attrgetter`` returns a tuple.
-    return attrgetter(*names, names[0])
-
-
-def _decoded(value: object, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the fields of a value that are decoded."""
-    for name in names:
-        with suppress(AttributeError):
-            yield object.__getattribute__(value, name)
-
-
-def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
-    """Return the object that owns the memory of an array, and its size in bytes."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        if owner.base is None:
-            return owner, owner.nbytes
-        owner = owner.base
-    if isinstance(owner, memoryview):
-        owner = owner.obj
-    if isinstance(owner, bytes):
-        return owner, len(owner)
-    return owner, owner.nbytes if isinstance(owner, np.ndarray) else memoryview(owner).nbytes
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 #: The largest size of the files that are decoded together.
@@ -146,11 +113,7 @@ class FileKind[T: HasId]:
     decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
 
     def read(self, storage: Storage, id_: bytes) -> T:
-        """Return the decoded file with this id.
-
-        Raises ``StorageError`` (``object-not-found``) if there is no such file, and ``FormatError`` if it is
-        damaged or contains another id.
-        """
+        """Return the decoded file with this id. Raises ``StorageError`` or ``FormatError``."""
         return self.decoded(storage.get(self.key(id_)), id_)
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
@@ -159,10 +122,7 @@ class FileKind[T: HasId]:
         return self.decoded(data, id_), data
 
     def decoded(self, data: Buffer, id_: bytes, *broken: list[Violation]) -> T:
-        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does.
-
-        A list ``broken`` gets the broken rules that readers do not need.
-        """
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does."""
         key = self.key(id_)
         value = self.decode(data, key, *broken)
         require_id(key, self.name, id_, value.id)
@@ -245,13 +205,15 @@ _MOST_LOGS: Final = 1024
 
 
 class DecodedCache[T]:
-    """A cache of the values that were used last, up to a total weight in bytes.
+    """A cache of the values that were used last, up to a total weight: ``weigh`` of a value, or ``least``.
 
     The newest value always stays. If several threads request a value at the same time, it is decoded once.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, least: int = 0, weigh: Callable[[T], int] = held_bytes) -> None:
         self._limit = limit
+        self._least = least
+        self._weigh = weigh
         self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
         self._total = 0
         self._lock = Lock()
@@ -260,8 +222,8 @@ class DecodedCache[T]:
     def __contains__(self, key: bytes) -> bool:
         return key in self._values
 
-    def get_or_make(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
-        """Return the cached value, or call ``make`` for the value and its weight in bytes, and cache it."""
+    def get_or_make(self, key: bytes, make: Callable[[bytes], T]) -> T:
+        """Return the cached value, or call ``make`` with the key for the value, and cache it."""
         # A forked child must not wait for threads that only its parent has.
         job = (os.getpid(), key)
         with self._lock:
@@ -273,8 +235,8 @@ class DecodedCache[T]:
         if others is not None:
             return others.result()
         try:
-            value, weight = make()
-            self.store(key, value, weight)
+            value = make(key)
+            self.store(key, value)
             mine.set_result(value)
         except BaseException as error:
             mine.set_exception(error)
@@ -290,8 +252,9 @@ class DecodedCache[T]:
             _, weight = self._values.pop(key, (None, 0))
             self._total -= weight
 
-    def store(self, key: bytes, value: T, weight: int) -> None:
-        """Add a value with its weight in bytes, and remove the values that were not used for longest."""
+    def store(self, key: bytes, value: T) -> None:
+        """Add a value, and remove the values that were not used for longest."""
+        weight = max(self._weigh(value), self._least)
         with self._lock:
             if key not in self._values:
                 self._values[key] = (value, weight)
@@ -310,18 +273,21 @@ class CacheLimits:
 
 
 class Assets:
-    """The snapshots, manifests and transaction logs by id.
-
-    Threads may share it. A pickled copy starts with empty caches.
-    """
+    """The snapshots, manifests and transaction logs by id."""
 
     def __init__(
         self, storage: Storage, limits: CacheLimits, repo_info_cache: RepoInfoCache | None = None
     ) -> None:
         self.storage = storage
         self.limits = limits
-        self._snapshots: DecodedCache[Snapshot] = DecodedCache(limits.snapshot_nodes * _NODE_BYTES)
-        self._manifests: DecodedCache[Manifest] = DecodedCache(limits.chunk_refs * _REFERENCE_BYTES)
+        snapshot_bytes, manifest_bytes = (
+            limits.snapshot_nodes * _NODE_BYTES,
+            limits.chunk_refs * _REFERENCE_BYTES,
+        )
+        self._snapshots: DecodedCache[Snapshot] = DecodedCache(snapshot_bytes, _LEAST_NODES * _NODE_BYTES)
+        self._manifests: DecodedCache[Manifest] = DecodedCache(
+            manifest_bytes, _LEAST_REFERENCES * _REFERENCE_BYTES
+        )
         self.repo_info_cache = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
@@ -336,12 +302,7 @@ class Assets:
         Raises ``StorageError`` (``object-not-found``) if there is no such file. It does not raise a
         ``KeyError``, because for zarr a store that raises one is empty.
         """
-
-        def fetch() -> tuple[Snapshot, int]:
-            snapshot = LATE_SNAPSHOT.read(self.storage, id_)
-            return snapshot, _weight_of_snapshot(snapshot)
-
-        return self._snapshots.get_or_make(id_, fetch)
+        return self._snapshots.get_or_make(id_, partial(LATE_SNAPSHOT.read, self.storage))
 
     def forget_snapshot(self, id_: bytes) -> None:
         """Drop a snapshot from the cache, after an expiration in spec version 1 has rewritten its file."""
@@ -349,26 +310,19 @@ class Assets:
 
     def manifest(self, id_: bytes) -> Manifest:
         """Return a manifest. Raises ``StorageError`` (``object-not-found``) if there is no such file."""
-
-        def fetch() -> tuple[Manifest, int]:
-            manifest = LAZY_MANIFEST.read(self.storage, id_)
-            return manifest, _weight_of_manifest(manifest)
-
-        return self._manifests.get_or_make(id_, fetch)
+        return self._manifests.get_or_make(id_, partial(LAZY_MANIFEST.read, self.storage))
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Put a snapshot that was just written into the cache."""
         metadata: dict[str, Any] = {}
         if snapshot.metadata:
             metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
-        as_read = replace(snapshot, metadata=metadata)
-        self._snapshots.store(snapshot.id, as_read, _weight_of_snapshot(as_read))
+        self._snapshots.store(snapshot.id, replace(snapshot, metadata=metadata))
 
     def store_manifest(self, manifest: Manifest) -> None:
         """Put a manifest that was just written into the cache."""
         arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
-        compact = Manifest(manifest.id, arrays)
-        self._manifests.store(manifest.id, compact, _weight_of_manifest(compact))
+        self._manifests.store(manifest.id, Manifest(manifest.id, arrays))
 
     def has_manifest(self, id_: bytes) -> bool:
         """Return whether the manifest is in the cache."""
@@ -379,17 +333,11 @@ class Assets:
         return map_bounded(Purpose.CATALOG_READS, self.manifest, ids, threads)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
-        """Return the transaction log of a snapshot.
-
-        Raises ``StorageError`` (``object-not-found``) if it was deleted or never existed.
-        """
+        """Return the transaction log of a snapshot."""
         return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
     def transaction_logs(self, snapshot_ids: Sequence[bytes]) -> list[TransactionLog | None]:
-        """Return the transaction logs of many snapshots. A log that was deleted is None.
-
-        Threads fetch the files, unless the storage is local. Small logs are decoded together.
-        """
+        """Return the transaction logs of many snapshots. A log that was deleted is None."""
 
         def fetch(id_: bytes) -> tuple[bytes, Buffer | None]:
             try:
@@ -408,11 +356,3 @@ class Assets:
             for logs in TRANSACTION_LOG.decoded_together(part):
                 by_id.update((log.id, log) for log in logs)
         return [by_id[id_] for id_ in ids]
-
-
-def _weight_of_snapshot(snapshot: Snapshot) -> int:
-    return max(held_bytes(snapshot), _LEAST_NODES * _NODE_BYTES)
-
-
-def _weight_of_manifest(manifest: Manifest) -> int:
-    return max(held_bytes(manifest), _LEAST_REFERENCES * _REFERENCE_BYTES)

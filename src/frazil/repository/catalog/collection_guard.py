@@ -1,69 +1,290 @@
-"""The protocol between garbage collections and commits, which is safe for any cut-off and any clocks.
+"""The protection of uncommitted files from garbage collections: leases, and checks of commits.
 
-A collection deletes files that were modified before its cut-off and that no version refers to. An uncommitted
-file of a session is such a file, unless the cut-off is earlier than the start of the session. Sessions with
-forks take leases, which protect their files (``leases``). The following protocol makes every commit safe:
+A lease, a small object under ``leases/``, has the greatest age of the files that its holder needs, and the
+time until it expires, both from its modification time by the storage's clock. A collection moves its cut-off
+to an earlier time if a lease needs it. A lease saves work, but safety does not depend on it:
 
-*The collection announces its deletions.* It puts a record under ``collections/`` before it lists files. Then
-it puts a list of all chunk files and manifests that it is going to delete. Then it adds its entry to the ops
-log, deletes the listed files, and deletes the record.
+A collection puts a record under ``collections/`` before it lists files, then a list of all files that it is
+going to delete, then its entry into the ops log. It then deletes the files and the record. Its entry and a
+commit are conditional writes of the same file. If the commit is first, the collection makes its list again.
+If the entry is first, the commit finds it in the ops log, after the newest entry when the session was opened.
+Then the commit reads the lists of all running collections, and requests each file that it refers to. If a
+file is missing, the commit is refused for good. If it is in a list, the commit can be retried later.
 
-*The commit checks for collections.* The collection adds its entry, and the commit moves its branch, with
-conditional writes of the same file. So one of them is first. If the commit is first, the collection sees it,
-and makes its list again. If the entry is first, the commit finds it in the ops log, after the entry that was
-the newest when the session was opened. Then the commit reads the lists of all running collections. After
-that, it requests each chunk file that it is going to refer to:
-
-    a file is missing               It was collected. The commit is refused for good.
-    a file is in one of the lists   It will be deleted. The commit is refused, and can be retried later.
-    otherwise                       The file is safe. A later collection adds another entry. The conditional
-                                    write of the commit then fails, and the commit checks again.
-
-No step compares times of different clocks. The times in the ops log are sequence numbers: every writer makes
-an entry that is later than the entry before it.
-
-*Spec version 1* has no ops log. There a collection writes every branch again after it has put its list. Only
-the version of the file changes, which conditional writes compare. So a commit that has read its branch before
-must check again. A flush makes no conditional write. It checks once more after its snapshot is stored, and
-the collection reads all snapshots after it has put its list. So one of them sees the other. The last record
-stays as a mark that there was a collection. While there is a mark, every commit makes the check.
-
-Other implementations leave an entry in the ops log, but no list and no record. After such an entry, a commit
-requests its files. It cannot know whether the collection has ended.
-
-See ``collection_guard`` for the protocol between collections and commits.
+Spec version 1 has no ops log. There a collection writes every branch again after its list, so a commit that
+has read its branch before must check again. A flush checks once more after its snapshot is stored. The last
+record stays as a mark: while there is one, every commit makes the check. Other implementations leave an entry
+in the ops log, but no list. After such an entry, a commit requests its files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+import functools
+import hashlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from frazil.display import counted
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, ids_to_text
+from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, id_keys, id_to_text, ids_to_text
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.repository.catalog.leases import LONGEST, ROUNDING, new_key, put_marker, read_markers
+from frazil.repository.attribution import current_user
 from frazil.repository.catalog.repo_update import (
-    ConditionalChange,
-    RepoChange,
-    RepoUpdate,
     newest_update,
     older_ops_backup,
 )
-from frazil.repository.clock import from_datetime, now_us
-from frazil.storage.base import Storage
-from frazil.threads import Purpose, map_bounded
+from frazil.repository.catalog.version_info import LeaseInfo
+from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.ids import new_object_id
+from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Storage
+from frazil.storage.checks import skip_missing
+from frazil.threads import Purpose, map_bounded, thread_pool
+
+#: The size of the largest marker that is read, in bytes. Frazil writes less than one KiB.
+_LARGEST: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A marker as it is stored. ``modified`` is in microseconds since 1970, by the clock of the storage."""
+
+    key: str
+    modified: int
+    content: Mapping[str, Any]
+
+    def number(self, name: str) -> int:
+        """Return a field as an integer; 0 if it is missing or not an integer."""
+        value = self.content.get(name)
+        return value if isinstance(value, int) else 0
+
+    def text(self, name: str) -> str:
+        """Return a field as text; empty if it is missing or not text."""
+        value = self.content.get(name)
+        return value if isinstance(value, str) else ""
+
+
+def new_key(folder: str) -> str:
+    """Return a random key in a folder."""
+    return f"{folder}/{id_to_text(new_object_id())}"
+
+
+def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
+    """Write a marker."""
+    storage.put(key, json.dumps(content).encode(), condition)
+
+
+def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
+    """Read all markers of a folder, except those with keys that end in ``ignored``."""
+    objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
+    with thread_pool(Purpose.MARKER_READS) as pool:
+        yield from filter(None, pool.map(partial(_read, storage), objects))
+
+
+def _read(storage: Storage, info: ObjectInfo) -> Marker | None:
+    with skip_missing():
+        content: Any = None
+        data = bytes(storage.get(info.key)) if info.size <= _LARGEST else b""
+        with suppress(ValueError, RecursionError):
+            content = json.loads(data)
+        fields = content if isinstance(content, dict) else {}
+        return Marker(info.key, from_datetime(info.modified), fields)
+    return None
+
+
+_log = logging.getLogger(__name__)
+
+LEASES: Final = "leases"
+
+#: A tolerance in microseconds: storages report modification times in seconds, and answers take time.
+ROUNDING: Final = 2_000_000
+#: The longest time of a lease, even if a clock was wrong. Leases of jobs last longest.
+LONGEST: Final = timedelta(days=8)
+
+_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+#: In microseconds since 1970. A lease with an earlier ``since`` protects everything: no file is that old.
+_ANCIENT_US: Final = timedelta(days=7300) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease of this process."""
+
+    key: str
+
+    @staticmethod
+    def take(
+        storage: Storage,
+        since: int,
+        until: int,
+        key: str | None = None,
+        purpose: str = "fork",
+        *,
+        name: str = "",
+        only_if_absent: bool = False,
+    ) -> Lease:
+        """Protect files that are not older than ``since`` until ``until``. This needs one request.
+
+        Both times are of this host's clock. ``purpose`` and ``name`` describe the lease for people. A lease
+        that exists under ``key`` is replaced, or stays as it is with ``only_if_absent``.
+        """
+        now = now_us()
+        lease = Lease(key or new_key(LEASES))
+        content = {
+            "age": max(0, now - since),
+            "left": max(0, until - now),
+            "purpose": purpose,
+            "name": name,
+            "host": socket.gethostname(),
+            "user": current_user(),
+            "process": os.getpid(),
+            "machine": _machine(),
+        }
+        put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
+        return lease
+
+    def give_back(self, storage: Storage) -> None:
+        """Delete the lease, because all files of its holder belong to a version now."""
+        with suppress(StorageError):  # the lease expires by itself
+            storage.delete([self.key])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A lease in the storage, which protects files that are not older than ``since`` until ``until``.
+
+    ``taken`` is when it was stored. All times are microseconds since 1970, by the storage's clock.
+    """
+
+    key: str
+    taken: int
+    since: int
+    until: int
+    purpose: str
+    name: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
+    machine: str = ""
+
+    @property
+    def is_running(self) -> bool | None:
+        """Whether the process of the holder runs. None: it is on another machine, or nobody knows."""
+        if not self.process or not self.machine or self.machine != _machine():
+            return None
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # the process of another user
+            return True
+        return True
+
+    @property
+    def protects_all(self) -> bool:
+        """Whether the lease protects files of any age, as that of a copy does."""
+        return self.since < _ANCIENT_US
+
+
+def leases(storage: Storage) -> list[StoredLease]:
+    """Return all leases, the oldest first, expired leases included."""
+    held = []
+    for marker in read_markers(storage, LEASES):
+        since = marker.modified - max(0, marker.number("age")) - ROUNDING
+        left = max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))
+        texts = {name: marker.text(name) for name in ("purpose", "name", "host", "user", "machine")}
+        until, process = marker.modified + left + ROUNDING, marker.number("process")
+        held.append(StoredLease(marker.key, marker.modified, since, until, **texts, process=process))
+    return sorted(held, key=lambda lease: (lease.taken, lease.key))
+
+
+def lease_info(lease: StoredLease) -> LeaseInfo:
+    """Return a lease as a value for people."""
+    return LeaseInfo(
+        lease.key.removeprefix(f"{LEASES}/"),
+        lease.purpose,
+        to_datetime(lease.taken),
+        to_datetime(max(0, lease.since)),
+        to_datetime(lease.until),
+        lease.name,
+        lease.host,
+        lease.user,
+        lease.process,
+        lease.is_running,
+    )
+
+
+@functools.cache
+def _machine() -> str:
+    """Return a text that processes of one boot and container share. Empty if it is not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot}{processes}".encode()).hexdigest()[:16]
+
+
+def in_force(storage: Storage, now: int) -> list[StoredLease]:
+    """Return the leases that have not expired at ``now``, a time of the storage's clock."""
+    return [lease for lease in leases(storage) if lease.until >= now]
+
+
+def delete_ended(storage: Storage, now: int) -> None:
+    """Delete the leases that have expired at ``now``, a time of the storage's clock."""
+    storage.delete([lease.key for lease in leases(storage) if lease.until < now])
+
+
+@dataclass(slots=True)
+class LeaseLimit:
+    """The cut-off of a garbage collection, moved to an earlier time by leases.
+
+    The collection began at ``now``, and should delete files older than ``limit``. Both are times of the
+    storage's clock. ``leases`` has the leases that protect older files. ``own`` is the key of a lease of the
+    collection itself, which does not count.
+    """
+
+    storage: Storage
+    now: int
+    limit: int
+    leases: dict[str, StoredLease] = field(default_factory=dict)
+    own: str = ""
+
+    @property
+    def older_than(self) -> int:
+        """The cut-off that the leases allow."""
+        return min((self.limit, *(lease.since for lease in self.leases.values())))
+
+    @property
+    def protects_all(self) -> bool:
+        """Whether a lease protects files of any age."""
+        return any(lease.protects_all for lease in self.leases.values())
+
+    def refresh(self) -> int:
+        """Read the leases again, because some may be new. Return ``older_than``."""
+        for lease in in_force(self.storage, self.now):
+            if lease.since < self.limit and lease.key != self.own and lease.key not in self.leases:
+                holder = lease_info(lease).holder()
+                _log.info("%s has a lease, so only files older than the lease are collected", holder)
+                self.leases[lease.key] = lease
+        return self.older_than
+
 
 COLLECTIONS: Final = "collections"
 
 #: The suffix of the key of a record's list. The list has ids of 12 bytes each.
 _LIST: Final = ".garbage"
-_LONGEST_US: Final = LONGEST.days * 24 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +316,9 @@ class CollectionRecord:
 
     def garbage(self, storage: Storage) -> U8:
         """Return the ids in the list, shape (k, 12). Empty if the collection has ended in the meantime."""
-        try:
+        data = np.zeros(0, np.uint8)
+        with skip_missing():
             data = np.frombuffer(storage.get(self.list_key), np.uint8)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
     def is_current(self, storage: Storage) -> bool:
@@ -110,8 +328,7 @@ class CollectionRecord:
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
         """End the collection, which deletes no more files. With ``leaves_mark``, one record stays as a mark.
 
-        The record whose key sorts last stays. So collections that end at the same time do not delete each
-        other's marks.
+        It is the one whose key sorts last, so collections that end together keep each other's marks.
         """
         if not leaves_mark:
             storage.delete([self.key, self.list_key])
@@ -123,10 +340,9 @@ class CollectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartedCollection:
-    """The record of a collection that begins.
+    """The record of a collection that begins at ``now``, by the storage's clock, in microseconds.
 
-    ``now`` is the time of the storage's clock. ``ahead`` is how far the storage's clock is ahead of this
-    host's clock. Both are in microseconds.
+    The storage's clock is ``ahead`` of this host's clock.
     """
 
     record: CollectionRecord
@@ -140,20 +356,10 @@ def announce(storage: Storage) -> StartedCollection:
     before = now_us()
     record.put(storage)
     after = now_us()
-    stored_record = storage.head(record.key)
-    stored = from_datetime(stored_record.modified) if stored_record is not None else before
-    return StartedCollection(record, stored, clock_ahead(before, stored, after))
-
-
-def clock_ahead(before: int, stored: int, after: int) -> int:
-    """Return how far a storage's clock is ahead of the host's clock, in microseconds.
-
-    ``stored`` is the storage's time of a write between the times ``before`` and ``after`` of the host. A
-    difference of less than two seconds counts as zero.
-    """
-    if stored < before - ROUNDING:
-        return stored - before
-    return stored - after if stored > after + ROUNDING else 0
+    head = storage.head(record.key)
+    stored = before if head is None else from_datetime(head.modified)
+    ahead = stored - before if stored < before - ROUNDING else 0
+    return StartedCollection(record, stored, stored - after if stored > after + ROUNDING else ahead)
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:
@@ -167,8 +373,7 @@ def collection_records(storage: Storage) -> list[CollectionRecord]:
 def delete_killed_records(storage: Storage, now: int, *, with_marks: bool = False) -> None:
     """Delete the records of collections that were killed long before ``now``, a time of the storage's clock.
 
-    They are older than any session can be. Marks belong to spec version 1. ``with_marks`` deletes old marks,
-    too: an upgrade leaves them behind.
+    ``with_marks`` also deletes old marks of spec version 1, which an upgrade leaves behind.
     """
     records = [] if with_marks else collection_records(storage)
     marks = {record.key for record in records if record.is_done}
@@ -198,30 +403,13 @@ def require_none_running(storage: Storage) -> None:
 def has_collected(info: RepoInfo, update: int) -> bool | None:
     """Return whether a garbage collection ran after the update at the time ``update``.
 
-    None means that the log in ``info`` does not reach back to this update. The function searches for exactly
-    this time. So it never confuses an entry that was dropped or replaced, because the repository was restored
-    from a backup, with an older entry.
+    None: the log in ``info`` does not have exactly this time, for example after a restoration from a backup.
     """
     at = np.flatnonzero(info.ops.updated_at == update)
     newer = info.ops.kinds[: int(at[-1]) if len(at) else len(info.ops)]
     if (newer == UpdateKind.GC_RAN).any():
         return True
     return False if len(at) else None
-
-
-def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
-    """Return ``has_collected`` with the older parts of the log. True if the log does not tell."""
-    while (collected := has_collected(info, update)) is None:
-        try:
-            older = older_ops_backup(storage, info)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return True
-        if older is None:
-            return True
-        info = older
-    return collected
 
 
 # Commits
@@ -248,7 +436,7 @@ class RequiredFiles:
 
     def with_manifests(self, ids: U8) -> RequiredFiles:
         """Return these files and more manifests."""
-        return replace(self, manifests=np.concatenate([self.manifests, ids]))
+        return RequiredFiles(self.chunks, np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
         """Return the keys of all files."""
@@ -261,17 +449,20 @@ class RequiredFiles:
 def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], RequiredFiles]) -> bool:
     """Check that no garbage collection has deleted, or will delete, the files of a commit.
 
-    Return True if there was no collection, and False if there was one: it may have deleted files that earlier
-    attempts have stored.
+    Return True if there was no collection since ``update``, the newest update when the session was opened.
+    Return False if there was one, or if the log does not tell: it may have deleted files that earlier
+    attempts have stored. ``files`` makes the files of the commit durable and returns them.
 
-    ``update`` was the newest update when the session was opened. ``files`` makes the files of the commit
-    durable and returns them. Raises ``SessionStateError`` (``garbage-collected``) if a file was deleted.
-    Raises ``ConflictError`` (``garbage-collection-running``) if a collection will delete a file; the commit
-    can be retried later.
+    Raises ``SessionStateError`` (``garbage-collected``) if a file was deleted, and ``ConflictError``
+    (``garbage-collection-running``) if a collection will delete a file; the commit can be retried later.
     """
     if info.spec_version > 1:
-        if not _has_collected(storage, info, update):
-            return True
+        part: RepoInfo | None = info
+        with skip_missing():
+            while part is not None and (collected := has_collected(part, update)) is None:
+                part = older_ops_backup(storage, part)
+            if part is not None and not collected:
+                return True
     elif not collection_records(storage):
         return True
     needed = files()
@@ -300,29 +491,12 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     return False
 
 
-def unless_collected(change: RepoChange, before: RepoInfo) -> ConditionalChange:
-    """Return a change that gives up after a garbage collection.
-
-    It returns None if a collection has run since ``before`` was read, or may have run.
-    """
-    until = newest_update(before)
-
-    def conditional(info: RepoInfo, now: int) -> RepoUpdate | None:
-        if len(info.ops) and has_collected(info, until) is not False:
-            return None
-        return change(info, now)
-
-    return conditional
-
-
 @dataclass(slots=True)
 class CollectionWatch:
     """A function that tells whether a garbage collection was running since its last call.
 
-    The first call only looks for a running collection. Each call first looks for collections that have
-    announced themselves in the storage and have not ended. Then it calls ``read``, which reads the current
-    repo info. The order matters: a collection that announces itself later also lists files later, and a
-    collection that has ended before has an entry in the ops log.
+    A call looks for announced collections, then calls ``read`` for the repo info. The order matters: a later
+    collection also lists files later, and a collection that has ended has an entry in the ops log.
     """
 
     read: Callable[[], RepoInfo]

@@ -1,22 +1,20 @@
-"""The context of a repository: the objects that its handle and its sessions share.
+"""The catalog of a repository, and its context: the objects that its handle and its sessions share.
 
-The storage then answers "no such object". The list of snapshots has the cause. A snapshot that is not listed
-was expired or dropped, and a retry does not help. If the snapshot is listed, its file is lost, and the error
-of the storage stays as it is.
-
-Two errors report an expired version. Methods of a repository raise ``SnapshotNotFoundError``. It is a
-``KeyError``: from a store, it would tell zarr that there is no such node. So all functions that read for a
-store raise ``SessionSnapshotNotFoundError`` instead.
+The catalog has the refs, snapshots, configuration and metadata, and their updates. If a file of a snapshot
+is gone, the list of snapshots tells whether it was expired or dropped. Methods of a repository then raise
+``SnapshotNotFoundError``, a ``KeyError``. From a store, that would tell zarr that there is no such node, so
+functions that read for a store raise ``SessionSnapshotNotFoundError``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
 from frazil.chunks.packs import ContentSettings, ContentStore, PackSettings
 from frazil.chunks.ranges import ByteCache
@@ -25,24 +23,152 @@ from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter
 from frazil.errors import (
     ErrorKind,
+    FormatError,
     IcechunkError,
+    InternalError,
     SessionSnapshotNotFoundError,
     SnapshotNotFoundError,
     StorageError,
 )
 from frazil.format.ids import id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo
+from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.catalog import Catalog, needs_version_2
-from frazil.repository.catalog.collection_guard import CollectionWatch, is_collecting
-from frazil.repository.catalog.repo_requirements import snapshot_not_found
-from frazil.repository.catalog.repo_update import newest_update
+from frazil.repository.catalog.collection_guard import CollectionWatch, has_collected, is_collecting
+from frazil.repository.catalog.protection import PROTECTION, require_allowed
+from frazil.repository.catalog.repo_changes import snapshot_not_found
+from frazil.repository.catalog.repo_update import (
+    ConditionalChange,
+    NewFiles,
+    RepoChange,
+    RepoUpdate,
+    UpdateSettings,
+    UpdateStart,
+    begin_update,
+    newest_update,
+    open_current_repo_info,
+    restore_advice,
+    update_repo_info,
+)
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_bare_chunk_id, new_chunk_id
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.base import Storage
+
+
+class CommitStart(Protocol):
+    """The state of the repository that a commit starts from."""
+
+    @property
+    def info(self) -> RepoInfo:
+        """The repo info."""
+
+    def save_backup(self, storage: Storage) -> None:
+        """Write the backup that the update of the commit needs."""
+
+
+class Catalog(ABC):
+    """The methods of the catalogs of both spec versions."""
+
+    __slots__ = ()
+
+    #: The spec version of the repository: 1 or 2.
+    spec_version: ClassVar[int]
+
+    @abstractmethod
+    def repo_info(self) -> RepoInfo:
+        """Return the current repo info."""
+
+    def full_repo_info(self) -> RepoInfo:
+        """Return the current repo info with a table of all snapshots, for maintenance."""
+        return self.repo_info()
+
+    def update_repo_info(self, change: RepoChange) -> RepoInfo:
+        """Change the repository. Return the new repo info. See ``repo_update``."""
+        info = self._update(change)
+        if info is None:
+            raise InternalError("an update without a condition was given up")
+        return info
+
+    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        """Change the repository with the table of all snapshots. None if ``change`` returned None."""
+        return self._update(change)
+
+    @abstractmethod
+    def begin_commit(self) -> CommitStart:
+        """Return the state that a commit starts from."""
+
+    @abstractmethod
+    def finish_commit(
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        """Change the repository after the files of a commit and the backup of ``start`` are stored.
+
+        With ``files``, this method stores them. Return the new repo info, or None without a change if a
+        garbage collection has run since ``start`` was read, or may have run.
+        """
+
+    @abstractmethod
+    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+        """Try a change until it is stored. Return the new repo info, or None if ``change`` returned None."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogV2(Catalog):
+    """The catalog of spec version 2, in the file ``repo``."""
+
+    storage: Storage
+    assets: Assets
+    settings: UpdateSettings
+    #: The principal named in the handle's attribution.
+    principal: str | None = None
+
+    spec_version: ClassVar[int] = 2
+
+    def repo_info(self) -> RepoInfo:
+        """See ``Catalog.repo_info``."""
+        with restore_advice(self.storage):
+            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+            info.snapshots  # noqa: B018  # decoded here, so that damage gets the advice
+            return info
+
+    def begin_commit(self) -> UpdateStart:
+        """See ``Catalog.begin_commit``."""
+        with restore_advice(self.storage):
+            return begin_update(self.storage, self.assets.repo_info_cache)
+
+    def finish_commit(
+        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        """See ``Catalog.finish_commit``."""
+        return self._update(change, start, files)
+
+    def _update(
+        self, change: ConditionalChange, start: CommitStart | None = None, files: NewFiles | None = None
+    ) -> RepoInfo | None:
+        until = None if start is None else newest_update(start.info)
+
+        def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
+            if until is not None and len(info.ops) and has_collected(info, until) is not False:
+                return None
+            changed = change(info, now)
+            if changed is not None and PROTECTION in info.metadata:
+                require_allowed(info, changed.info, self.principal)
+            return changed
+
+        at, cache = start if isinstance(start, UpdateStart) else None, self.assets.repo_info_cache
+        return update_repo_info(self.storage, checked, self.settings, cache=cache, start=at, files=files)
+
+
+def needs_version_2() -> FormatError:
+    """Return the error for an operation that spec version 1 does not support."""
+    return FormatError(
+        "the repository must have spec version 2 for this operation, got version 1",
+        ErrorKind.UNSUPPORTED_SPEC_VERSION,
+    ).with_remedy("Upgrade it with `{}`", call("upgrade_icechunk_repository"))
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -60,57 +186,45 @@ class Context:
     attribution: Attribution = field(default_factory=Attribution)
     chunk_cache: ByteCache | None = None
 
-    @property
-    def spec_version(self) -> int:
-        """The spec version of the repository and of its new files."""
-        return self.catalog.spec_version
+    #: The spec version of the repository and of its new files.
+    spec_version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec_version", self.catalog.spec_version)
 
     def require_version_2(self) -> None:
         """Raise an error in a repository of spec version 1."""
         if self.spec_version < 2:
             raise needs_version_2()
 
-    def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """Return a reader for the chunks of one session."""
-        requests = self.settings.max_concurrent_requests
-        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
-
-    def writer(self) -> ChunkWriter:
-        """Return a writer for the new chunks of one session."""
-        settings = self.settings
+    def chunk_access(self) -> tuple[ChunkWriter, ChunkReader]:
+        """Return a writer for the new chunks of one session, and a reader for its chunks."""
+        settings, content = self.settings, None
+        if settings.deduplicate:
+            lifetime = settings.session_lifetime // _MICROSECOND
+            content = ContentStore(
+                self.storage,
+                ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
+                self.new_chunk_id,
+                now_us,
+                CollectionWatch(self.catalog.repo_info, self.storage),
+                partial(is_collecting, self.storage),
+            )
         packs = PackSettings(
             settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums
         )
-        return ChunkWriter(self.storage, packs, self.new_chunk_id, content=self._content())
+        writer = ChunkWriter(self.storage, packs, self.new_chunk_id, content=content)
+        requests = settings.max_concurrent_requests
+        cache = self.chunk_cache
+        return writer, ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=cache)
 
-    @property
-    def new_chunk_id(self) -> Callable[[], bytes]:
-        """A function that returns the id of a new chunk file. The id says whether the file has a trailer."""
-        return new_chunk_id if self.settings.checksums else new_bare_chunk_id
-
-    def _content(self) -> ContentStore | None:
-        settings = self.settings
-        if not settings.deduplicate:
-            return None
-        lifetime = settings.session_lifetime // _MICROSECOND
-        return ContentStore(
-            self.storage,
-            ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
-            self.new_chunk_id,
-            now_us,
-            CollectionWatch(self.catalog.repo_info, self.storage),
-            partial(is_collecting, self.storage),
-        )
+    def new_chunk_id(self) -> bytes:
+        """Return the id of a new chunk file. The id says whether the file has a trailer."""
+        return new_chunk_id() if self.settings.checksums else new_bare_chunk_id()
 
 
 #: Errors of concurrent expirations and collections. With the current repo info, the work may succeed.
 _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
-
-
-def _is_listed(context: Context, id_: bytes) -> bool:
-    if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
-        return context.storage.head(snapshot_key(id_)) is not None
-    return context.catalog.repo_info().snapshots.find_snapshot(id_) >= 0
 
 
 def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
@@ -118,16 +232,15 @@ def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
     if error.kind != ErrorKind.OBJECT_NOT_FOUND:
         return False
     try:
-        return not _is_listed(context, id_)
+        if context.spec_version == 1:  # version 1 has no list: a snapshot exists if its file exists
+            return context.storage.head(snapshot_key(id_)) is None
+        return context.catalog.repo_info().snapshots.find_snapshot(id_) < 0
     except IcechunkError:
         return False  # the first error is more useful
 
 
 def require_listed(context: Context, id_: bytes, error: StorageError) -> None:
-    """Raise ``SessionSnapshotNotFoundError`` if the snapshot was expired or dropped.
-
-    ``error`` is the error about a file of the snapshot.
-    """
+    """Raise ``SessionSnapshotNotFoundError`` if a file of the snapshot, lost by ``error``, was expired."""
     if _is_why(context, id_, error):
         raise SessionSnapshotNotFoundError(
             f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage "
@@ -157,10 +270,7 @@ def snapshots_wanted() -> Iterator[None]:
 
 
 def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
-    """Return whether the work that raised ``error`` may succeed with the current repo info.
-
-    That is possible if the repository has changed since ``info`` was read.
-    """
+    """Return whether the work that raised ``error`` may succeed with the current repo info."""
     return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
 
 

@@ -1,24 +1,11 @@
-"""The branches and tags of spec version 1. Each has a small file, which is read when it is needed.
+"""The refs and snapshots of spec version 1. Each is a small file, which is read when it is needed.
 
-    refs/branch.main/ref.json          {"snapshot":"1CECHNKREP0F1RSTCMT0"}
-    refs/tag.v1.0/ref.json             the same content; written once
-    refs/tag.v1.0/ref.json.deleted     an empty file: the tag was deleted, and its name is never used again
+A ref is ``refs/branch.NAME/ref.json`` or ``refs/tag.NAME/ref.json``: a JSON with the snapshot, and then
+blanks and tabs, which are random bits, by which a writer recognises its file after a lost answer. The empty
+file ``ref.json.deleted`` says that a tag was deleted. Except on S3, the names of objects are percent-encoded.
 
-*White space.* Two refs to the same snapshot have the same JSON. So after a lost answer, a writer could not
-tell whether it has written the file. JSON allows white space at its end. Frazil writes random bits there, as
-blanks and tabs.
-
-*Names* cannot contain ``/``. Except on S3, the reference percent-encodes some characters in the names of
-objects, and lists them without decoding. Frazil encodes them in the same way, and decodes them.
-
-The rows are numbered in the order in which snapshots are found. A lookup of one snapshot reads its file. A
-history is a walk from parent to parent, with one request after the other. To save time, a walk looks ahead:
-it lists the files, and fetches in parallel the youngest files that are older than its current snapshot. Each
-time, it fetches twice as many. Ids are random, but a history is in the order of time.
-
-The handle caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that
-stays another parent. Other handles see the longer history until the files of the expired snapshots are
-collected. Then a walk reads the parent of that snapshot again.
+A walk from parent to parent looks ahead: it lists the snapshots, and fetches in parallel the youngest files
+that are older than its current snapshot, each time twice as many. Only an expiration changes a snapshot file.
 """
 
 from __future__ import annotations
@@ -60,6 +47,7 @@ from frazil.format.ids import (
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
 from frazil.storage.base import Storage, Version
+from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
 
 _FILE: Final = "ref.json"
@@ -74,8 +62,8 @@ class RefKind(Enum):
     TAG = "tag"
 
 
-def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
-    """Return the folder of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
+def ref_key(storage: Storage, kind: RefKind, name: str, file: str = _FILE) -> str:
+    """Return the key of a file of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
     if "/" in name:
         raise InvalidInputError(
             f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
@@ -92,17 +80,12 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
         ) from None
     if storage.encodes_names():
         name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
-    return f"{REFS}/{kind.value}.{name}"
-
-
-def ref_key(storage: Storage, kind: RefKind, name: str) -> str:
-    """Return the key of the file of a ref."""
-    return f"{ref_folder(storage, kind, name)}/{_FILE}"
+    return f"{REFS}/{kind.value}.{name}/{file}"
 
 
 def tombstone_key(storage: Storage, tag: str) -> str:
     """Return the key of the file that marks a tag as deleted."""
-    return f"{ref_folder(storage, RefKind.TAG, tag)}/{_DELETED}"
+    return ref_key(storage, RefKind.TAG, tag, _DELETED)
 
 
 def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
@@ -126,24 +109,19 @@ def decode_ref(data: bytes, key: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The file of a ref, with its version and bytes."""
+    """The file of a ref, with its version."""
 
     snapshot: bytes
     version: Version
-    data: bytes
 
 
 def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
     """Return a ref, or None if there is no file. It ignores tombstones, and returns deleted tags too."""
     key = ref_key(storage, kind, name)
-    try:
-        raw, version = storage.get_versioned(key)
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-    data = bytes(raw)
-    return Ref(decode_ref(data, key), version, data)
+    with skip_missing():
+        data, version = storage.get_versioned(key)
+        return Ref(decode_ref(bytes(data), key), version)
+    return None
 
 
 def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
@@ -168,10 +146,7 @@ _KINDS: Final = {kind.value: kind for kind in RefKind}
 
 
 class Refs(Mapping[str, bytes]):
-    """The snapshot ids of refs by name. Each ref is read once, when it is needed.
-
-    A caller that has listed the names probably needs all refs. In that case, threads fetch all of them.
-    """
+    """The snapshot ids of refs by name. Each ref is read once, when it is needed."""
 
     def __init__(self, storage: Storage, kind: RefKind) -> None:
         self._storage = storage
@@ -209,10 +184,6 @@ class Refs(Mapping[str, bytes]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def edited(self, name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-        """Return only the changed ref, which is all that an update needs. This reads no files."""
-        return {} if snapshot is None else {name: snapshot}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +239,6 @@ class DeletedTags(Set[str]):
         return frozenset(names)
 
 
-def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
-    if isinstance(refs, Refs):
-        return refs.edited(name, snapshot)
-    others = {other: id_ for other, id_ in refs.items() if other != name}
-    return others if snapshot is None else others | {name: snapshot}
-
-
 #: A walk makes this number of steps before it looks ahead.
 _STEPS: Final = 8
 #: The largest number of files that are fetched at once.
@@ -309,10 +272,7 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
 def reached_snapshots(
     storage: Storage, results: SnapshotResults, tips: Iterable[bytes]
 ) -> dict[bytes, SnapshotEntry]:
-    """Return the tips and all their ancestors.
-
-    Snapshots that are not in ``results`` are read. Raises the error of a snapshot that cannot be read.
-    """
+    """Return the tips and all their ancestors."""
     out: dict[bytes, SnapshotEntry] = {}
     for tip in tips:
         id_: bytes | None = tip
@@ -326,10 +286,7 @@ def reached_snapshots(
 
 
 class SnapshotsV1:
-    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it.
-
-    A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
-    """
+    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it."""
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
         self._assets = assets
@@ -348,19 +305,13 @@ class SnapshotsV1:
 
     def find_snapshot(self, id_: bytes) -> int:
         """Return the row of a snapshot, or -1 if it has no file. Reads the file if it is not cached."""
-        row = self._rows.get(id_)
-        if row is None:
-            try:
-                snapshot = self._assets.snapshot(id_)
-            except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                    raise
-                return -1
-            row = self._add(
-                SnapshotEntry(
-                    id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
+        row = self._rows.get(id_, -1)
+        if row < 0:
+            with skip_missing():
+                read = self._assets.snapshot(id_)
+                row = self._add(
+                    SnapshotEntry(id_, read.parent_id, read.flushed_at, read.message, read.metadata)
                 )
-            )
         return row
 
     def find_snapshots(self, ids: U8) -> I64:
@@ -462,7 +413,8 @@ class SnapshotsV1:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            now = self._parent_now(row)
+            entry = self._read_if_exists(self.id_of(row))
+            now = None if entry is None else entry.parent
             if now is None or now == parent:
                 raise SnapshotNotFoundError(
                     f"snapshot `{id_to_text(parent)}`, the parent of `{id_to_text(self.id_of(row))}`, has no "
@@ -472,43 +424,29 @@ class SnapshotsV1:
             self.reparent(self.id_of(row), now)
             return self._step(now, ahead=ahead)
 
-    def _parent_now(self, row: int) -> bytes | None:
-        """Return the parent that the file of a snapshot names now, or None if there is no file any more."""
-        entry = self._read_if_exists(self.id_of(row))
-        return None if entry is None else entry.parent
-
     def _step(self, id_: bytes, *, ahead: bool = True) -> int:
         row = self._rows.get(id_)
         if row is not None:
             return row
         row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
-        if ahead:
-            self._look_ahead()
+        wanted: list[bytes] = []
+        if ahead:  # fetch the next files in the order of time
+            with self._lock:
+                if self._ahead is None:
+                    self._ahead = listed_snapshots(self._assets.storage)
+                while self._ahead and len(wanted) < self._batch:
+                    if (other := self._ahead.pop()) not in self._rows:
+                        wanted.append(other)
+                self._batch = min(2 * self._batch, _AHEAD)
+        for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
+            if entry is not None:
+                self._add(entry)
         return row
 
-    def _look_ahead(self) -> None:
-        """Fetch the next files in the order of time."""
-        with self._lock:
-            if self._ahead is None:
-                self._ahead = listed_snapshots(self._assets.storage)
-            wanted: list[bytes] = []
-            while self._ahead and len(wanted) < self._batch:
-                id_ = self._ahead.pop()
-                if id_ not in self._rows:
-                    wanted.append(id_)
-            self._batch = min(2 * self._batch, _AHEAD)
-        if wanted:
-            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
-                if entry is not None:
-                    self._add(entry)
-
     def _read_if_exists(self, id_: bytes) -> SnapshotEntry | None:
-        try:
+        with skip_missing():  # collected since the listing
             return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None  # collected since the listing
+        return None
 
     # Changes
 

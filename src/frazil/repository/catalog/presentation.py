@@ -1,11 +1,7 @@
 """Conversions of internal values to public values: ids become text, microseconds become times.
 
-A loop over a long history reads the same one or two fields of every version. So the descriptions of a part of
-a history share a block. The first read of a field decodes this field for all of them, with a few calls of
-numpy, and sets the slots of the descriptions. All later reads are reads of slots.
-
-    for version in repo.ancestry(branch="main"):
-        print(version.message)      # the first one decodes 1,024 messages, and no times, ids or metadata
+The descriptions of a part of a history share a block. The first read of a field decodes this field for all of
+them, and sets the slots of the descriptions. All later reads are reads of slots.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from frazil.format.repo_info import (
     UpdateKind,
 )
 from frazil.repository.catalog.ancestry import ancestry
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
 from frazil.repository.clock import to_datetime, to_datetimes
 
@@ -51,23 +47,19 @@ class _Kind:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]  # a dataclass
-        text = ", ".join(f"{name}={_one_line(value)}" for name, value in values)
-        return f"{PACKAGE}.ops.{type(self).__qualname__}({text})"
-
-
-def _one_line(value: object) -> str:
-    if isinstance(value, Record):
-        rows = ", ".join(f"{name}={text}" for name, text in value._rows())
-        return f"{type(value).__name__}({rows})"
-    return literal(value)
+        texts = []
+        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+            value = getattr(self, each.name)
+            text = literal(value)
+            if isinstance(value, Record):
+                rows = ", ".join(f"{name}={row}" for name, row in value._rows())
+                text = f"{type(value).__name__}({rows})"
+            texts.append(f"{each.name}={text}")
+        return f"{PACKAGE}.ops.{type(self).__qualname__}({', '.join(texts)})"
 
 
 class UpdateType(metaclass=Family):
-    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters.
-
-    Specification: *Update*.
-    """
+    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class RepoInitialized(_Kind):
@@ -216,7 +208,8 @@ _AVAILABILITY: Final = {
     # The public enum has no member for offline. Both refuse changes.
     Availability.OFFLINE: RepoAvailability.read_only,
 }
-_STORED: Final = {
+#: The value that the repo info stores for a public availability.
+STORED_AVAILABILITY: Final = {
     RepoAvailability.online: Availability.ONLINE,
     RepoAvailability.read_only: Availability.READ_ONLY,
 }
@@ -239,73 +232,36 @@ def repo_status(status: Status) -> RepoStatus:
     return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
 
 
-def stored_availability(availability: RepoAvailability) -> Availability:
-    """Return the value that the repo info stores for a public availability."""
-    return _STORED[availability]
-
-
 def diff(changes: ChangedPaths) -> Diff:
     """Return the public difference of two versions."""
-    return Diff(
-        new_groups=set(changes.new_groups),
-        new_arrays=set(changes.new_arrays),
-        deleted_groups=set(changes.deleted_groups),
-        deleted_arrays=set(changes.deleted_arrays),
-        updated_groups=set(changes.updated_groups),
-        updated_arrays=set(changes.updated_arrays),
-        chunk_coordinates=changes.updated_chunks,
-        moved_nodes=list(changes.moved),
-    )
+    names = [f"{change}_{kind}" for change in ("new", "deleted", "updated") for kind in ("groups", "arrays")]
+    nodes: dict[str, set[str]] = {name: set(getattr(changes, name)) for name in names}
+    return Diff(**nodes, chunk_coordinates=changes.updated_chunks, moved_nodes=list(changes.moved))
+
+
+#: The field of a kind of updates -> its value in an entry of the ops log.
+_VALUES: Final[dict[str, Callable[[OpsEntry], Any]]] = {
+    "name": lambda entry: entry.name or "",
+    "branch": lambda entry: entry.name or "",
+    "previous_snap_id": lambda entry: id_to_text(entry.previous_snapshot or b""),
+    "new_snap_id": lambda entry: id_to_text(entry.new_snapshot or b""),
+    "from_version": lambda entry: (entry.versions or (0, 0))[0],
+    "to_version": lambda entry: (entry.versions or (0, 0))[1],
+    "status": lambda entry: repo_status(entry.status or Status()),
+    "id": lambda entry: entry.flag[0] if entry.flag else 0,
+    "new_value": lambda entry: entry.flag[1] if entry.flag and entry.flag[2] else None,
+}
+#: For example ``BRANCH_CREATED`` -> ``BranchCreated``.
+_KINDS: Final = {
+    kind: getattr(UpdateType, kind.name.title().replace("_", "").replace("Gc", "GC")) for kind in UpdateKind
+}
 
 
 def update(entry: OpsEntry) -> Update:
     """Return the public entry of the operations log."""
-    return Update(_KINDS[entry.kind](entry), to_datetime(entry.updated_at), entry.backup_path)
-
-
-def _name(entry: OpsEntry) -> str:
-    return entry.name or ""
-
-
-def _previous(entry: OpsEntry) -> str:
-    return id_to_text(entry.previous_snapshot or b"")
-
-
-def _new(entry: OpsEntry) -> str:
-    return id_to_text(entry.new_snapshot or b"")
-
-
-def _migrated(entry: OpsEntry) -> AnyUpdateType:
-    return UpdateType.RepoMigrated(*(entry.versions or (0, 0)))
-
-
-def _flag(entry: OpsEntry) -> AnyUpdateType:
-    id_, value, is_set = entry.flag or (0, False, False)
-    return UpdateType.FeatureFlagChanged(id_, value if is_set else None)
-
-
-_KINDS: Final[dict[UpdateKind, Callable[[OpsEntry], AnyUpdateType]]] = {
-    UpdateKind.REPO_INITIALIZED: lambda _: UpdateType.RepoInitialized(),
-    UpdateKind.REPO_MIGRATED: _migrated,
-    UpdateKind.CONFIG_CHANGED: lambda _: UpdateType.ConfigChanged(),
-    UpdateKind.METADATA_CHANGED: lambda _: UpdateType.MetadataChanged(),
-    UpdateKind.TAG_CREATED: lambda entry: UpdateType.TagCreated(_name(entry)),
-    UpdateKind.TAG_DELETED: lambda entry: UpdateType.TagDeleted(_name(entry), _previous(entry)),
-    UpdateKind.BRANCH_CREATED: lambda entry: UpdateType.BranchCreated(_name(entry)),
-    UpdateKind.BRANCH_DELETED: lambda entry: UpdateType.BranchDeleted(_name(entry), _previous(entry)),
-    UpdateKind.BRANCH_RESET: lambda entry: UpdateType.BranchReset(_name(entry), _previous(entry)),
-    UpdateKind.NEW_COMMIT: lambda entry: UpdateType.NewCommit(_name(entry), _new(entry)),
-    UpdateKind.COMMIT_AMENDED: lambda entry: UpdateType.CommitAmended(
-        _name(entry), _previous(entry), _new(entry)
-    ),
-    UpdateKind.NEW_DETACHED_SNAPSHOT: lambda entry: UpdateType.NewDetachedSnapshot(_new(entry)),
-    UpdateKind.GC_RAN: lambda _: UpdateType.GCRan(),
-    UpdateKind.EXPIRATION_RAN: lambda _: UpdateType.ExpirationRan(),
-    UpdateKind.FEATURE_FLAG_CHANGED: _flag,
-    UpdateKind.REPO_STATUS_CHANGED: lambda entry: UpdateType.RepoStatusChanged(
-        repo_status(entry.status or Status())
-    ),
-}
+    kind = _KINDS[entry.kind]
+    values = {name: _VALUES[name](entry) for name in kind.__match_args__}
+    return Update(kind(**values), to_datetime(entry.updated_at), entry.backup_path)
 
 
 def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
@@ -341,10 +297,7 @@ _SLOTS: Final = {
 
 
 def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
-    """Return the public descriptions of a snapshot and all its ancestors, newest first.
-
-    Their fields are decoded when they are read. Reads of damaged fields raise ``FormatError``.
-    """
+    """Return the public descriptions of a snapshot and all its ancestors, newest first."""
     table = info.snapshots
     if not isinstance(table, SnapshotTable):  # spec version 1, where each version is a file
         return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
@@ -378,30 +331,27 @@ class _SnapshotBlock:
                 if name in ("message", "metadata") and self._table.is_shared(self._rows):
                     self._separate()
                 else:
-                    self._set(_READERS[name](self._table, self._rows))
+                    for column, values in _READERS[name](self._table, self._rows).items():
+                        _exhaust(map(_SLOTS[column], self._infos, values))
+                        self._missing.discard(column)
+                    if not self._missing:
+                        self._infos = []
         return {}
-
-    def _set(self, columns: dict[str, list[Any]]) -> None:
-        for name, values in columns.items():
-            _exhaust(map(_SLOTS[name], self._infos, values))
-        self._missing.difference_update(columns)
-        if not self._missing:
-            self._infos = []
 
     def _separate(self) -> None:
         """Let each description decode itself.
 
         Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
         """
+
+        def decoded(row: int) -> dict[str, Any]:
+            info = snapshot_info(self._table.entry(row))
+            return {name: getattr(info, name) for name in _SLOTS}
+
         for info, row in zip(self._infos, self._rows.tolist(), strict=True):
-            set_decoders(info, dict.fromkeys(self._missing, partial(_fields_of_row, self._table, row)))
+            set_decoders(info, dict.fromkeys(self._missing, partial(decoded, row)))
         self._missing.clear()
         self._infos = []
-
-
-def _fields_of_row(table: SnapshotTable, row: int) -> dict[str, Any]:
-    info = snapshot_info(table.entry(row))
-    return {name: getattr(info, name) for name in _SLOTS}
 
 
 def _ids(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
@@ -418,25 +368,13 @@ def _ids(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
     return {"id": texts[: len(rows)], "parent_id": after}
 
 
-def _times(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"written_at": to_datetimes(table.flushed_at()[rows])}
-
-
-def _messages(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"message": table.messages(rows)}
-
-
-def _metadata(table: SnapshotTable, rows: I64) -> dict[str, list[Any]]:
-    return {"metadata": table.metadata(rows)}
-
-
 #: The function that decodes a field of some rows, perhaps with other fields.
 _READERS: Final[dict[str, Callable[[SnapshotTable, I64], dict[str, list[Any]]]]] = {
     "id": _ids,
     "parent_id": _ids,
-    "written_at": _times,
-    "message": _messages,
-    "metadata": _metadata,
+    "written_at": lambda table, rows: {"written_at": to_datetimes(table.flushed_at()[rows])},
+    "message": lambda table, rows: {"message": table.messages(rows)},
+    "metadata": lambda table, rows: {"metadata": table.metadata(rows)},
 }
 
 

@@ -1,34 +1,27 @@
 """Protected branches: rules about who may move a branch, and where to.
 
-The rules are in the metadata of the repository under ``frazil.protection``:
-
-    {"main": {"principals": ["ada"], "fast_forward_only": true, "rules": [...], "since": 1700000000000000}}
-
-A key is a pattern of branch names. ``CatalogV2`` checks them in each update of ``repo``, between the change
-and the conditional write: so commit, amend, merge, reset, deletion, squash and undo obey them, and so does
-every later method. Other implementations ignore the rules, as they do with all metadata.
-``Repository.upkeep.doctor`` shows what they did.
-
-The rules prevent mistakes. They are no access control: whoever can write to the storage can change them, and
-a principal is a name that the program gives to itself.
+The rules are in the metadata of the repository under ``frazil.protection``, by pattern of branch names.
+``CatalogV2`` checks them in each update, between the change and the conditional write. They prevent mistakes,
+and are no access control: other implementations ignore them, and a principal is a name that a program gives
+to itself.
 """
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
 from frazil.display import Record, Shown, literal, some_of
-from frazil.errors import ErrorKind, FormatError, SessionStateError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.remedies import call
+from frazil.repository.attribution import current_user
 from frazil.repository.catalog.ancestry import all_ancestors
-from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.repo_update import ConditionalChange, RepoUpdate
+from frazil.repository.catalog.repo_changes import require_snapshot
 
 #: A key of the metadata of a repository.
 PROTECTION: Final = "frazil.protection"
@@ -80,57 +73,37 @@ class BranchProtection(Record):
         }
 
 
-def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
-    """Return the protections in the metadata of a repository, by pattern.
+@contextmanager
+def metadata_item(metadata: Mapping[str, Any], key: str, content: str, remedy: str) -> Iterator[None]:
+    """Raise ``FormatError`` if the block fails to read an item of the metadata of a repository.
 
-    Raises ``FormatError`` if another value has their key, because a branch would not be protected any more.
+    Without the error, a branch would lose its protection, and a job or a batch would be committed twice.
     """
     try:
-        return [_protection(*each) for each in sorted(metadata.get(PROTECTION, {}).items())]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        yield
+    except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"`{PROTECTION}` in the metadata of the repository must have rules of branches, got "
-            f"{str(metadata[PROTECTION])[:80]}"
-        ).with_remedy("Replace them with Repository.update_metadata", shell="") from error
+            f"`{key}` in the metadata of the repository must have {content}, got {str(metadata[key])[:80]}"
+        ).with_remedy(f"{remedy} Repository.update_metadata", shell="") from error
 
 
-def _protection(pattern: str, document: Mapping[str, Any]) -> BranchProtection:
-    return BranchProtection(
-        pattern=pattern,
-        principals=tuple(map(str, document["principals"])),
-        fast_forward_only=bool(document["fast_forward_only"]),
-        rules=tuple(map(dict, document["rules"])),
-        since=int(document["since"]),
-    )
-
-
-def principal_of(label: str | None) -> str:
-    """Return the principal of a handle: the label of its attribution, else the user of this process."""
-    if label is not None:
-        return label
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
-
-
-def with_protection(change: ConditionalChange, label: str | None) -> ConditionalChange:
-    """Return a change that also checks the protections. ``label`` is the principal of the attribution."""
-
-    def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
-        changed = change(info, now)
-        if changed is not None and PROTECTION in info.metadata:
-            require_allowed(info, changed.info, label)
-        return changed
-
-    return checked
+def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
+    """Return the protections in the metadata of a repository, by pattern. Raises ``FormatError``."""
+    with metadata_item(metadata, PROTECTION, "rules of branches", "Replace them with"):
+        return [
+            BranchProtection(
+                pattern=pattern,
+                principals=tuple(map(str, document["principals"])),
+                fast_forward_only=bool(document["fast_forward_only"]),
+                rules=tuple(map(dict, document["rules"])),
+                since=int(document["since"]),
+            )
+            for pattern, document in sorted(metadata.get(PROTECTION, {}).items())
+        ]
 
 
 def require_allowed(before: RepoInfo, after: RepoInfo, label: str | None) -> None:
-    """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection.
-
-    ``label`` is the principal of the attribution. The rules before the update count.
-    """
+    """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection."""
     try:
         protections = read_protections(before.metadata)
     except FormatError:
@@ -183,7 +156,10 @@ def has_audit(protection: BranchProtection, info: RepoInfo, snapshot: bytes) -> 
 
 
 def _require_principal(protection: BranchProtection, label: str | None, action: str) -> None:
-    if protection.principals and (name := principal_of(label)) not in protection.principals:
+    if (
+        protection.principals
+        and (name := current_user() if label is None else label) not in protection.principals
+    ):
         raise _refusal(
             protection,
             f"`{name}` may not {action}, only {some_of(protection.principals)} may. A handle acts for the "

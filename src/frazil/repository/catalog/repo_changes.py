@@ -1,41 +1,277 @@
-"""The changes of a repository, as pure functions for the loop in ``repo_update``.
+"""The changes of a repository, as pure functions for the loop in ``repo_update``, and their requirements.
 
-Each function of this module returns a ``RepoChange``. It gets the current repo info and the time, and returns
-the next repo info with its ops log entry. It raises an error if the change is not possible any more.
+A function that returns a ``RepoChange`` does nothing else. The change gets the current repo info and the
+time, and returns the next repo info with its ops log entry. It raises an error if it is not possible any
+more. The requirements return a value that a change needs, or raise the error why the change is not possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, SessionStateError
-from frazil.format.ids import id_to_text
-from frazil.format.repo_info import (
-    Availability,
-    OpsEntry,
-    RepoInfo,
-    SnapshotEntry,
-    Status,
-    UpdateKind,
+from frazil.display import some_of, suggest
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    NodeNotFoundError,
+    ReadOnlyError,
+    RefNotFoundError,
+    SessionStateError,
+    SnapshotNotFoundError,
 )
-from frazil.repository.catalog.files_v1 import with_ref
-from frazil.repository.catalog.repo_requirements import (
-    branch_tip,
-    existing_tip,
-    require_base,
-    require_flag,
-    require_name,
-    require_online,
-    require_snapshot,
-    require_tip,
-    tag_target,
+from frazil.format.ids import (
+    ID_TEXT_LENGTH,
+    SHORTEST_ID_START,
+    id_from_text,
+    id_list,
+    id_to_text,
+    is_id_text,
+    prefix_bounds,
 )
+from frazil.format.nodes import NodeTable
+from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEntry, Status, UpdateKind
+from frazil.remedies import argument, call
+from frazil.repository.catalog.files_v1 import Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
-from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag
+from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+
+#: A message for a missing path compares at most this number of nodes.
+_MOST_NODES: Final = 10_000
+
+
+def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
+    """Return the error for an unknown branch."""
+    if name in info.tags:
+        error = RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(tag=name), shell="")
+    return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
+
+
+def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
+    """Return the error for an unknown tag."""
+    kind = ErrorKind.REF_NOT_FOUND
+    if name in info.branches:
+        error = RefNotFoundError(f"no tag `{name}`, but a branch `{name}` exists", kind)
+        return error.with_remedy("Use {}", argument(branch=name), shell="")
+    if name in info.deleted_tags:
+        return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name cannot be used again", kind)
+    return RefNotFoundError(_unknown("tag", "tags", name, info.tags), kind)
+
+
+def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
+    """Return the error for a text that is not a branch, a tag or the id of a snapshot."""
+    near = suggest(name, [*_names(info.branches), *_names(info.tags)])
+    text = (
+        f"the version must be a branch, a tag, or the id of a snapshot (or its first {SHORTEST_ID_START} or "
+        f"more characters), got `{name}`{near}"
+    )
+    return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
+
+
+def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:
+    """Return the error for a path without a node. ``nodes`` and ``changed`` have the existing paths."""
+    few = len(nodes) + len(changed) <= _MOST_NODES
+    near = suggest(path, [*changed, *nodes.paths_list()]) if few else ""
+    return NodeNotFoundError(f"no group or array at `{path}`{near}")
+
+
+def _unknown(one: str, many: str, name: str, refs: Mapping[str, bytes]) -> str:
+    names = _names(refs)
+    return f"no {one} `{name}`{suggest(name, names) or f'; {many}: {some_of(sorted(names))}'}"
+
+
+def _names(refs: Mapping[str, bytes]) -> list[str]:
+    """Return the names of refs. Empty if the storage cannot list them."""
+    try:
+        return list(refs)
+    except IcechunkError:
+        return []
+
+
+#: Advice in the errors of a refused commit or rebase.
+CHANGES_STAY: Final = (
+    "The session keeps its changes. `session.rebase(solver)` moves them onto the tip of the branch, and "
+    "`session.flush(message)` saves them as a snapshot without a branch"
+)
+
+
+def require_online(info: RepoInfo) -> None:
+    """Raise ``ReadOnlyError`` (``read-only-repository``) unless the status of the repository is online."""
+    status = info.status
+    if status.availability is not Availability.ONLINE:
+        reason = f": {status.reason}" if status.reason else ""
+        raise ReadOnlyError(
+            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}",
+            ErrorKind.READ_ONLY_REPOSITORY,
+        ).with_remedy("`{}` makes it writable again", call("set_status"))
+
+
+def branch_tip(info: RepoInfo, branch: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> bytes:
+    """Return the tip of a branch. Raises ``RefNotFoundError`` if there is no such branch."""
+    if branch not in info.branches:
+        raise no_branch(info, branch, kind)
+    return info.branches[branch]
+
+
+def tag_target(info: RepoInfo, tag: str) -> bytes:
+    """Return the snapshot of a tag. Raises ``RefNotFoundError`` if there is no such tag."""
+    if tag not in info.tags:
+        raise no_tag(info, tag)
+    return info.tags[tag]
+
+
+def require_snapshot(info: RepoInfo, id_: bytes) -> int:
+    """Return the row of a snapshot. Raises ``SnapshotNotFoundError`` if the repository does not list it."""
+    row = info.snapshots.find_snapshot(id_)
+    if row < 0:
+        raise snapshot_not_found(id_to_text(id_))
+    return row
+
+
+def snapshot_not_found(text: str) -> SnapshotNotFoundError:
+    """Return the error for an id, or the first characters of an id, that no snapshot has."""
+    return SnapshotNotFoundError(
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another "
+        "repository"
+    ).with_remedy("`{}` lists the snapshots of a branch or tag", call("ancestry"))
+
+
+def require_base(info: RepoInfo, id_: bytes) -> int:
+    """Return the row of the snapshot that a session started from, which may have expired since."""
+    row = info.snapshots.find_snapshot(id_)
+    if row < 0:
+        raise base_not_found(id_)
+    return row
+
+
+def base_not_found(id_: bytes) -> SnapshotNotFoundError:
+    """Return the error for a session whose own snapshot was expired or dropped."""
+    return SnapshotNotFoundError(
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped"
+    ).with_remedy(
+        "Move the changes onto the tip of the branch with `session.rebase(solver)`, then commit or flush",
+        shell="Run the command again",
+    )
+
+
+def require_flag(info: RepoInfo, flag: Flag) -> None:
+    """Raise ``SessionStateError`` (``feature-flag-disabled``) if the feature is disabled."""
+    if not is_enabled(info, flag):
+        raise SessionStateError(
+            f"the feature `{flag.name}` is disabled in this repository",
+            ErrorKind.FEATURE_FLAG_DISABLED,
+        ).with_remedy(
+            "Its owner can enable it with Repository.set_feature_flag",
+            shell="Its owner can enable it in Python",
+        )
+
+
+def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
+    """Raise ``ConflictError`` unless ``parent`` is the tip of the branch."""
+    tip = info.branches.get(branch)
+    if tip is None and info.spec_version == 1:
+        raise ConflictError(id_to_text(parent))
+    if tip is None:
+        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
+    if tip != parent:
+        expects, finds = id_to_text(parent), id_to_text(tip)
+        raise ConflictError(
+            expects,
+            finds,
+            f"another writer updated the branch `{branch}`: expected parent {expects}, found {finds}",
+        ).with_remedy(CHANGES_STAY, shell="Run the command again")
+
+
+def require_name(name: str) -> None:
+    """Raise ``InvalidInputError`` (``invalid-ref-name``) for a name that a branch or tag cannot have."""
+    if not name:
+        raise InvalidInputError(
+            "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"the name of a branch or tag must be text that UTF-8 can encode, got {name!r:.80}",
+            ErrorKind.INVALID_REF_NAME,
+        ) from None
+
+
+#: An error names this number of candidates.
+_SHOWN: Final = 5
+
+
+def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
+    """Return the id for a text: an id, which is not looked up, or its first characters in ``info``."""
+    if len(text) == ID_TEXT_LENGTH:
+        return id_from_text(text)
+    candidates = _beginning(text, info)
+    if candidates is None:
+        raise InvalidInputError(
+            f"the snapshot id must be {ID_TEXT_LENGTH} characters of Crockford base32, or the first "
+            f"{SHORTEST_ID_START} or more of them, got {text!r}",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
+    if not candidates:
+        raise snapshot_not_found(text)
+    return _only(text, candidates)
+
+
+def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
+    """Return the snapshot for an id, its first characters, or the name of a ref. None without one."""
+    if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
+        return id_from_text(text)
+    now = info()
+    candidates: dict[str, bytes] = {}
+    for kind, refs in (("branch", now.branches), ("tag", now.tags)):
+        if text in refs:
+            candidates[f"the {kind} `{text}`"] = refs[text]
+    candidates |= _beginning(text, lambda: now) or {}
+    return _only(text, candidates) if candidates else None
+
+
+def snapshot_named(info: RepoInfo, name: str) -> bytes:
+    """Return ``find_snapshot``. Raises ``RefNotFoundError`` if there is no such snapshot."""
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    require_snapshot(info, id_)
+    return id_
+
+
+def _beginning(text: str, info: Callable[[], RepoInfo]) -> dict[str, bytes] | None:
+    """Return the ids that begin with a text, by their text. None for a text that cannot begin an id."""
+    bounds = prefix_bounds(text) if SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH else None
+    if bounds is None:
+        return None
+    return {id_to_text(id_): id_ for id_ in id_list(info().snapshots.between(*bounds))}
+
+
+def _only(text: str, candidates: dict[str, bytes]) -> bytes:
+    if len(set(candidates.values())) > 1:
+        names = list(candidates)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise InvalidInputError(
+            f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}. Pass the whole snapshot id, or more of it",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
+    return next(iter(candidates.values()))
+
 
 MAIN = "main"
+
+
+def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
+    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
+    if isinstance(refs, Refs):  # spec version 1: an update needs only the changed ref, and reads no others
+        return {} if snapshot is None else {name: snapshot}
+    others = {other: id_ for other, id_ in refs.items() if other != name}
+    return others if snapshot is None else others | {name: snapshot}
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> RepoChange:
@@ -75,15 +311,12 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> RepoChan
 
     def change(info: RepoInfo, now: int) -> RepoUpdate:
         require_online(info)
-        if expected is None:
-            tip = branch_tip(info, name)
-            require_snapshot(info, snapshot)
-        else:
-            tip = existing_tip(info, name)
-            require_snapshot(info, snapshot)
-            if tip != expected:
-                expects, finds = id_to_text(expected), id_to_text(tip)
-                raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+        kind = ErrorKind.REF_NOT_FOUND if expected is None else ErrorKind.BRANCH_NOT_FOUND
+        tip = branch_tip(info, name, kind)
+        require_snapshot(info, snapshot)
+        if expected is not None and tip != expected:
+            expects, finds = id_to_text(expected), id_to_text(tip)
+            raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches=with_ref(info.branches, name, snapshot))
         return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
@@ -101,9 +334,8 @@ def delete_branch(name: str) -> RepoChange:
                 ErrorKind.CANNOT_DELETE_MAIN,
             )
         tip = branch_tip(info, name)
-        branches = with_ref(info.branches, name, None)
-        entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
-        return RepoUpdate(replace(info, branches=branches), entry)
+        after = replace(info, branches=with_ref(info.branches, name, None))
+        return RepoUpdate(after, OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip))
 
     return change
 
@@ -231,10 +463,7 @@ MetadataEdit = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
 def with_metadata(change: RepoChange, note: MetadataEdit, id_: bytes) -> RepoChange:
-    """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update.
-
-    ``change`` lists the snapshot ``id_``.
-    """
+    """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update."""
 
     def both(info: RepoInfo, now: int) -> RepoUpdate:
         changed = change(info, now)

@@ -254,16 +254,6 @@ _SECTIONS: Final = (
 )
 
 
-_NODES: Final = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_groups",
-    "updated_arrays",
-)
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Diff(Record):
     """The changes between two snapshots, or the uncommitted changes of a session.
@@ -341,25 +331,23 @@ class Diff(Record):
             for title, name in _SECTIONS
             if getattr(self, name)
         ]
-        if self.chunk_coordinates:
-            lines = [line for path in sorted(self.chunk_coordinates) for line in self._chunk_lines(path)]
+        lines: list[str] = []
+        for path, rows in sorted(self.chunk_coordinates.items()):
+            lines += [f"{path}:", *(f"    {row}" for row in rows[:_SHOWN_CHUNKS].tolist())]
+            if (more := len(rows) - _SHOWN_CHUNKS) > 0:
+                lines.append(f"    ... {more} more")
+        if lines:
             parts.append(_section("Chunks updated", lines))
         if self.moved_nodes:
             lines = [f"{old} -> {new}" for old, new in self.moved_nodes]
             parts.append(_section("Nodes moved/renamed", lines) + "\n")
         return "".join(parts)
 
-    def _chunk_lines(self, path: str) -> list[str]:
-        rows = self.chunk_coordinates[path]
-        lines = [f"{path}:", *(f"    {row}" for row in rows[:_SHOWN_CHUNKS].tolist())]
-        more = len(rows) - _SHOWN_CHUNKS
-        return [*lines, f"    ... {more} more"] if more > 0 else lines
-
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         """Return the fields that are not empty."""
-        for name in _NODES:
-            if paths := getattr(self, name):
-                yield name, "{" + ", ".join(map(literal, sorted(paths))) + "}"
+        for each in fields(self)[: len(_SECTIONS)]:
+            if paths := getattr(self, each.name):
+                yield each.name, "{" + ", ".join(map(literal, sorted(paths))) + "}"
         if self.chunk_coordinates:
             chunks = (
                 f"{literal(path)}: {counted(len(rows), 'chunk')}"

@@ -1,23 +1,294 @@
-"""The methods of ``Repository`` for the repository as a whole: configuration, metadata, status, features."""
+"""The methods of ``Repository`` for refs, protections, configuration, metadata, status and features."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog.repo_update import OPS_START
+from frazil.repository.catalog.history_records import with_branch
+from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
+from frazil.repository.catalog.repo_changes import branch_tip, find_snapshot
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_update import OPS_START, RepoChange
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.clock import now_us
 from frazil.repository.handle.opening import saved_config
+from frazil.repository.handle.sessions import RepositoryBase
 from frazil.repository.history.repo_state import OWN_PREFIX, UNDO
 from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 
+#: A pattern with one of these also protects branches that are created later.
+_WILDCARDS: Final = frozenset("*?[")
+
 
 class Administration(RepositoryBase):
-    """Methods of ``Repository`` for its saved configuration, metadata, status and features."""
+    """Methods of ``Repository`` for refs, protections, configuration, metadata, status and features."""
+
+    def list_branches(self) -> set[str]:
+        """Return the names of all branches.
+
+        Returns:
+            The names. ``main`` is always one of them.
+        """
+        return set(self._context.catalog.repo_info().branches)
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Create a branch on a snapshot.
+
+        Args:
+            branch: The name of the new branch. It must not be empty.
+            snapshot_id: The id of a snapshot, the first characters of an id (4 or more, if only one id begins
+                with them), or the name of a branch or tag.
+
+        Raises:
+            AlreadyExistsError: ``branch-already-exists`` if the branch exists.
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
+                mean several snapshots. ``invalid-ref-name`` if the name of the branch is not allowed.
+        """
+        self._set_branch(branch, lambda id_: repo_changes.create_branch(branch, id_), snapshot_id)
+
+    def lookup_branch(self, branch: str) -> str:
+        """Return the id of the snapshot at the tip of a branch.
+
+        Args:
+            branch: The name of the branch.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+        """
+        return id_to_text(repo_changes.branch_tip(self._context.catalog.repo_info(), branch))
+
+    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
+        """Move a branch to another snapshot.
+
+        Args:
+            branch: The name of the branch.
+            snapshot_id: The new tip. See ``create_branch``.
+            from_snapshot_id: The id of the expected tip. If the branch is on another snapshot, it is not
+                moved. Default: the branch is moved from any snapshot.
+
+        Raises:
+            ConflictError: ``branch-update-conflict`` if the branch is not on ``from_snapshot_id``.
+            RefNotFoundError: If there is no such branch.
+            SnapshotNotFoundError: See ``create_branch``.
+            InvalidInputError: See ``create_branch``.
+
+        Examples:
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> repo.reset_branch("dev", "main", from_snapshot_id=repo.lookup_branch("dev"))
+            >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
+            'a group'
+        """
+        expected = None if from_snapshot_id is None else self._snapshot_id(from_snapshot_id)
+        self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
+
+    def delete_branch(self, branch: str) -> None:
+        """Delete a branch.
+
+        Its snapshots stay until an expiration or a garbage collection removes them.
+
+        Args:
+            branch: The name of the branch.
+
+        Raises:
+            RefNotFoundError: If there is no such branch.
+            SessionStateError: ``cannot-delete-main`` if ``branch`` is ``main``.
+        """
+        self._context.catalog.update_repo_info(repo_changes.delete_branch(branch))
+
+    def list_tags(self) -> set[str]:
+        """Return the names of all tags, without deleted tags.
+
+        Returns:
+            The names.
+        """
+        return set(self._context.catalog.repo_info().tags)
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """Create a tag, a permanent name for a snapshot.
+
+        A tag cannot be moved. After it is deleted, its name cannot be used again.
+
+        Args:
+            tag: The name of the new tag. It must not be empty.
+            snapshot_id: See ``create_branch``.
+
+        Raises:
+            AlreadyExistsError: ``tag-already-exists`` if the tag exists. ``tag-previously-deleted`` if a tag
+                of this name was deleted (in spec version 1: ``tag-already-exists``).
+            SnapshotNotFoundError: See ``create_branch``.
+            InvalidInputError: See ``create_branch``.
+            SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
+        """
+        self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
+
+    def lookup_tag(self, tag: str) -> str:
+        """Return the id of the snapshot that a tag names.
+
+        Args:
+            tag: The name of the tag.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such tag, or if it was deleted.
+        """
+        return id_to_text(repo_changes.tag_target(self._context.catalog.repo_info(), tag))
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag; its name cannot be used again.
+
+        Args:
+            tag: The name of the tag.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such tag.
+            SessionStateError: ``feature-flag-disabled`` if the feature ``delete_tag`` is off.
+        """
+        self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
+
+    def _set_branch(self, branch: str, change: Callable[[bytes], RepoChange], snapshot_id: str) -> None:
+        """Move a branch to a snapshot, with the records that the history of the branch needs."""
+        id_ = self._resolve(snapshot_id)
+        update = change(id_)
+        if self._context.spec_version > 1:
+            update = repo_changes.with_metadata(update, partial(with_branch, branch=branch), id_)
+        self._context.catalog.update_repo_info(update)
+
+    def _resolve(self, text: str) -> bytes:
+        """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""
+        snapshot = find_snapshot(text, self._context.catalog.repo_info)
+        return self._snapshot_id(text) if snapshot is None else snapshot
+
+    def _snapshot_id(self, text: str) -> bytes:
+        return resolve_id(text, self._context.catalog.repo_info)
+
+    list_branches_async = awaitable(list_branches)
+    create_branch_async = awaitable(create_branch)
+    lookup_branch_async = awaitable(lookup_branch)
+    reset_branch_async = awaitable(reset_branch)
+    delete_branch_async = awaitable(delete_branch)
+    list_tags_async = awaitable(list_tags)
+    create_tag_async = awaitable(create_tag)
+    lookup_tag_async = awaitable(lookup_tag)
+    delete_tag_async = awaitable(delete_tag)
+
+    def protect_branch(
+        self,
+        pattern: str,
+        *,
+        principals: Sequence[str] = (),
+        fast_forward_only: bool = True,
+        rules: Sequence[Any] = (),
+    ) -> BranchProtection:
+        """Protect all branches whose names match a pattern, or replace their protection.
+
+        Every update of the repository through Frazil obeys the rules: commits, amendments, merges, resets,
+        deletions, squashes and undo. A protected branch cannot be deleted. An update that breaks a rule
+        raises ``SessionStateError`` (``branch-protected``) and changes nothing.
+
+        The rules prevent mistakes, and are no access control. Other implementations ignore them;
+        ``doctor`` shows what they did.
+
+        Args:
+            pattern: The name of a branch, or a pattern with ``*``, ``?`` and ``[...]``.
+            principals: The names of those who may move the branches, and change the protection. A handle acts
+                for the ``principal`` of its ``Attribution``, else for the user of its process. Default:
+                everybody.
+            fast_forward_only: Whether a branch only moves to versions that contain its tip.
+            rules: The rules of ``frazil.pipeline`` that must hold in each new version. Only
+                ``frazil.pipeline.write_audit_publish`` can move the branch then. Default: none.
+
+        Returns:
+            The protection.
+
+        Raises:
+            InvalidInputError: ``invalid-ref-name`` for an empty pattern.
+            RefNotFoundError: ``ref-not-found`` for a name without wildcards that is no branch.
+            SessionStateError: ``branch-protected`` if the pattern has a protection that others may change.
+
+        Examples:
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> protection = repo.protect_branch("main")
+            >>> repo.reset_branch("main", "1CECHNKREP0F1RSTCMT0")
+            Traceback (most recent call last):
+            ...
+            frazil.errors.SessionStateError: the branch `main` cannot move from ...
+        """
+        self._context.require_version_2()
+        if not pattern:
+            raise InvalidInputError(
+                "the pattern of branch names must not be empty, got ''. Pass the name of a branch, or `*`",
+                ErrorKind.INVALID_REF_NAME,
+            )
+        if _WILDCARDS.isdisjoint(pattern):
+            branch_tip(self._context.catalog.repo_info(), pattern)  # a mistake in a name protects nothing
+        protection = BranchProtection(
+            pattern=pattern,
+            principals=tuple(principals),
+            fast_forward_only=fast_forward_only,
+            rules=tuple(rule if isinstance(rule, Mapping) else rule.as_dict() for rule in rules),
+            since=now_us(),
+        )
+
+        def add(metadata: dict[str, Any]) -> dict[str, Any]:
+            others = {each.pattern: each.document() for each in read_protections(metadata)}
+            return {**metadata, PROTECTION: {**others, pattern: protection.document()}}
+
+        self._context.catalog.update_repo_info(repo_changes.set_metadata(add))
+        return protection
+
+    def unprotect_branch(self, pattern: str) -> None:
+        """Remove the protection of a pattern.
+
+        Args:
+            pattern: The pattern, exactly as ``protect_branch`` got it.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if the pattern has no protection.
+            SessionStateError: ``branch-protected`` if only others may change it.
+        """
+        self._context.require_version_2()
+
+        def remove(metadata: dict[str, Any]) -> dict[str, Any]:
+            others = {each.pattern: each.document() for each in read_protections(metadata)}
+            if others.pop(pattern, None) is None:
+                raise InvalidInputError(
+                    f"no protection has the pattern `{pattern}`", ErrorKind.INVALID_ARGUMENT
+                ).with_remedy("`{}` lists them", call("branch_protections"))
+            left = {name: value for name, value in metadata.items() if name != PROTECTION}
+            return {**left, PROTECTION: others} if others else left
+
+        self._context.catalog.update_repo_info(repo_changes.set_metadata(remove))
+
+    def branch_protections(self) -> list[BranchProtection]:
+        """Return the protections of branches, by pattern.
+
+        Returns:
+            The protections.
+
+        Raises:
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1. Another kind if
+                another program has damaged the rules.
+        """
+        return read_protections(self._info_v2().metadata)
 
     def save_config(self, *, store_secrets: bool = False) -> None:
         """Save the configuration of this handle in the repository.
@@ -31,10 +302,8 @@ class Administration(RepositoryBase):
         Raises:
             InvalidInputError: ``secret-in-config`` if the configuration may hold a secret that is not saved
                 already, without ``store_secrets``.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> repo = frazil.Repository.create(storage)
             >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
@@ -54,15 +323,6 @@ class Administration(RepositoryBase):
 
         Returns:
             A dictionary of values that JSON can hold.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.get_metadata()
-            {}
         """
         return _shown(self._info_v2().metadata)
 
@@ -77,15 +337,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_metadata({"owner": "climate team"})
-            >>> repo.metadata
-            {'owner': 'climate team'}
         """
 
         def replace_items(current: dict[str, Any]) -> dict[str, Any]:
@@ -105,15 +356,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidMetadataError: If JSON cannot hold the metadata.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_metadata({"owner": "climate team"})
-            >>> repo.update_metadata({"stage": "test"})
-            {'owner': 'climate team', 'stage': 'test'}
         """
         info = self._context.catalog.update_repo_info(
             repo_changes.set_metadata(lambda current: {**current, **metadata})
@@ -130,17 +372,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The status.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *RepoStatus*.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.get_status().availability.name
-            'online'
         """
         return presentation.repo_status(self._info_v2().status)
 
@@ -158,13 +389,7 @@ class Administration(RepositoryBase):
         Args:
             status: The new status. The repository records the time of the change, and ignores ``set_at``.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *RepoStatus*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> closed = frazil.RepoStatus(
             ...     frazil.RepoAvailability.read_only, limited_availability_reason="archived"
@@ -175,7 +400,7 @@ class Administration(RepositoryBase):
         """
         self._context.catalog.update_repo_info(
             repo_changes.set_status(
-                presentation.stored_availability(status.availability), status.limited_availability_reason
+                presentation.STORED_AVAILABILITY[status.availability], status.limited_availability_reason
             )
         )
 
@@ -184,15 +409,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> [flag.name for flag in repo.feature_flags()]
-            ['create_tag', 'delete_tag', 'move_node']
         """
         info = self._info_v2()
         return [
@@ -204,16 +420,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("delete_tag", False)
-            >>> [flag.name for flag in repo.enabled_feature_flags()]
-            ['create_tag', 'move_node']
         """
         return [flag for flag in self.feature_flags() if flag.enabled]
 
@@ -222,16 +428,6 @@ class Administration(RepositoryBase):
 
         Returns:
             The features, with their defaults and settings.
-
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("delete_tag", False)
-            >>> [flag.name for flag in repo.disabled_feature_flags()]
-            ['delete_tag']
         """
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
@@ -244,17 +440,6 @@ class Administration(RepositoryBase):
 
         Raises:
             InvalidInputError: ``invalid-feature-flag`` if there is no feature of this name.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.set_feature_flag("create_tag", False)
-            >>> repo.create_tag("v1", "main")
-            Traceback (most recent call last):
-            ...
-            frazil.errors.SessionStateError: the feature `create_tag` is disabled in this repository...
         """
         self._context.require_version_2()
         self._context.catalog.update_repo_info(
@@ -266,12 +451,6 @@ class Administration(RepositoryBase):
 
         Returns:
             A copy of the metadata from ``set_default_commit_metadata``.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.default_commit_metadata()
-            {}
         """
         return dict(self._default_metadata)
 
@@ -284,7 +463,6 @@ class Administration(RepositoryBase):
             metadata: The metadata: a dictionary that JSON can hold.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.set_default_commit_metadata({"author": "Ada"})
             >>> with repo.transaction("main", message="a group") as store:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from frazil.arguments import checks_arguments
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.ancestry import ancestry_columns
 from frazil.repository.catalog.context import snapshots_wanted
 from frazil.repository.catalog.presentation import Update
-from frazil.repository.catalog.repo_requirements import branch_tip, find_snapshot, no_version
+from frazil.repository.catalog.repo_changes import branch_tip, snapshot_named
 from frazil.repository.clock import from_datetime
-from frazil.repository.handle.base import snapshot_of_version
-from frazil.repository.handle.sessions import Sessions
+from frazil.repository.handle.sessions import Sessions, snapshot_of_version
 from frazil.repository.history import blame as blaming
 from frazil.repository.history import undo as undoing
 from frazil.repository.history.bisect import BisectReport
@@ -46,6 +46,42 @@ class History(Sessions):
     """The history of a repository: log, blame, comparison, undo, and a watch of new versions.
 
     ``Repository.history`` returns it.
+
+    Examples:
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> watch = repo.history.watch("main")
+        >>> with repo.transaction("main", message="create") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        ...     array[:] = 6
+        >>> repo.create_tag("v1", "main")
+        >>> for message in ("correct", "corrected"):
+        ...     with repo.transaction("main", message=message) as store:
+        ...         zarr.open_array(store, path="t")[3] = len(message)
+        >>> repo.history.log(branch="main")["message"].tolist()
+        ['corrected', 'correct', 'create', 'Repository initialized']
+        >>> blame = repo.history.blame("/t")
+        >>> [commit.message for commit in blame.commits], blame.grid().tolist()
+        (['corrected', 'create'], [1, 0, 1])
+        >>> [commit.message for commit in repo.history.history_of("/t", (2,))]
+        ['corrected', 'correct', 'create']
+        >>> difference = repo.history.diff_values("t", from_tag="v1", to_branch="main")
+        >>> difference.changed, difference.max, difference.chunks_read
+        (1, 3.0, 1)
+        >>> def is_small(session):
+        ...     return zarr.open_array(session.store, path="t", mode="r")[3] < 7
+        >>> repo.history.bisect(is_small, good="v1", path="t").first_bad.message
+        'correct'
+        >>> start = next(repo.ops_log())
+        >>> repo.create_branch("dev", "main")
+        >>> repo.history.undo().apply().changes[0].subject
+        'branch `dev`'
+        >>> done_again = repo.history.redo().apply()
+        >>> sorted(repo.list_branches())
+        ['dev', 'main']
+        >>> len(repo.history.restore_to(start).apply().changes)
+        1
+        >>> [repo.lookup_snapshot(version.snapshot_id).message for version in watch.poll()]
+        ['create', 'correct', 'corrected']
     """
 
     def undo(
@@ -56,21 +92,15 @@ class History(Sessions):
     ) -> UndoPlan:
         """Return the plan that undoes the last update of the repository that is not undone yet.
 
-        The method changes nothing. ``apply`` of the plan makes the changes.
+        ``apply`` of the plan makes the changes, as a new update: the ops log shows it, and ``redo`` makes the
+        undone update again. It changes only what the update changed, and only if nobody has changed it since.
+        Repeated calls go back step by step. If the newest update changed nothing, the plan undoes the newest
+        update with changes, and notes that.
 
-        Most entries of ``ops_log`` can be undone: a commit, an amendment, a merge or a reset (the branch
-        returns to its earlier snapshot), the creation or deletion of a branch, the creation of a tag, a
-        change of the configuration, the metadata, a feature flag or the status. Repeated calls go back step
-        by step. The undo is a new update: the ops log shows it, and ``redo`` makes the undone update again.
-
-        Other writers may work at the same time. The undo changes only what the update changed, and only if
-        nobody has changed it since.
-
-        The name of a tag is never used again, by a rule of the format. So the deletion of a tag cannot be
-        undone, and the undoing of a creation is final. Expirations, garbage collections and upgrades cannot
-        be undone either.
-
-        If the newest update changed nothing, the plan undoes the newest update with changes, and notes that.
+        Commits, amendments, merges, resets, the creation or deletion of branches, the creation of tags, and
+        changes of the configuration, the metadata, a feature flag or the status can be undone. The name of a
+        tag is never used again, so the deletion of a tag cannot be undone, and the undoing of a creation is
+        final. Expirations, garbage collections and upgrades cannot be undone either.
 
         Args:
             branch: Undo the last update of this branch. Default: the last update of the repository.
@@ -87,16 +117,6 @@ class History(Sessions):
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, and the
                 undo does not change that.
             ValueError: If both ``branch`` and ``update`` are given.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_branch("dev", "main")
-            >>> repo.history.undo().apply().changes[0].subject
-            'branch `dev`'
-            >>> repo.list_branches()
-            {'main'}
         """
         if branch is not None and update is not None:
             raise ValueError("expected at most one of branch and update, got both")
@@ -108,10 +128,8 @@ class History(Sessions):
         """Return the plan that makes the last undone update again. ``apply`` of the plan makes the changes.
 
         Repeated calls make several undone updates again, the last undone update first. Other updates may
-        come between an undo and its redo. The redo is an update of its own, and ``undo`` undoes it.
-
-        An update that cannot be made again, such as the creation of a tag, is an error, and so is the redo of
-        the updates that were undone before it. ``restore_to`` returns to their states.
+        come between an undo and its redo, which ``undo`` undoes. An update that cannot be made again, such as
+        the creation of a tag, also prevents the redo of the updates that were undone before it.
 
         Returns:
             The plan: the update, its changes, and what they delete.
@@ -120,17 +138,6 @@ class History(Sessions):
             SessionStateError: ``cannot-undo`` if there is no undone update, or if the update cannot be made
                 again: a deleted tag, or a snapshot that was expired or collected.
             ConflictError: ``repo-info-updated`` if a later update changed the same branch, tag or value.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.create_branch("dev", "main")
-            >>> undone = repo.history.undo().apply()
-            >>> done_again = repo.history.redo().apply()
-            >>> sorted(repo.list_branches())
-            ['dev', 'main']
         """
         self._context.require_version_2()
         return undoing.redo(self._context)
@@ -139,10 +146,9 @@ class History(Sessions):
         """Return the plan that returns to an earlier state of the repository. ``apply`` makes the changes.
 
         The state has all branches, tags and feature flags, the configuration, the metadata and the status.
-        Snapshots of later commits stay in the repository until an expiration or a garbage collection removes
-        them. One update makes all changes, and ``undo`` undoes it. Branches that were created later are
-        deleted. Tags that were created later are deleted too, and their names cannot be used again. The notes
-        of the plan name them.
+        One update makes all changes, and ``undo`` undoes it. Branches and tags that were created later are
+        deleted, and the names of the tags cannot be used again. The notes of the plan name them. Snapshots of
+        later commits stay until an expiration or a garbage collection removes them.
 
         ``Repository.upkeep.restore`` is for another purpose: it repairs a lost or damaged file ``repo``.
 
@@ -159,18 +165,6 @@ class History(Sessions):
                 the same time.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, now and at
                 this time.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> start = next(repo.ops_log())
-            >>> repo.create_branch("dev", "main")
-            >>> repo.set_metadata({"owner": "climate team"})
-            >>> len(repo.history.restore_to(start).apply().changes)
-            2
-            >>> repo.list_branches(), repo.metadata.get("owner")
-            ({'main'}, None)
         """
         self._context.require_version_2()
         return undoing.restore_to(self._context, _time_of(at, "at"))
@@ -185,11 +179,9 @@ class History(Sessions):
     ) -> Blame:
         """Return the commit that wrote each chunk of an array last.
 
-        The method reads transaction logs, the newest first, until each chunk has its commit. It reads no
-        chunks. Moved and renamed arrays have one history. Chunks of a merge have the commits of the merged
-        branch. Chunks of expired versions are reported as written before the oldest commit that is left.
-
-        At most one of ``branch``, ``tag`` and ``snapshot_id`` names the version.
+        The method reads no chunks. Moved and renamed arrays have one history. Chunks of a merge have the
+        commits of the merged branch. Chunks of expired versions are reported as written before the oldest
+        commit that is left. At most one of ``branch``, ``tag`` and ``snapshot_id`` names the version.
 
         Args:
             path: The path of the array in this version.
@@ -206,23 +198,8 @@ class History(Sessions):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If several versions are named.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="create") as store:
-            ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-            ...     array[:] = 1
-            >>> with repo.transaction("main", message="correct") as store:
-            ...     zarr.open_array(store, path="t")[3] = 5
-            >>> blame = repo.history.blame("/t")
-            >>> [commit.message for commit in blame.commits], blame.grid().tolist()
-            (['correct', 'create'], [1, 0, 1])
         """
-        info = self._info()
-        if (branch, tag, snapshot_id) == (None, None, None):
-            branch = "main"
-        snapshot = snapshot_of_version(info, branch, tag, snapshot_id)
+        info, snapshot = self._version(branch, tag, snapshot_id)
         with snapshots_wanted():
             return blaming.blame(self._context, info, snapshot, path)
 
@@ -255,24 +232,18 @@ class History(Sessions):
                 ``path`` is a group.
             TypeError: If an index is not an integer.
             IcechunkError: The other errors of ``blame``.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="create") as store:
-            ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-            ...     array[:] = 1
-            >>> with repo.transaction("main", message="correct") as store:
-            ...     zarr.open_array(store, path="t")[3] = 5
-            >>> [commit.message for commit in repo.history.history_of("/t", (2,))]
-            ['correct', 'create']
         """
+        info, snapshot = self._version(branch, tag, snapshot_id)
+        with snapshots_wanted():
+            return blaming.history_of(self._context, info, snapshot, path, index)
+
+    def _version(
+        self, branch: str | None, tag: str | None, snapshot_id: str | None
+    ) -> tuple[RepoInfo, bytes]:
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             branch = "main"
-        snapshot = snapshot_of_version(info, branch, tag, snapshot_id)
-        with snapshots_wanted():
-            return blaming.history_of(self._context, info, snapshot, path, index)
+        return info, snapshot_of_version(info, branch, tag, snapshot_id)
 
     def diff_values(
         self,
@@ -288,13 +259,10 @@ class History(Sessions):
     ) -> ValueDifference:
         """Return the differences in the values of an array between two versions.
 
-        The values are decoded by the CF conventions, each version with its own attributes: packing, missing
-        values, booleans, times. So another ``scale_factor`` changes the values, and another packing of the
-        same values does not.
-
-        Only chunks that differ are read, or all chunks if the attributes that decode them differ. If the
-        array was moved, ``path`` is its path in the later version. Exactly one of the ``from_`` arguments and
-        one of the ``to_`` arguments name the versions.
+        The values are decoded by the CF conventions, each version with its own attributes. Only chunks that
+        differ are read, or all chunks if the attributes that decode them differ. If the array was moved,
+        ``path`` is its path in the later version. Exactly one of the ``from_`` arguments and one of the
+        ``to_`` arguments name the versions.
 
         Args:
             path: The path of the array in the second version.
@@ -318,19 +286,6 @@ class History(Sessions):
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             MissingExtraError: ``missing-extra`` for times of calendars that need cftime.
             ValueError: If none or several of the arguments of one version are given.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="create") as store:
-            ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-            ...     array[:] = 1
-            >>> repo.create_tag("v1", "main")
-            >>> with repo.transaction("main", message="correct") as store:
-            ...     zarr.open_array(store, path="t")[3] = 5
-            >>> difference = repo.history.diff_values("t", from_tag="v1", to_branch="main")
-            >>> difference.changed, difference.max, difference.chunks_read
-            (1, 4.0, 1)
         """
         info = self._info()
         versions = (
@@ -373,23 +328,8 @@ class History(Sessions):
                 or if no commit between them changed the paths.
             RefNotFoundError: ``ref-not-found`` if there is no such version.
             TypeError: If ``check`` cannot be called.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with repo.transaction("main", message="create") as store:
-            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
-            >>> repo.create_tag("good", "main")
-            >>> for value in (1, 2, 3, 4):
-            ...     with repo.transaction("main", message=f"write {value}") as store:
-            ...         zarr.open_array(store, path="t")[0] = value
-            >>> def is_small(session):
-            ...     return zarr.open_array(session.store, path="t", mode="r")[0] < 3
-            >>> report = repo.history.bisect(is_small, good="good", path="t")
-            >>> report.first_bad.message, len(report.checks)
-            ('write 3', 2)
         """
-        ends = [self._version_named(name) for name in (good, bad)]
+        ends = [snapshot_named(self._info(), name) for name in (good, bad)]
         if not callable(check):
             raise TypeError(
                 f"check must be a function of a session, got {type(check).__name__}. "
@@ -405,13 +345,6 @@ class History(Sessions):
         with snapshots_wanted():
             return bisect_versions(self._context, passes, good=ends[0], bad=ends[1], paths=paths)
 
-    def _version_named(self, name: str) -> bytes:
-        info = self._info()
-        snapshot = find_snapshot(name, lambda: info)
-        if snapshot is None:
-            raise no_version(info, name)
-        return snapshot
-
     def watch(
         self,
         branch: str = "main",
@@ -422,12 +355,9 @@ class History(Sessions):
     ) -> Watch:
         """Return an iterator of the new versions of a branch, which waits for the next version.
 
-        Every version that the branch has had after the cursor comes exactly once, oldest first: also versions
-        that a reset took away since, and those of times when nobody watched. A program that stores the
-        ``cursor`` of each version after its work continues there when it starts again.
-
-        While nothing changes, a poll makes one request, for the headers of one file, and of local storages
-        for the file.
+        Every version that the branch has had after the cursor comes exactly once, oldest first, also versions
+        that a reset took away since. A program that stores the ``cursor`` of each version after its work
+        continues there when it starts again. While nothing changes, a poll makes one small request.
 
         Args:
             branch: The name of the branch. A cursor may be of a time when the branch did not exist.
@@ -444,19 +374,6 @@ class History(Sessions):
             InvalidInputError: ``invalid-argument`` for a text that is not a cursor, or a negative duration.
             SessionStateError: ``cursor-lost`` in ``next`` and ``poll``, if the ops log does not reach back to
                 the cursor.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> from datetime import timedelta
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> watch = repo.history.watch("main", timeout=timedelta(0))
-            >>> with repo.transaction("main", message="a group") as store:
-            ...     group = zarr.create_group(store, path="g")
-            >>> [repo.lookup_snapshot(version.snapshot_id).message for version in watch]
-            ['a group']
-            >>> repo.history.watch("main", cursor=watch.cursor).poll()
-            []
         """
         self._context.require_version_2()
         for name, duration in (("interval", interval), ("timeout", timeout)):
@@ -489,15 +406,6 @@ class History(Sessions):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If none or several of the arguments are given.
-
-        Specification: *SnapshotInfo*.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> table = repo.history.log(branch="main")
-            >>> table["message"].tolist(), table["written_at"].dtype
-            (['Repository initialized'], dtype('<M8[us]'))
         """
         info = self._info()
         return ancestry_columns(info, snapshot_of_version(info, branch, tag, snapshot_id))

@@ -5,28 +5,27 @@ Times are text in ISO 8601, ids are text. A field that a file does not have has 
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.changes.diff import joined
-from frazil.errors import ErrorKind, StorageError
 from frazil.format.envelope import Compression, FileType, open_envelope, parse_header
 from frazil.format.ids import REPO, id_from_text, id_to_text, ids_to_text
-from frazil.format.manifest import ChunkKind, Manifest, stored_locations
-from frazil.format.nodes import ArrayData
-from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
-from frazil.format.snapshot import Node, Snapshot
+from frazil.format.manifest import ChunkKind, stored_locations
+from frazil.format.repo_info import OpsEntry, decode_repo_info
+from frazil.format.snapshot import Node
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.context import files_of
-from frazil.repository.catalog.repo_requirements import snapshot_id as resolve_id
+from frazil.repository.catalog.presentation import UpdateType, update
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import RepositoryBase
+from frazil.storage.checks import skip_missing
 
 #: A dictionary that JSON can hold.
 Json = dict[str, Any]
@@ -65,162 +64,31 @@ def iso(us: int) -> str:
     return when.isoformat(timespec=digits) + "Z"
 
 
-def repo_info_document(info: RepoInfo) -> Json:
-    """Return the contents of the file ``repo``, without its header."""
-    rows = np.arange(len(info.snapshots))
-    name = info.repo_before_updates
-    before = {} if name is None else {"repo_before_updates": name}
-    return {
-        "spec_version": f"{info.spec_version}.0",
-        "branches": {name: id_to_text(id_) for name, id_ in sorted(info.branches.items())},
-        "tags": {name: id_to_text(id_) for name, id_ in sorted(info.tags.items())},
-        "deleted_tags": sorted(info.deleted_tags),
-        "snapshots": list(map(_snapshot_entry_document, info.snapshots.entries(rows))),
-        "metadata": info.metadata,
-        "latest_updates": list(map(_update_document, map(info.ops.entry, range(len(info.ops))))),
-        **before,
-    }
-
-
-def _snapshot_entry_document(entry: SnapshotEntry) -> Json:
-    parent = {} if entry.parent is None else {"parent_id": id_to_text(entry.parent)}
-    return {
-        "id": id_to_text(entry.id),
-        **parent,
-        "flushed_at": iso(entry.flushed_at),
-        "message": entry.message,
-        "metadata": entry.metadata,
-    }
-
-
-def _ref_details(entry: OpsEntry) -> Json:
-    return {"name": entry.name}
-
-
-def _moved_ref_details(entry: OpsEntry) -> Json:
-    return {"name": entry.name, "previous_snap_id": id_to_text(entry.previous_snapshot or b"")}
-
-
-def _detached_snapshot_details(entry: OpsEntry) -> Json:
-    return {"new_snap_id": id_to_text(entry.new_snapshot or b"")}
-
-
-def _commit_details(entry: OpsEntry) -> Json:
-    return {"branch": entry.name, **_detached_snapshot_details(entry)}
-
-
-def _amendment_details(entry: OpsEntry) -> Json:
-    return {**_commit_details(entry), "previous_snap_id": id_to_text(entry.previous_snapshot or b"")}
-
-
-def _migration_details(entry: OpsEntry) -> Json:
-    before, after = entry.versions or (0, 0)
-    return {"from_version": f"{before}.0", "to_version": f"{after}.0"}
-
-
-def _flag_details(entry: OpsEntry) -> Json:
-    id_, value, is_set = entry.flag or (0, False, False)
-    return {"id": id_, "new_value": value if is_set else None}
-
-
-def _status_details(entry: OpsEntry) -> Json:
-    status = entry.status
-    assert status is not None
-    return {
-        "status": {
+def _update_document(entry: OpsEntry) -> Json:
+    kind = update(entry).kind
+    details: Json = {name: getattr(kind, name) for name in kind.__match_args__}
+    if isinstance(kind, UpdateType.RepoMigrated):
+        details = {name: f"{version}.0" for name, version in details.items()}
+    if (status := entry.status) is not None:
+        details["status"] = {
             "availability": status.availability.name.title().replace("_", ""),
             "limited_availability_reason": status.reason,
             "set_at": iso(status.set_at),
         }
-    }
-
-
-def _no_details(entry: OpsEntry) -> Json:
-    return {}
-
-
-#: The name of each kind of update, and the function for its details.
-_UPDATES: Final[dict[UpdateKind, tuple[str, Callable[[OpsEntry], Json]]]] = {
-    UpdateKind.REPO_INITIALIZED: ("RepoInitializedUpdate", _no_details),
-    UpdateKind.REPO_MIGRATED: ("RepoMigratedUpdate", _migration_details),
-    UpdateKind.CONFIG_CHANGED: ("ConfigChangedUpdate", _no_details),
-    UpdateKind.METADATA_CHANGED: ("MetadataChangedUpdate", _no_details),
-    UpdateKind.TAG_CREATED: ("TagCreatedUpdate", _ref_details),
-    UpdateKind.TAG_DELETED: ("TagDeletedUpdate", _moved_ref_details),
-    UpdateKind.BRANCH_CREATED: ("BranchCreatedUpdate", _ref_details),
-    UpdateKind.BRANCH_DELETED: ("BranchDeletedUpdate", _moved_ref_details),
-    UpdateKind.BRANCH_RESET: ("BranchResetUpdate", _moved_ref_details),
-    UpdateKind.NEW_COMMIT: ("NewCommitUpdate", _commit_details),
-    UpdateKind.COMMIT_AMENDED: ("CommitAmendedUpdate", _amendment_details),
-    UpdateKind.NEW_DETACHED_SNAPSHOT: ("NewDetachedSnapshotUpdate", _detached_snapshot_details),
-    UpdateKind.GC_RAN: ("GCRanUpdate", _no_details),
-    UpdateKind.EXPIRATION_RAN: ("ExpirationRanUpdate", _no_details),
-    UpdateKind.FEATURE_FLAG_CHANGED: ("FeatureFlagChanged", _flag_details),
-    UpdateKind.REPO_STATUS_CHANGED: ("RepoStatusChangedUpdate", _status_details),
-}
-
-
-def _update_document(entry: OpsEntry) -> Json:
-    name, details = _UPDATES[entry.kind]
+    suffix = "" if isinstance(kind, UpdateType.FeatureFlagChanged) else "Update"
     backup = {} if entry.backup_path is None else {"backup_path": entry.backup_path}
-    return {"update_type": {"type": name, **details(entry)}, "updated_at": iso(entry.updated_at), **backup}
-
-
-def manifest_document(manifest: Manifest, data: Buffer, key: str) -> Json:
-    """Return a manifest, with the header of its file ``data``."""
-    kinds = {node: _count_kinds(table.kind) for node, table in manifest.arrays.items()}
-    totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
-    uses_compression, dictionary, compressed = stored_locations(data, key)
-    return {
-        "id": id_to_text(manifest.id),
-        "header": header_document(data, FileType.MANIFEST),
-        "size_bytes": memoryview(open_envelope(data, FileType.MANIFEST)[1]).nbytes,
-        "num_arrays": len(kinds),
-        "total_chunk_refs": int(totals.sum()),
-        **{f"total_{name}": int(totals[kind]) for name, kind in _KINDS.items()},
-        "arrays": [
-            {
-                "node_id": id_to_text(node),
-                "num_chunk_refs": int(counts.sum()),
-                **{f"num_{name}": int(counts[kind]) for name, kind in _KINDS.items()},
-            }
-            for node, counts in kinds.items()
-        ],
-        "compression": {
-            "uses_location_compression": uses_compression,
-            "num_compressed_refs": compressed,
-            **({} if dictionary is None else {"dictionary_size_bytes": dictionary}),
-        },
-    }
-
-
-def snapshot_document(snapshot: Snapshot) -> Json:
-    """Return the contents of a snapshot, without the header of its file."""
-    files = snapshot.manifests
-    columns = ids_to_text(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
-    return {
-        "id": id_to_text(snapshot.id),
-        "flushed_at": iso(snapshot.flushed_at),
-        "commit_message": snapshot.message,
-        "metadata": snapshot.metadata,
-        "manifests": [
-            {"id": id_, "size_bytes": size, "num_chunk_refs": count}
-            for id_, size, count in zip(*columns, strict=True)
-        ],
-        "nodes": list(map(_node_document, map(snapshot.nodes.node, range(len(snapshot.nodes))))),
-    }
+    type_ = {"type": f"{type(kind).__name__}{suffix}", **details}
+    return {"update_type": type_, "updated_at": iso(entry.updated_at), **backup}
 
 
 def _node_document(node: Node) -> Json:
     base = {"id": id_to_text(node.id), "path": node.path}
-    if node.array is None:
+    if (array := node.array) is None:
         return {**base, "node_type": "group"}
-    return {**base, "node_type": "array", **_array_document(node.array)}
-
-
-def _array_document(array: ArrayData) -> Json:
     names = array.dimension_names or [None] * len(array.shape)
     return {
+        **base,
+        "node_type": "array",
         "shape": [
             {**({} if name is None else {"name": name}), "array_length": length, "num_chunks": chunks}
             for name, length, chunks in zip(names, array.shape, array.num_chunks, strict=True)
@@ -229,10 +97,6 @@ def _array_document(array: ArrayData) -> Json:
             {"id": id_to_text(ref.id), "extents": ref.extents.tolist()} for ref in array.manifests
         ],
     }
-
-
-def _count_kinds(kinds: Any) -> Any:
-    return np.bincount(kinds, minlength=len(ChunkKind))
 
 
 def transaction_log_document(log: TransactionLog) -> Json:
@@ -263,22 +127,34 @@ class Inspection(RepositoryBase):
             A dictionary with the keys ``header``, ``spec_version``, ``branches``, ``tags``, ``deleted_tags``,
             ``snapshots``, ``metadata`` and ``latest_updates``.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *Repo Info File*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.inspect_repo_info()["branches"]
             {'main': '1CECHNKREP0F1RSTCMT0'}
         """
         self._context.require_version_2()
         data = self._context.storage.get(REPO)
+        info = decode_repo_info(data, REPO)
+        name = info.repo_before_updates
         return {
             "header": header_document(data, FileType.REPO_INFO),
-            **repo_info_document(decode_repo_info(data, REPO)),
+            "spec_version": f"{info.spec_version}.0",
+            "branches": {name: id_to_text(id_) for name, id_ in sorted(info.branches.items())},
+            "tags": {name: id_to_text(id_) for name, id_ in sorted(info.tags.items())},
+            "deleted_tags": sorted(info.deleted_tags),
+            "snapshots": [
+                {
+                    "id": id_to_text(entry.id),
+                    **({} if entry.parent is None else {"parent_id": id_to_text(entry.parent)}),
+                    "flushed_at": iso(entry.flushed_at),
+                    "message": entry.message,
+                    "metadata": entry.metadata,
+                }
+                for entry in info.snapshots.entries(np.arange(len(info.snapshots)))
+            ],
+            "metadata": info.metadata,
+            "latest_updates": list(map(_update_document, map(info.ops.entry, range(len(info.ops))))),
+            **({} if name is None else {"repo_before_updates": name}),
         }
 
     def inspect_snapshot(self, snapshot_id: str) -> Json:
@@ -293,13 +169,9 @@ class Inspection(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
-
-        Specification: *Snapshot Files*.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.inspect_snapshot(repo.lookup_branch("main"))["commit_message"]
             'Repository initialized'
@@ -307,7 +179,20 @@ class Inspection(RepositoryBase):
         id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
-        return {"header": header_document(data, FileType.SNAPSHOT), **snapshot_document(snapshot)}
+        files, nodes = snapshot.manifests, snapshot.nodes
+        columns = ids_to_text(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
+        return {
+            "header": header_document(data, FileType.SNAPSHOT),
+            "id": id_to_text(snapshot.id),
+            "flushed_at": iso(snapshot.flushed_at),
+            "commit_message": snapshot.message,
+            "metadata": snapshot.metadata,
+            "manifests": [
+                {"id": id_, "size_bytes": size, "num_chunk_refs": count}
+                for id_, size, count in zip(*columns, strict=True)
+            ],
+            "nodes": list(map(_node_document, map(nodes.node, range(len(nodes))))),
+        }
 
     def inspect_manifest(self, manifest_id: str) -> Json:
         """Return how many references of which kind a manifest contains, by array.
@@ -324,10 +209,7 @@ class Inspection(RepositoryBase):
             StorageError: ``object-not-found`` if there is no such file.
             InvalidInputError: ``invalid-snapshot-id`` if ``manifest_id`` is not an id.
 
-        Specification: *Chunk Manifest Files*.
-
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
@@ -338,7 +220,31 @@ class Inspection(RepositoryBase):
         """
         id_ = id_from_text(manifest_id)
         manifest, data = MANIFEST.read_with_bytes(self._context.storage, id_)
-        return manifest_document(manifest, data, MANIFEST.key(id_))
+        count = partial(np.bincount, minlength=len(ChunkKind))
+        kinds: dict[bytes, Any] = {node: count(table.kind) for node, table in manifest.arrays.items()}
+        totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
+        uses_compression, dictionary, compressed = stored_locations(data, MANIFEST.key(id_))
+        return {
+            "id": id_to_text(manifest.id),
+            "header": header_document(data, FileType.MANIFEST),
+            "size_bytes": memoryview(open_envelope(data, FileType.MANIFEST)[1]).nbytes,
+            "num_arrays": len(kinds),
+            "total_chunk_refs": int(totals.sum()),
+            **{f"total_{name}": int(totals[kind]) for name, kind in _KINDS.items()},
+            "arrays": [
+                {
+                    "node_id": id_to_text(node),
+                    "num_chunk_refs": int(counts.sum()),
+                    **{f"num_{name}": int(counts[kind]) for name, kind in _KINDS.items()},
+                }
+                for node, counts in kinds.items()
+            ],
+            "compression": {
+                "uses_location_compression": uses_compression,
+                "num_compressed_refs": compressed,
+                **({} if dictionary is None else {"dictionary_size_bytes": dictionary}),
+            },
+        }
 
     def inspect_transaction_log(self, snapshot_id: str) -> Json:
         """Return what one commit changed, by node ids.
@@ -356,13 +262,9 @@ class Inspection(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
-
-        Specification: *Transaction Log Files*.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a group") as store:
             ...     group = zarr.create_group(store, path="g")
@@ -394,15 +296,11 @@ class Inspection(RepositoryBase):
         snapshots = self._context.catalog.repo_info().snapshots
         row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
-        return dict(zip(ids, map(self._existing_log, ids), strict=True))
-
-    def _existing_log(self, id_: bytes) -> TransactionLog | None:
-        try:
-            return self._context.assets.transaction_log(id_)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
+        logs: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
+        for each in ids:
+            with skip_missing():
+                logs[each] = self._context.assets.transaction_log(each)
+        return logs
 
     inspect_repo_info_async = awaitable(inspect_repo_info)
     inspect_snapshot_async = awaitable(inspect_snapshot)

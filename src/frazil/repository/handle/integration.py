@@ -1,18 +1,12 @@
 """The methods of ``Repository`` that bring changes from one branch to another: merge, cherry-pick, revert.
 
-All three methods take the changes between two versions, carry them to the tip of a branch as a rebase does,
-and commit them there. The new commits are ordinary commits for every reader. Their metadata record under
-``__frazil`` where the changes come from.
-
-The base of a merge is the newest version in both histories. Earlier merges count: the metadata of a merge
-commit name its second parent, and the search follows that parent too.
-
-A change that the tip already has never conflicts.
+They take the changes between two versions, carry them to the tip of a branch as a rebase does, and commit
+them there. A change that the tip already has never conflicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
 from frazil.changes.conflicts import align_nodes
 from frazil.changes.diff import VersionContent, change_set_between, exact_changes
 from frazil.changes.node_changes import NodeChanges, node_changes_of_logs
@@ -37,23 +30,22 @@ from frazil.errors import (
 )
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import FRAZIL, PARENTS, all_ancestors
 from frazil.repository.catalog.context import Context, is_outdated, snapshots_wanted
-from frazil.repository.catalog.repo_requirements import find_snapshot, no_version
-from frazil.repository.catalog.repo_update import newest_update
-from frazil.repository.catalog.stream_records import (
+from frazil.repository.catalog.history_records import (
     ALONE,
     BATCHES,
     BatchRecord,
-    BatchSet,
     batches_between,
     batches_brought,
     with_records,
 )
+from frazil.repository.catalog.repo_changes import snapshot_named
+from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import RepositoryBase
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
@@ -81,10 +73,12 @@ class IntegrationPlan:
     allow_empty: bool = False
     batches: tuple[StreamBatch, ...] = ()
 
-    @property
     def commit_metadata(self) -> dict[str, Any]:
-        """The metadata of the commit under ``__frazil``."""
-        return {**self.origin, **_batches_by_key(self.batches)}
+        """Return the metadata of the commit under ``__frazil``."""
+        out = dict(self.origin)
+        for query, batch, alone in self.batches:
+            out.setdefault(ALONE if alone else BATCHES, []).append([query, batch])
+        return out
 
     def recorded_metadata(self, branch: str, info: RepoInfo, id_: bytes) -> dict[str, Any]:
         """Return the metadata of the repository, with records of the batches in the commit ``id_``."""
@@ -94,67 +88,9 @@ class IntegrationPlan:
         return with_records(info, records) if records else info.metadata
 
 
-def plan_merge(
-    context: Context, info: RepoInfo, source: str, into: str, *, fast_forward: bool
-) -> IntegrationPlan | bytes:
-    """Return the plan of ``Repository.merge``, or the new tip of ``into`` if no commit is needed.
-
-    With ``fast_forward``, the new tip is the source if it is a descendant of the branch. The caller moves the
-    branch.
-    """
-    tip = repo_requirements.branch_tip(info, into)
-    start = _snapshot_named(info, source)
-    base = _merge_base(info, start, tip)
-    if base == start:
-        return tip
-    if base == tip and fast_forward:
-        return start
-    origin: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
-    batches, is_declared = batches_brought(info, start, tip, context.storage)
-    if is_declared:
-        origin[BATCHES] = []
-    return IntegrationPlan(base, start, f"Merge {source} into {into}", origin, True, _stream_batches(batches))
-
-
-def plan_cherry_pick(context: Context, info: RepoInfo, snapshot: str) -> IntegrationPlan:
-    """Return the plan of ``Repository.cherry_pick``."""
-    entry, parent = _commit_named(context, info, snapshot)
-    batches = tuple((*batch, True) for batch in batches_between(info, parent, entry.id))
-    origin = {"cherry_picked": id_to_text(entry.id)}
-    return IntegrationPlan(parent, entry.id, entry.message, origin, batches=batches)
-
-
-def plan_revert(context: Context, info: RepoInfo, snapshot: str) -> IntegrationPlan:
-    """Return the plan of ``Repository.revert``."""
-    entry, parent = _commit_named(context, info, snapshot)
-    return IntegrationPlan(entry.id, parent, f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)})
-
-
-def _stream_batches(batches: Mapping[str, BatchSet]) -> tuple[StreamBatch, ...]:
-    latest = ((query, done.last, False) for query, done in batches.items() if done.last >= 0)
-    alone = ((query, batch, True) for query, done in batches.items() for batch in sorted(done.alone))
-    return (*latest, *alone)
-
-
-def _batches_by_key(batches: Iterable[StreamBatch]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for query, batch, alone in batches:
-        out.setdefault(ALONE if alone else BATCHES, []).append([query, batch])
-    return out
-
-
-def _snapshot_named(info: RepoInfo, name: str) -> bytes:
-    """Return the snapshot of a branch, a tag, or an id."""
-    id_ = find_snapshot(name, lambda: info)
-    if id_ is None:
-        raise no_version(info, name)
-    repo_requirements.require_snapshot(info, id_)
-    return id_
-
-
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """Return a snapshot and its parent. Raise an error if the changes of this commit alone are not known."""
-    entry = info.snapshots.entry(repo_requirements.require_snapshot(info, _snapshot_named(info, name)))
+    entry = info.snapshots.entry(repo_changes.require_snapshot(info, snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
             f"{id_to_text(entry.id)} is the first snapshot, which changes nothing. Pass a later commit",
@@ -189,7 +125,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """Return the newest common ancestor of two snapshots, also through merges."""
     table = info.snapshots
     for id_ in (one, other):
-        repo_requirements.require_snapshot(info, id_)
+        repo_changes.require_snapshot(info, id_)
     common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(
@@ -205,8 +141,10 @@ def carry_changes(
 ) -> Workspace:
     """Return a workspace on the snapshot ``tip`` with the changes of a plan."""
     before, after, current = (Workspace(context, id_) for id_ in (plan.base, plan.end, tip))
-    changes, changed_nodes = _changes(context, info, before, after)
-    theirs = _difference(context, info, before, current, changed_nodes)
+    edits = _difference(context, info, before, after)
+    changes = change_set_between(edits, _version(before), _version(after))
+    among = {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
+    theirs = _difference(context, info, before, current, among)
     changes, theirs, nodes = without_identical_changes(
         changes, theirs, before.snapshot.nodes, _version(current), new_node_id
     )
@@ -224,31 +162,18 @@ def _version(workspace: Workspace) -> VersionContent:
     return VersionContent(workspace.snapshot.nodes, workspace.ref_table)
 
 
-def _edits(
-    context: Context, info: RepoInfo, before: Workspace, after: Workspace
-) -> tuple[NodeChanges, set[bytes]]:
-    """Return the node changes in the logs between two versions, and the ids of arrays with new metadata."""
+def _difference(
+    context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes] | None = None
+) -> NodeChanges:
+    """Return the differences between two versions, which are exact for the nodes ``among``.
+
+    Without ``among``, they are exact for all nodes with changed chunks or metadata.
+    """
     logs = read_logs(context.assets, commits_between(info, before.snapshot_id, after.snapshot_id))
     edits = node_changes_of_logs(logs, before.snapshot.nodes, after.snapshot.nodes)
-    return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
-
-
-def _changes(
-    context: Context, info: RepoInfo, before: Workspace, after: Workspace
-) -> tuple[ChangeSet, set[bytes]]:
-    """Return the changes between two versions as a change set, and the ids of all changed nodes."""
-    edits, resized = _edits(context, info, before, after)
-    edits = exact_changes(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
-    changes = change_set_between(edits, _version(before), _version(after))
-    return changes, {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
-
-
-def _difference(
-    context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes]
-) -> NodeChanges:
-    """Return the differences between two versions; they are exact for the nodes ``among``."""
-    edits, resized = _edits(context, info, before, after)
-    return exact_changes(edits, _version(before), _version(after), among, resized)
+    resized = set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
+    exact = edits.chunks.keys() | resized if among is None else among
+    return exact_changes(edits, _version(before), _version(after), exact, resized)
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -274,12 +199,9 @@ class Integration(RepositoryBase):
         The base is the newest version in the history of both. Nodes are compared by id, and arrays chunk by
         chunk. Identical changes never conflict. Real conflicts are passed to ``solver``: *ours* are the
         changes of the source, *theirs* the changes of the branch. ``frazil.ElementSolver()`` keeps the
-        changes of both sides in a chunk. The result is one commit on the branch,
-        whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
-
-        If the branch is an ancestor of the source, the branch is moved to the source without a new commit,
-        unless ``fast_forward`` is False. If the source has no changes that the branch does not have, nothing
-        happens.
+        changes of both sides in a chunk. The result is one commit on the branch, whose metadata name both
+        parents: ``{"__frazil": {"parents": [into, source]}}``. If the source has no changes that the branch
+        does not have, nothing happens.
 
         Args:
             source: A branch, a tag, a snapshot id, or the first characters of an id.
@@ -300,7 +222,6 @@ class Integration(RepositoryBase):
             ConflictError: If other commits come first in all of 1000 attempts.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
@@ -316,10 +237,21 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, tip: bytes) -> IntegrationPlan | bytes:
-            merge = plan_merge(self._context, info, source, into, fast_forward=fast_forward)
-            if isinstance(merge, bytes) and merge != tip:
-                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, merge, tip))
-            return merge
+            start = snapshot_named(info, source)
+            base = _merge_base(info, start, tip)
+            if base == start:
+                return tip
+            if base == tip and fast_forward:
+                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, start, tip))
+                return start
+            origin: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
+            brought, is_declared = batches_brought(info, start, tip, self.storage)
+            if is_declared:
+                origin[BATCHES] = []
+            latest = ((query, done.last, False) for query, done in brought.items() if done.last >= 0)
+            alone = ((query, each, True) for query, done in brought.items() for each in sorted(done.alone))
+            text = f"Merge {source} into {into}"
+            return IntegrationPlan(base, start, text, origin, True, (*latest, *alone))
 
         return self._integrate(plan, into, solver, message, metadata)
 
@@ -340,16 +272,15 @@ class Integration(RepositoryBase):
         Args:
             snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
             onto: The branch that receives the changes.
-            solver: Decides the conflicts. Default: no conflict is decided.
+            solver: See ``merge``.
             message: The message of the new commit. Default: the message of the commit.
-            metadata: Metadata of the new commit, in addition. Default: none.
+            metadata: See ``merge``.
 
         Returns:
             The id of the new commit.
 
         Raises:
-            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts. The error lists all
-                conflicts.
+            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts.
             SessionStateError: ``no-changes-to-commit`` if the branch has all the changes already.
                 ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of this commit
                 alone are not known.
@@ -359,7 +290,6 @@ class Integration(RepositoryBase):
             ConflictError: If other commits come first in all of 1000 attempts.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a root") as store:
             ...     root = zarr.create_group(store)
@@ -373,7 +303,10 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
-            return plan_cherry_pick(self._context, info, snapshot)
+            entry, parent = _commit_named(self._context, info, snapshot)
+            batches = tuple((*batch, True) for batch in batches_between(info, parent, entry.id))
+            origin = {"cherry_picked": id_to_text(entry.id)}
+            return IntegrationPlan(parent, entry.id, entry.message, origin, batches=batches)
 
         return self._integrate(plan, onto, solver, message, metadata)
 
@@ -395,9 +328,9 @@ class Integration(RepositoryBase):
         Args:
             snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
             on: The branch to change.
-            solver: Decides the conflicts. Default: no conflict is decided.
+            solver: See ``merge``.
             message: The message of the new commit. Default: ``Revert "MESSAGE OF THE COMMIT"``.
-            metadata: Metadata of the new commit, in addition. Default: none.
+            metadata: See ``merge``.
 
         Returns:
             The id of the new commit.
@@ -406,7 +339,6 @@ class Integration(RepositoryBase):
             IcechunkError: The errors of ``cherry_pick``.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="add a") as store:
             ...     group = zarr.create_group(store, path="a")
@@ -416,7 +348,9 @@ class Integration(RepositoryBase):
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
-            return plan_revert(self._context, info, snapshot)
+            entry, parent = _commit_named(self._context, info, snapshot)
+            text, origin = f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)}
+            return IntegrationPlan(entry.id, parent, text, origin)
 
         return self._integrate(plan, on, solver, message, metadata)
 
@@ -428,43 +362,32 @@ class Integration(RepositoryBase):
         message: str | None,
         metadata: dict[str, Any] | None,
     ) -> str:
-        """Plan for the current tip of the branch and commit the plan; repeat if another commit came first.
-
-        If ``plan`` returns a snapshot id, no commit is needed.
-        """
-        solver = solver or ConflictDetector()
+        """Plan for the current tip of the branch and commit the plan; repeat if another commit came first."""
+        solver, context = solver or ConflictDetector(), self._context
         require_solver(solver)
         for tries_left in reversed(range(_TRIES)):
-            info = self._context.catalog.repo_info()
-            tip = repo_requirements.branch_tip(info, branch)
+            info = context.catalog.repo_info()
+            tip = repo_changes.branch_tip(info, branch)
             try:
                 with snapshots_wanted():
                     integration = plan(info, tip)
                     if isinstance(integration, bytes):
                         return id_to_text(integration)
-                    session = self._session_with_changes(info, integration, branch, tip, solver)
-                    document = {**(metadata or {}), FRAZIL: integration.commit_metadata}
+                    work = carry_changes(context, info, integration, tip, solver)
+                    expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
+                    own, seen = dict(self._default_metadata), newest_update(info)
+                    state = SessionState(work, branch, SessionMode.writable, expires_at, own, seen=seen)
+                    if integration.batches:
+                        state.note = partial(integration.recorded_metadata, branch)
+                    document = {**(metadata or {}), FRAZIL: integration.commit_metadata()}
                     text = message if message is not None else integration.message
-                    return session.commit(text, document, allow_empty=integration.allow_empty)
+                    return Session(state).commit(text, document, allow_empty=integration.allow_empty)
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise
             except (SnapshotNotFoundError, SessionStateError) as error:
-                if not tries_left or not is_outdated(self._context, info, error):
+                if not tries_left or not is_outdated(context, info, error):
                     raise
         raise InternalError(
             "the merge ended without an attempt. This is a defect in Frazil, please report it"
         )
-
-    def _session_with_changes(
-        self, info: RepoInfo, plan: IntegrationPlan, branch: str, tip: bytes, solver: ConflictSolver
-    ) -> Session:
-        """Return a session on the branch with the changes of a plan."""
-        work = carry_changes(self._context, info, plan, tip, solver)
-        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        metadata = dict(self._default_metadata)
-        seen = newest_update(info)
-        state = SessionState(work, branch, SessionMode.writable, expires_at, metadata, seen=seen)
-        if plan.batches:
-            state.note = partial(plan.recorded_metadata, branch)
-        return Session(state)

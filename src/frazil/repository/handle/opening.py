@@ -1,4 +1,6 @@
-"""Opening a repository: the context that its handle and the handle's sessions share.
+"""Opening and creation of repositories: the context that a handle and its sessions share.
+
+A repository of an older format than spec version 1 cannot be opened, only imported (``frazil.upgrade``).
 
 Specification: *Initialize New Repository*.
 """
@@ -7,69 +9,173 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frazil.about import PACKAGE_FOLDER
 from frazil.chunks.ranges import ByteCache
 from frazil.chunks.virtual import Container, VirtualSources
-from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError, StorageError
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, REPO, snapshot_key, transaction_key
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from frazil.format.ids import CONFIG, INITIAL_SNAPSHOT_ID, REPO, id_to_text, snapshot_key, transaction_key
+from frazil.format.older.generations import (
+    LAYOUTS,
+    Evidence,
+    Generation,
+    Layout,
+    decode_ref,
+    described,
+    generations_of,
+    ref_files,
+    sequence_number,
+)
+from frazil.format.older.snapshot import evidence
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
-from frazil.lazy_names import ModuleOnDemand
+from frazil.remedies import call
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.backups import with_restore_advice
-from frazil.repository.catalog.catalog import Catalog, CatalogV2
-from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
-from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.catalog_v1 import (
+    V1_MAIN,
+    CatalogV1,
+    first_config,
+    new_mark,
+    read_config_v1,
+)
+from frazil.repository.catalog.context import Catalog, CatalogV2, Context
+from frazil.repository.catalog.files_v1 import encode_ref
 from frazil.repository.catalog.repo_update import (
     RepoInfoCache,
     UpdateSettings,
     open_current_repo_info,
-    policy_of,
     read_repo_info,
+    with_restore_advice,
 )
-from frazil.repository.catalog.spec_versions import create_first, not_empty, require_prefix
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
+from frazil.repository.retries import RetryPolicy, write_once
 from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer, opened_with
 from frazil.repository.settings.config_document import document_to_save, from_document
 from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.repository.settings.resolved import ResolvedConfig
 from frazil.storage.access import anonymous_access
-from frazil.storage.base import ObjectInfo, Storage, Version
+from frazil.storage.base import IfAbsent, Storage, Version
 from frazil.storage.checks import PROBES, create_and_probe, probe_conditions
 from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
+
+def older_layout(storage: Storage) -> Layout | None:
+    """Return the layout of the older repository in ``storage``. None without one, or if listing fails."""
+    for layout in LAYOUTS:
+        with suppress(StorageError):
+            for info in storage.list(layout.probe):  # the refs of `main`, which every repository has
+                name = info.key.rpartition("/")[2]
+                if name.endswith(".json") and sequence_number(name.removesuffix(".json")) is not None:
+                    return layout
+    return None
+
+
+def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
+    """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
+    seen: Evidence | None = None
+    with suppress(StorageError, FormatError):
+        refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
+        newest = refs[max(refs)]
+        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
+        key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
+        seen = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
+    return generations_of(layout, seen) or generations_of(layout)
+
+
+def refuse_older(storage: Storage) -> None:
+    """Raise ``FormatError`` (``unsupported-spec-version``) if the storage has an older repository."""
+    layout = older_layout(storage)
+    if layout is not None:
+        raise FormatError(
+            f"{storage.label()} has a repository of an older format "
+            f"({described(generations(storage, layout))}), which cannot be opened",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        ).with_remedy("Import it with `{}`", call("upgrade"))
+
+
+def spec_version() -> SpecVersion:
+    """Return the version of the format that new repositories get.
+
+    Returns:
+        The newest version.
+
+    Examples:
+        >>> spec_version()
+        SpecVersion.v2 (current)
+    """
+    return SpecVersion.current()
+
+
+def supported_spec_versions() -> list[SpecVersion]:
+    """Return the versions of the format that this library reads and writes.
+
+    Returns:
+        The versions, the newest first.
+
+    Examples:
+        >>> supported_spec_versions()
+        [SpecVersion.v2 (current), SpecVersion.v1]
+    """
+    return sorted(SpecVersion, key=int, reverse=True)
+
+
+def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
+    """Return the error for a new repository in a storage that already has the object ``key``."""
+    kind = ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
+    if is_repository:
+        error = InvalidInputError(f"a repository already exists in the storage {storage.label()}", kind)
+        return error.with_remedy("Open it with Repository.open", shell="")
+    return InvalidInputError(
+        f"the storage must be empty for a new repository, got `{key}` in {storage.label()}", kind
+    ).with_remedy(
+        "Use an empty directory or prefix, or pass check_clean_root=False to keep the other files",
+        shell="Use an empty directory or prefix",
+    )
+
+
+def require_prefix(storage: Storage) -> None:
+    """Raise an error if a new repository would be at the root of a bucket."""
+    if storage.is_whole_bucket:
+        raise InvalidInputError(
+            f"the storage of a new repository must have a prefix in the bucket, got {storage.label()} "
+            "without a prefix. Pass a prefix to the storage",
+            ErrorKind.EMPTY_PREFIX_CREATION,
+        )
+
+
 #: Credentials by URL prefix.
 Authorized = Mapping[str, AnyCredential | None]
 
 
 def container_of(container: VirtualChunkContainer) -> Container:
-    """Return the container in the form that readers of chunks use.
-
-    The path of a local container is used only if the caller configured the container. A path that a
-    repository has saved could point anywhere, and the caller has authorised only the prefix.
-    """
+    """Return the container in the form that readers of chunks use."""
     store = container.store
+    # A path that a repository has saved could point anywhere, and the caller has authorised only the prefix.
     if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
         store = ObjectStoreConfig.LocalFileSystem("")
     return Container(container.name, container.url_prefix, store, not container.from_repository)
 
 
 def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
-    """Return the credentials by prefix.
-
-    The value None grants access without credentials; it is deprecated.
-    """
+    """Return the credentials by prefix. None grants access without credentials; it is deprecated."""
     if authorized is None:
         return {}
     if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
@@ -77,27 +183,19 @@ def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
             "authorize_virtual_chunk_access must be a dict from URL prefixes to credentials, "
             f"got {type(authorized).__name__}"
         )
-    return {prefix: _explicit_credential(prefix, credential) for prefix, credential in authorized.items()}
-
-
-def _explicit_credential(prefix: str, credential: AnyCredential | None) -> AnyCredential:
-    if credential is not None:
-        return credential
-    access = anonymous_access(prefix)
-    warnings.warn(
-        f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is deprecated. It "
-        "grants access without credentials. Pass LocalFileSystemAccess or HttpAccess instead, or use "
-        "containers_credentials(), for example with s3_anonymous_credentials() or s3_from_env_credentials()",
-        DeprecationWarning,
-        skip_file_prefixes=(PACKAGE_FOLDER,),
-    )
+    access = {
+        prefix: anonymous_access(prefix) if each is None else each for prefix, each in authorized.items()
+    }
+    for prefix in (prefix for prefix, each in authorized.items() if each is None):
+        warnings.warn(
+            f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is "
+            "deprecated. It grants access without credentials. Pass LocalFileSystemAccess or HttpAccess "
+            "instead, or use containers_credentials(), for example with s3_anonymous_credentials() or "
+            "s3_from_env_credentials()",
+            DeprecationWarning,
+            skip_file_prefixes=(PACKAGE_FOLDER,),
+        )
     return access
-
-
-if TYPE_CHECKING:
-    from frazil.repository.catalog import spec_versions as generations
-else:
-    generations = ModuleOnDemand("frazil.repository.catalog.spec_versions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +213,7 @@ class HandleOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings:
-    """What a repository records about itself: its saved configuration and the version of its format.
-
-    No other object uses ``config``. ``config_version`` is the version of the configuration file of spec
-    version 1, as the storage reports it.
-    """
+    """The saved configuration of a repository, its spec version, and the version of the file of version 1."""
 
     config: RepositoryConfig | None = None
     spec_version: int = 2
@@ -153,13 +247,7 @@ def build_context(
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A repository that was just opened.
-
-    Attributes:
-        context: The context of its handle.
-        info: The refs and snapshots that were read to open it. A session that starts later reads them again,
-            because others may have committed.
-    """
+    """A repository that was just opened: the context, and the refs and snapshots that were read for it."""
 
     context: Context
     info: RepoInfo
@@ -175,7 +263,7 @@ def open_current(storage: Storage, options: HandleOptions) -> Opened:
         raise with_restore_advice(storage, error) from error.__cause__
     except RepositoryNotFoundError as error:
         if storage.head(V1_MAIN) is None:
-            generations.refuse_older(storage)
+            refuse_older(storage)
             raise with_restore_advice(storage, error) from error.__cause__
         context = build_context(storage, options, _stored_settings_v1(storage), cache)
         return Opened(context, context.catalog.repo_info())
@@ -214,20 +302,10 @@ def _stored_settings_v1(storage: Storage) -> StoredSettings:
     return StoredSettings(config, 1, version)
 
 
-def stored_spec_version(storage: Storage) -> SpecVersion | None:
-    """Return the version of the format of the repository in ``storage``, or None without a repository."""
-    if storage.head(REPO) is not None:
-        return SpecVersion.v2
-    if storage.head(V1_MAIN) is not None:
-        return SpecVersion.v1
-    generations.refuse_older(storage)
-    return None
-
-
 def repository_exists(storage: Storage) -> bool:
     """Return whether ``storage`` contains a repository, of an older format as well."""
-    newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
-    return newer or generations.older_layout(storage) is not None
+    is_newer = any(storage.head(key) is not None for key in (REPO, V1_MAIN))
+    return is_newer or older_layout(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:
@@ -250,90 +328,75 @@ def create_context(
     store_secrets: bool,
 ) -> Context:
     """Create a repository and return the context of a handle on it. See ``Repository.create``."""
-    version = _version_number(spec_version)
+    version = 2 if spec_version is None else int(spec_version)
+    if version not in (1, 2):
+        raise ValueError(f"spec_version must be 1 or 2, got {spec_version!r}")
     storage = options.attributed(storage)
-    is_empty = _require_usable(storage, check_clean_root=check_clean_root)
-    if version > 1:
-        options = replace(options, config=_with_windows(options.config))
-    config = options.config
+    require_writable(storage)
+    require_prefix(storage)
+    is_empty = check_clean_root
+    for info in storage.list("") if check_clean_root else ():
+        is_empty = False
+        # Another creation of this repository, finished or not, may have left these files.
+        if info.key not in _FIRST_FILES and not info.key.startswith(f"{PROBES}/"):
+            raise not_empty(storage, info.key, is_repository=repository_exists(storage))
+    if version > 1:  # the manifests of new repositories split themselves, unless there are other rules
+        default = RepositoryConfig(manifest=ManifestConfig(splitting=AUTO))
+        config = default if options.config is None else default.merge(options.config)
+        options = replace(options, config=config)
     document = None
-    if config is not None and config != RepositoryConfig():
-        document = document_to_save(config, store_secrets)
+    if options.config is not None and options.config != RepositoryConfig():
+        document = document_to_save(options.config, store_secrets)
     context = build_context(storage, options, StoredSettings(spec_version=version))
     if isinstance(context.catalog, CatalogV1):
-        if not storage.is_local:
-            probe_conditions(context.storage)
-        context.catalog.create(document)
+        _write_first_files_v1(context.catalog, document)
     else:
         _write_first_files(context, document, is_empty=is_empty)
     return context
 
 
-def _with_windows(config: RepositoryConfig | None) -> RepositoryConfig:
-    """Return the configuration of a new repository: manifests split themselves, unless it has other rules."""
-    default = RepositoryConfig(manifest=ManifestConfig(splitting=AUTO))
-    return default if config is None else default.merge(config)
-
-
-def _version_number(version: SpecVersion | int | None) -> int:
-    if version is None:
-        return 2
-    number = version.value if isinstance(version, SpecVersion) else version
-    if number not in (1, 2):
-        raise ValueError(f"spec_version must be 1 or 2, got {version!r}")
-    return number
-
-
-def _require_usable(storage: Storage, *, check_clean_root: bool) -> bool:
-    """Raise an error if no repository can be created in ``storage``. Return whether a list of it is empty."""
-    require_writable(storage)
-    require_prefix(storage)
-    if not check_clean_root:
-        return False
-    is_empty = True
-    for info in storage.list(""):
-        is_empty = False
-        if not _is_of_creation(info):
-            raise not_empty(storage, info.key, is_repository=repository_exists(storage))
-    return is_empty
-
-
-def _is_of_creation(info: ObjectInfo) -> bool:
-    """Return whether the file may come from another creation of this repository, finished or not."""
-    return info.key in _FIRST_FILES or info.key.startswith(f"{PROBES}/")
-
-
 def _write_first_files(context: Context, config: dict[str, Any] | None, *, is_empty: bool) -> None:
     """Test the storage, write the first snapshot, its transaction log, and last the file ``repo``."""
-    storage = context.storage
-    level = context.settings.compression_level
-    now = now_us()
-    snapshot = (
-        snapshot_key(INITIAL_SNAPSHOT_ID),
-        encode_snapshot(initial_snapshot(now), level=level),
+    storage, level, now = context.storage, context.settings.compression_level, now_us()
+    log = encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level)
+    files = (
+        (snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level)),
+        (transaction_key(INITIAL_SNAPSHOT_ID), log),
     )
-    log = (
-        transaction_key(INITIAL_SNAPSHOT_ID),
-        encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
-    )
-    if storage.is_local or not (is_empty and _create_and_probe(storage, snapshot, log)):
+    is_tested = False
+    if is_empty and not storage.is_local:
+        try:  # False if another writer creates a repository at the same time
+            is_tested = create_and_probe(storage, *files)
+        except StorageError as error:
+            # A writer that does not test the storage may have created a repository, which needs these files.
+            if error.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED and storage.head(REPO) is None:
+                storage.delete([key for key, _ in files])
+            raise
+    if not is_tested:
         if not storage.is_local:
             probe_conditions(storage)
-        for key, data in (snapshot, log):
+        for key, data in files:
             storage.put(key, data)
     first = encode_repo_info(new_repo_info(now, config), level=level)
-    create_first(storage, REPO, first, policy_of(context.settings))
+    _create_first(storage, REPO, first, UpdateSettings.of(context.settings).policy)
 
 
-def _create_and_probe(storage: Storage, snapshot: tuple[str, bytes], log: tuple[str, bytes]) -> bool:
-    """Create the files and test the storage by them. Delete them again if the storage ignores conditions.
+def _write_first_files_v1(catalog: CatalogV1, config: dict[str, Any] | None) -> None:
+    """Write the files of a repository of spec version 1. It exists when its branch ``main`` exists."""
+    storage = catalog.storage
+    if not storage.is_local:
+        probe_conditions(storage)
+    snapshot = initial_snapshot(now_us(), spec_version=1)
+    data = encode_snapshot(snapshot, level=catalog.settings.compression_level)
+    storage.put(snapshot_key(snapshot.id), data)
+    _create_first(storage, V1_MAIN, encode_ref(snapshot.id, new_mark()), RetryPolicy())
+    if storage.head(REPO) is not None:
+        raise not_empty(storage, REPO, is_repository=True)
+    if config is not None:  # only the creator of `main` writes the configuration
+        catalog.write_file(first_config(config))
 
-    Return False if nothing is tested, because another writer creates a repository at the same time.
-    """
-    try:
-        return create_and_probe(storage, snapshot, log)
-    except StorageError as error:
-        # A writer that does not test the storage may have created a repository, which needs these files.
-        if error.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED and storage.head(REPO) is None:
-            storage.delete([snapshot[0], log[0]])
-        raise
+
+def _create_first(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> None:
+    """Write the first file of a repository, unless another writer has written it with other bytes."""
+    if not write_once(storage, key, data, policy, IfAbsent(), "the creation of the repository"):
+        raise not_empty(storage, key, is_repository=True)

@@ -1,24 +1,29 @@
-"""The class ``Repository``: creating, opening and reconfiguring a repository."""
+"""The class ``Repository``, and its methods for upkeep with the names of Icechunk."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
 from textwrap import indent
-from typing import Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
+from frazil.about import PACKAGE_FOLDER
 from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
 from frazil.errors import InvalidInputError
+from frazil.format.ids import REPO
+from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.repository import handle
-from frazil.repository.asynchronous import awaitable, awaitable_class, awaitable_static
+from frazil.repository.asynchronous import awaitable, awaitable_class
 from frazil.repository.attribution import Attribution
-from frazil.repository.catalog.catalog_v1 import CatalogV1
+from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.version_info import SpecVersion
+from frazil.repository.catalog.version_info import CommitMethod, SpecVersion
 from frazil.repository.handle.administration import Administration
-from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.opening import (
@@ -29,19 +34,249 @@ from frazil.repository.handle.opening import (
     create_context,
     open_context,
     open_current,
+    refuse_older,
     repository_exists,
     saved_config,
-    stored_spec_version,
 )
-from frazil.repository.handle.refs import Protection, Refs
-from frazil.repository.handle.sessions import Sessions, readonly_session_of
-from frazil.repository.handle.upkeep_methods import UpkeepMethods
+from frazil.repository.handle.sessions import RepositoryBase, Sessions, readonly_session_of
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credential_families import AnyCredential
 from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from frazil.maintenance.backups import OpsLogRetention
+    from frazil.repository.handle.upkeep import Upkeep
+    from frazil.survey.steps import Progress
+
+
+def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
+    """Return a method that warns when it is called, and names the line of the caller."""
+
+    @functools.wraps(method)
+    def warning(*args: P.args, **kwargs: P.kwargs) -> R:
+        warnings.warn(
+            f"{name} is deprecated. Use {instead}(...).native_bytes, which takes the same arguments",
+            DeprecationWarning,
+            skip_file_prefixes=(PACKAGE_FOLDER,),
+        )
+        return method(*args, **kwargs)
+
+    warning.__doc__ = (method.__doc__ or "").replace("_native_bytes", "total_chunks_storage")
+    warning.__name__ = name
+    warning.__qualname__ = f"UpkeepMethods.{name}"
+    return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning
+
+
+class UpkeepMethods(RepositoryBase):
+    """Methods of ``Repository`` for upkeep, with the names of Icechunk."""
+
+    def _upkeep(self) -> Upkeep:
+        return handle.Upkeep(self._context, self._default_metadata)
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        dry_run: bool = False,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+        max_concurrent_deletes: int = 10,
+        max_consecutive_delete_failures: int = 50,
+        max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
+    ) -> GCSummary:
+        """Delete files that no branch, tag or young snapshot needs: see `Upkeep.collect`.
+
+        Args:
+            delete_object_older_than: A time with a time zone: ``older_than`` of `Upkeep.collect`.
+            dry_run: Whether to delete nothing, and to return what would be deleted.
+            max_snapshots_in_memory: See `Upkeep.collect`, as for the other limits.
+            max_compressed_manifest_mem_bytes: A limit of memory.
+            max_decoded_manifest_mem_bytes: A limit of memory.
+            max_concurrent_manifest_fetches: A limit of requests.
+            max_concurrent_deletes: A limit of requests.
+            max_consecutive_delete_failures: After how many failures in a row the collection stops.
+            max_concurrent_listings: A limit of requests.
+            progress: A progress bar.
+            keep_ops: The entries of the ops log that stay. Default: all.
+
+        Returns:
+            What was deleted. A dry run also lists the files, with reasons (``files``).
+
+        Raises:
+            IcechunkError: See `Upkeep.collect`.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+            0
+        """
+        plan = self._upkeep().collect(
+            delete_object_older_than,
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+            max_concurrent_deletes=max_concurrent_deletes,
+            max_consecutive_delete_failures=max_consecutive_delete_failures,
+            max_concurrent_listings=max_concurrent_listings,
+            progress=progress,
+            keep_ops=keep_ops,
+        )
+        return plan.report if dry_run else plan.apply()
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        progress: Progress | None = None,
+    ) -> set[str]:
+        """Remove snapshots older than a time from the history: see `Upkeep.expire`.
+
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+            progress: A progress bar.
+
+        Returns:
+            The ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.expire_snapshots(datetime.now(UTC))
+            set()
+        """
+        plan = self._upkeep().expire(
+            older_than,
+            delete_expired_branches=delete_expired_branches,
+            delete_expired_tags=delete_expired_tags,
+            progress=progress,
+        )
+        return plan.apply()
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Rewrite all manifests at the tip of a branch: see `Upkeep.rewrite_manifests`.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch.
+            metadata: The metadata of the commit. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+
+        Returns:
+            The id of the commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if another commit came first.
+
+        Examples:
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+            >>> repo.lookup_branch("main") == id_
+            True
+        """
+        return self._upkeep().rewrite_manifests(
+            message, branch=branch, metadata=metadata, commit_method=commit_method
+        )
+
+    def chunk_storage_stats(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
+
+        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
+        manifest that contains it.
+
+        Args:
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
+
+        Returns:
+            The numbers of bytes.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+
+        Examples:
+            >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
+            0
+        """
+        return self._upkeep().statistics(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+
+    def _native_bytes(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Return the bytes of native chunks. Deprecated: use ``chunk_storage_stats().native_bytes``.
+
+        Args:
+            max_snapshots_in_memory: See ``chunk_storage_stats``.
+            max_compressed_manifest_mem_bytes: See ``chunk_storage_stats``.
+            max_decoded_manifest_mem_bytes: See ``chunk_storage_stats``.
+            max_concurrent_manifest_fetches: See ``chunk_storage_stats``.
+
+        Returns:
+            The number of bytes.
+
+        Examples:
+            >>> import warnings
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            ...     repo.total_chunks_storage()
+            0
+        """
+        return self.chunk_storage_stats(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        ).native_bytes
+
+    garbage_collect_async = awaitable(garbage_collect)
+    expire_snapshots_async = awaitable(expire_snapshots)
+    rewrite_manifests_async = awaitable(rewrite_manifests)
+    chunk_storage_stats_async = awaitable(chunk_storage_stats)
+    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
+    total_chunks_storage_async = _deprecated(
+        awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
+    )
 
 
 class _Part[T: RepositoryBase]:
@@ -68,28 +303,60 @@ class Repository(
     VersionHistory,
     Sessions,
     Administration,
-    Refs,
     UpkeepMethods,
     Inspection,
     Integration,
-    Protection,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
     other state. Many handles, in many processes, can work on the same repository at the same time.
 
-    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. Most methods
-    have an asynchronous twin with the suffix ``_async``.
+    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. A method that
+    changes the repository raises ``ReadOnlyError`` (``read-only-repository``) if its status is read-only. The
+    methods for metadata, status, features, protections and the ops log raise ``FormatError``
+    (``unsupported-spec-version``) in a repository of spec version 1. Most methods have an asynchronous twin
+    with the suffix ``_async``. All examples begin with ``import frazil, zarr``.
 
     Examples:
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> storage = frazil.in_memory_storage()
+        >>> frazil.Repository.exists(storage)
+        False
+        >>> repo = frazil.Repository.create(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=8))
         >>> with repo.transaction("main", message="first") as store:
         ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
         ...     array[:] = [1, 2, 3, 4]
         >>> [commit.message for commit in repo.ancestry(branch="main")]
         ['first', 'Repository initialized']
+        >>> repo.create_tag("v1", "main")
+        >>> repo.create_branch("dev", repo.lookup_tag("v1"))
+        >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
+        'first'
+        >>> repo.delete_branch("dev")
+        >>> repo.delete_tag("v1")
+        >>> repo.list_branches(), repo.list_tags()
+        ({'main'}, set())
+        >>> protection = repo.protect_branch("release-*")
+        >>> [each.pattern for each in repo.branch_protections()]
+        ['release-*']
+        >>> repo.unprotect_branch("release-*")
+        >>> repo.set_metadata({"owner": "climate team"})
+        >>> repo.update_metadata({"stage": "test"})
+        {'owner': 'climate team', 'stage': 'test'}
+        >>> repo.get_metadata() == repo.metadata, repo.get_status().availability.name
+        (True, 'online')
+        >>> repo.set_feature_flag("delete_tag", False)
+        >>> [flag.name for flag in repo.disabled_feature_flags()], len(repo.enabled_feature_flags())
+        (['delete_tag'], 2)
+        >>> len(repo.feature_flags()), repo.default_commit_metadata()
+        (3, {})
+        >>> frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes
+        8
+        >>> frazil.Repository.fetch_spec_version(storage)
+        SpecVersion.v2 (current)
+        >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
+        >>> repo.reopen().config.inline_chunk_threshold_bytes
+        1024
     """
 
     def __repr__(self) -> str:
@@ -150,14 +417,6 @@ class Repository(
             StorageError: ``conditions-not-supported`` if the storage ignores conditions of writes.
             OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
             ValueError: If ``spec_version`` is neither 1 nor 2.
-
-        Specification: *Initialize New Repository*.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=2)
-            >>> repo.list_branches()
-            {'main'}
         """
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
         return cls(
@@ -185,10 +444,8 @@ class Repository(
             config: Options for this handle. They override the saved configuration, which overrides the
                 defaults of the storage. Virtual chunk containers replace the saved ones. Default: the saved
                 configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
-                from URL prefixes to credentials. Default: none.
-            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
-                labels.
+            authorize_virtual_chunk_access: See ``create``.
+            attribution: See ``create``.
 
         Returns:
             A handle on the repository.
@@ -200,7 +457,6 @@ class Repository(
                 damaged; if a backup is readable, the message names it (see ``restore``).
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> created = frazil.Repository.create(storage)
             >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
@@ -222,9 +478,7 @@ class Repository(
     ) -> Session:
         """Open a repository, and a session that reads one version of it.
 
-        The session is that of ``Repository.open(...).readonly_session(...)``. This method reads the file
-        ``repo`` once instead of twice: it is one request less for a program that opens a repository to read
-        one version.
+        The session is that of ``Repository.open(...).readonly_session(...)``, with one request less.
 
         Args:
             storage: The storage of the repository.
@@ -232,11 +486,9 @@ class Repository(
                 ``snapshot_id`` names a version.
             tag: The name of a tag. See ``readonly_session``.
             snapshot_id: The id of a snapshot. See ``readonly_session``.
-            as_of: A time with a time zone: the session reads the newest snapshot of the branch that is not
-                younger.
+            as_of: A time with a time zone. See ``readonly_session``.
             config: Options for this session. See ``open``.
-            authorize_virtual_chunk_access: The virtual chunk containers that this session may read: a dict
-                from URL prefixes to credentials. Default: none.
+            authorize_virtual_chunk_access: See ``create``.
 
         Returns:
             A session that cannot write. It does not see later commits.
@@ -247,7 +499,7 @@ class Repository(
                 ``snapshot_id``.
 
         Examples:
-            >>> import frazil, numpy, zarr
+            >>> import numpy
             >>> storage = frazil.in_memory_storage()
             >>> with frazil.Repository.create(storage).transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", data=numpy.arange(3))
@@ -279,13 +531,11 @@ class Repository(
         Args:
             storage: The storage of the repository.
             config: See ``open`` and ``create``. It is saved only if the repository is created.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
-                from URL prefixes to credentials. Default: none.
+            authorize_virtual_chunk_access: See ``create``.
             create_version: The version of the format of a new repository, 1 or 2. Default: 2.
             check_clean_root: Whether other objects in ``storage`` are an error when the repository is
                 created.
-            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
-                labels.
+            attribution: See ``create``.
             store_secrets: See ``create``.
 
         Returns:
@@ -295,7 +545,6 @@ class Repository(
             IcechunkError: The errors of ``open`` and ``create``.
 
         Examples:
-            >>> import frazil
             >>> storage = frazil.in_memory_storage()
             >>> first = frazil.Repository.open_or_create(storage)
             >>> second = frazil.Repository.open_or_create(storage)
@@ -332,15 +581,6 @@ class Repository(
 
         Returns:
             True if there is a repository.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> frazil.Repository.exists(storage)
-            False
-            >>> repo = frazil.Repository.create(storage)
-            >>> frazil.Repository.exists(storage)
-            True
         """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
@@ -358,14 +598,6 @@ class Repository(
 
         Raises:
             RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
-            >>> repo = frazil.Repository.create(storage, config)
-            >>> frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes
-            1024
         """
         return saved_config(storage)
 
@@ -377,25 +609,21 @@ class Repository(
 
         Args:
             storage: The storage of the repository.
-            storage_settings: Time-outs, retries and other options for the requests. Default: those of
-                ``storage``.
+            storage_settings: See ``exists``.
 
         Returns:
             The version, or None if ``storage`` contains no repository.
 
         Raises:
             FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage, spec_version=1)
-            >>> frazil.Repository.fetch_spec_version(storage)
-            SpecVersion.v1
         """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return stored_spec_version(storage)
+        for key, version in ((REPO, SpecVersion.v2), (V1_MAIN, SpecVersion.v1)):
+            if storage.head(key) is not None:
+                return version
+        refuse_older(storage)
+        return None
 
     def reopen(
         self,
@@ -407,18 +635,10 @@ class Repository(
         Args:
             config: Options for the new handle. They override the configuration of this handle. Default: the
                 same configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that the new handle may read.
-                Default: those of this handle.
+            authorize_virtual_chunk_access: See ``create``. Default: the same containers.
 
         Returns:
             The new handle. This handle does not change.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> other = repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
-            >>> other.config.inline_chunk_threshold_bytes
-            1024
         """
         return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
 
@@ -432,15 +652,7 @@ class Repository(
 
         Args:
             config: Options for this handle. They override its present configuration.
-            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read. Default:
-                those that it may read now.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
-            >>> repo.config.inline_chunk_threshold_bytes
-            1024
+            authorize_virtual_chunk_access: See ``create``. Default: the same containers.
         """
         self._context = self.reopen(config, authorize_virtual_chunk_access)._context
 
@@ -489,9 +701,9 @@ class Repository(
     create_async = awaitable_class(create)
     open_async = awaitable_class(open)  # noqa: A003  # the method above
     open_or_create_async = awaitable_class(open_or_create)
-    exists_async = awaitable_static(exists)
-    fetch_config_async = awaitable_static(fetch_config)
-    fetch_spec_version_async = awaitable_static(fetch_spec_version)
+    exists_async = staticmethod(awaitable(exists))
+    fetch_config_async = staticmethod(awaitable(fetch_config))
+    fetch_spec_version_async = staticmethod(awaitable(fetch_spec_version))
     reopen_async = awaitable(reopen)
 
 

@@ -1,11 +1,11 @@
-"""The methods of ``Repository`` that open sessions: to read, to write, to move nodes."""
+"""The base class of all parts of ``Repository``, and its methods that open sessions."""
 
 from __future__ import annotations
 
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +14,13 @@ from frazil.changes.change_set import ChangeSet
 from frazil.errors import UncommittedChangesWarning
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import newest_update
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.read_tracker import ReadTracker
@@ -30,9 +30,55 @@ from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.resolved import MOVE_NODE
+from frazil.storage.base import Storage
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+
+def snapshot_of_version(
+    info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None
+) -> bytes:
+    """Return the id of the snapshot that exactly one of the three arguments names."""
+    names = [name for name in (branch, tag, snapshot_id) if name is not None]
+    if len(names) != 1:
+        raise ValueError(
+            f"expected exactly one of branch, tag and snapshot_id, got {len(names)}: "
+            f"{', '.join(map(repr, names)) or 'pass branch="main"'}"
+        )
+    if branch is not None:
+        return repo_changes.branch_tip(info, branch)
+    if tag is not None:
+        return repo_changes.tag_target(info, tag)
+    id_ = resolve_id(snapshot_id or "", lambda: info)
+    repo_changes.require_snapshot(info, id_)
+    return id_
+
+
+class RepositoryBase:
+    """A handle on a repository: its context, and the metadata that every commit of its sessions gets."""
+
+    def __init__(self, context: Context, default_metadata: Mapping[str, Any] | None = None) -> None:
+        self._context = context
+        self._default_metadata = dict(default_metadata or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._context, self._default_metadata))
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the repository, with the options of this handle."""
+        return self._context.storage
+
+    def _info(self) -> RepoInfo:
+        """Return the current repo info."""
+        return self._context.catalog.repo_info()
+
+    def _info_v2(self) -> RepoInfo:
+        """Return the current repo info, for methods that need spec version 2."""
+        self._context.require_version_2()
+        return self._context.catalog.repo_info()
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -45,10 +91,7 @@ def readonly_session_of(
     snapshot_id: str | None = None,
     as_of: datetime | None = None,
 ) -> Session:
-    """Return a session that reads one version of ``info``, the refs and snapshots that the caller has read.
-
-    See ``Sessions.readonly_session``.
-    """
+    """Return a session that reads one version of ``info``. See ``Sessions.readonly_session``."""
     if as_of is not None and branch is None:
         raise ValueError("as_of needs a branch, got none. Pass branch=... too")
     id_ = snapshot_of_version(info, branch, tag, snapshot_id)
@@ -101,15 +144,11 @@ class Sessions(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
                 ``no-snapshot-at-time`` if the branch begins after ``as_of``.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
             ValueError: If none or several versions are named, or if ``as_of`` is given without ``branch``.
             TypeError: If ``as_of`` has no time zone.
 
-        Specification: *Read from Repository*.
-
         Examples:
-            >>> import frazil, zarr
             >>> from datetime import UTC, datetime
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> before = datetime.now(UTC)
@@ -139,10 +178,8 @@ class Sessions(RepositoryBase):
                 configuration, which is 24 hours unless set. See ``Session.expires_at``.
             track_reads: Whether the session records which metadata, chunks and lists of members are read
                 through it and its forks. A rebase then raises ``StaleReadError`` if other commits have
-                changed any of them. This includes rebases by ``rebase_with`` and by ``fast_forward_timeout``.
-                See ``Session.rebase``.
-            name: A name for people. If the session has forks, ``upkeep.leases`` and the summaries of garbage
-                collections show the name, and ``break_lease`` accepts it.
+                changed any of them. See ``Session.rebase``.
+            name: A name for people, which leases of forks have.
 
         Returns:
             A session that reads the tip of the branch and can write.
@@ -155,7 +192,6 @@ class Sessions(RepositoryBase):
                 7 days.
 
         Examples:
-            >>> import frazil, zarr
             >>> from datetime import UTC, datetime, timedelta
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="two arrays") as store:
@@ -193,10 +229,8 @@ class Sessions(RepositoryBase):
             SessionStateError: ``feature-flag-disabled`` if the feature ``move_node`` is off.
             ReadOnlyError: ``read-only-storage`` or ``read-only-repository`` if the storage or the status of
                 the repository is read-only.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="a group") as store:
             ...     group = zarr.create_group(store, path="old")
@@ -218,10 +252,10 @@ class Sessions(RepositoryBase):
     ) -> Session:
         require_writable(self.storage)
         info = self._info()
-        repo_requirements.require_online(info)
+        repo_changes.require_online(info)
         if mode is SessionMode.rearrange:
-            repo_requirements.require_flag(info, MOVE_NODE)
-        tip = repo_requirements.branch_tip(info, branch)
+            repo_changes.require_flag(info, MOVE_NODE)
+        tip = repo_changes.branch_tip(info, branch)
         opened_at = now_us()
         expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         reads = ReadTracker() if track_reads else None
@@ -274,7 +308,6 @@ class Sessions(RepositoryBase):
             IcechunkError: The errors of ``writable_session`` and ``Session.commit``.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")

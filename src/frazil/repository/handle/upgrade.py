@@ -1,29 +1,21 @@
-"""Upgrading a repository from spec version 1 to 2.
+"""Upgrading a repository from spec version 1 to 2. Snapshots, manifests, logs and chunks do not change.
 
-Snapshots, manifests, transaction logs and chunks do not change, because each file records its own version.
-
-1. Read the refs, the configuration and all snapshot files, and build the repo info. Its ops log is
-   reconstructed from the refs and snapshots.
-2. Create ``repo``, if absent, with the status read-only. From now on all readers see a repository of version
-   2, and no writer of version 2 can change it.
+1. Read the refs, the configuration and all snapshot files, and build the repo info with a reconstructed log.
+2. Create ``repo``, if absent, with the status read-only. From now on all readers see version 2.
 3. Read the refs again. If a writer has changed them, build the repo info again and replace the file.
 4. Set the status to online.
 5. Delete the files of version 1. ``main`` is the first: without it, the other files do not make a repository.
 
-A call that is interrupted before step 2 has changed nothing. After step 2, another call continues with step
-3, and after step 4 with step 5. Repositories that other programs upgraded are online at once: as long as such
-a repository has no new operations, a call does step 3.
-
-A Frazil writer of version 1 that writes after step 3 looks for ``repo`` after its write, and raises an error
-(``catalog_v1``). One that saw no ``repo`` wrote before step 2, so step 3 reads its refs. Writers of the
-reference implementation do not look, so no process may write during the upgrade.
+Another call completes an interrupted one. A Frazil writer of version 1 looks for ``repo`` after its write
+(``catalog_v1``). Writers of the reference do not, so no process may write during the upgrade.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 from frazil.arguments import checked
 from frazil.errors import (
@@ -54,6 +46,7 @@ from frazil.repository.clock import now_us
 from frazil.repository.handle.repository import Repository
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
+from frazil.storage.checks import skip_missing
 
 #: How many microseconds after its snapshot a ref counts as created, or as deleted.
 _CREATED, _DELETED = 1_000, 2_000
@@ -62,10 +55,8 @@ _CREATED, _DELETED = 1_000, 2_000
 def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
     """Return operations that can have led to these refs, oldest first, all at different times.
 
-    A snapshot counts as a commit to ``main`` if ``main`` contains it, otherwise as a commit to the first
-    branch by name that contains it. A branch or a tag counts as created one millisecond after its snapshot,
-    and a tag as deleted one millisecond after its creation. Operations on snapshots that are gone count as
-    operations on the first snapshot.
+    A snapshot counts as a commit to the first branch that contains it, a ref as created one millisecond after
+    its snapshot, and a tag as deleted one millisecond later. A lost snapshot counts as the first one.
     """
     events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
     committed = {root}
@@ -77,13 +68,14 @@ def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllR
             time = snapshots[id_].flushed_at
             events.append(OpsEntry(UpdateKind.NEW_COMMIT, time, name=name, new_snapshot=id_))
             id_ = snapshots[id_].parent
-    created: list[tuple[bytes | None, OpsEntry]] = [
-        (refs.branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
-    ]
-    for tags in (refs.tags, refs.deleted_tags):
-        created += [
-            (tags[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(tags)
-        ]
+    created: list[tuple[bytes | None, OpsEntry]] = []
+    branches = {name: refs.branches[name] for name in others}
+    for kind, made in (
+        (UpdateKind.BRANCH_CREATED, branches),
+        (UpdateKind.TAG_CREATED, refs.tags),
+        (UpdateKind.TAG_CREATED, refs.deleted_tags),
+    ):
+        created += [(made[name], OpsEntry(kind, _CREATED, name=name)) for name in sorted(made)]
     deleted = [
         (at, OpsEntry(UpdateKind.TAG_DELETED, _DELETED, name=name, previous_snapshot=at or root))
         for name, at in sorted(refs.deleted_tags.items())
@@ -98,17 +90,9 @@ def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllR
             time = snapshots[where].flushed_at + entry.updated_at + number
             events.append(replace(entry, updated_at=time))
     events.sort(key=lambda entry: entry.updated_at)
-    return _at_different_times(events)
-
-
-def _at_different_times(events: list[OpsEntry]) -> list[OpsEntry]:
-    """Return the same events, each at least one microsecond after the previous one."""
-    out: list[OpsEntry] = []
-    last = -1
-    for entry in events:
-        last = max(entry.updated_at, last + 1)
-        out.append(entry if entry.updated_at == last else replace(entry, updated_at=last))
-    return out
+    # Each at least one microsecond after the previous one.
+    times = accumulate((entry.updated_at for entry in events), lambda last, time: max(time, last + 1))
+    return [replace(entry, updated_at=time) for entry, time in zip(events, times, strict=True)]
 
 
 _PREFETCH: Final = 64
@@ -148,10 +132,7 @@ def upgrade_icechunk_repository(
         RefNotFoundError: ``ref-not-found`` if the branch ``main`` does not exist.
         InvalidInputError: ``invalid-argument`` if ``prefetch_concurrency`` is less than 1.
 
-    Specification: *Changes from spec version 1*.
-
     Examples:
-        >>> import frazil
         >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
         >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
         >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]
@@ -163,8 +144,10 @@ def upgrade_icechunk_repository(
             ErrorKind.INVALID_ARGUMENT,
         )
     storage = repo.storage
-    is_upgraded = repo._context.spec_version == 2 and not _is_incomplete(storage)
-    if is_upgraded and not (delete_unused_v1_files and _files_of_version_1(storage)):
+    is_version_2 = repo._context.spec_version == 2
+    existing = _existing_repo_info(storage) if is_version_2 else None
+    is_incomplete = existing is not None and existing[0].status.reason == _INCOMPLETE
+    if is_version_2 and not is_incomplete and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
             "the repository already has spec version 2. No upgrade is needed",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
@@ -172,7 +155,7 @@ def upgrade_icechunk_repository(
     level = repo._context.settings.compression_level
     readers = prefetch_concurrency or _PREFETCH
     if dry_run:
-        if repo._context.spec_version == 1:
+        if not is_version_2:
             encode_repo_info(_build_repo_info(storage, _read_state(storage), readers), level=level)
         return repo.reopen()
     _write_repo_info(storage, level, readers)
@@ -191,8 +174,7 @@ def _files_of_version_1(storage: Storage) -> list[str]:
 # Reading
 
 
-@dataclass(frozen=True, slots=True)
-class _StateV1:
+class _StateV1(NamedTuple):
     """All contents of a repository of version 1 that can change."""
 
     refs: AllRefs
@@ -200,8 +182,7 @@ class _StateV1:
 
 
 def _read_state(storage: Storage) -> _StateV1:
-    refs = read_all_refs(storage)
-    config = read_config_v1(storage)[0]
+    refs, config = read_all_refs(storage), read_config_v1(storage)[0]
     return _StateV1(refs, None if config is None else to_document(config))
 
 
@@ -266,66 +247,43 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
 
 def _next_step(storage: Storage, readers: int) -> tuple[RepoInfo, Condition] | None:
     """Return the repo info to write next, and the condition; None if no step is left."""
-    existing = _existing_repo_info(storage)
-    if existing is None:
-        return _unfinished(_build_repo_info(storage, _read_state(storage), readers)), IfAbsent()
-    info, condition = existing
-    if storage.head(V1_MAIN) is None:
-        return (_finished(info), condition) if info.status.reason == _INCOMPLETE else None
-    state = _read_state(storage)
-    agrees = _agrees(info, state)
-    if info.status.reason == _INCOMPLETE and agrees:
-        return _finished(info), condition
-    if agrees:
-        return None
-    if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
-        _require_nothing_new(info, state)
-        return None
-    return _unfinished(_build_repo_info(storage, state, readers)), condition
+    existing, state = _existing_repo_info(storage), None
+    if existing is not None:
+        info, condition = existing
+        is_incomplete = info.status.reason == _INCOMPLETE
+        is_left = storage.head(V1_MAIN) is not None
+        state = _read_state(storage) if is_left else None
+        upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
+        if state is None or upgraded == (
+            state.refs.branches,
+            state.refs.tags,
+            set(state.refs.deleted_tags),
+            state.config,
+        ):
+            return (_with_status(info, Availability.ONLINE), condition) if is_incomplete else None
+        if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
+            # Others have written to the upgraded repository, and the refs of version 1 are out of date.
+            for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
+                if info.snapshots.find_snapshot(id_) < 0:
+                    raise ConflictError(
+                        message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
+                        "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
+                        "inspect the snapshot there, and delete `refs/` here when it is not needed",
+                        kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
+                    )
+            return None
+    built = _build_repo_info(storage, state or _read_state(storage), readers)
+    unfinished = _with_status(built, Availability.READ_ONLY, _INCOMPLETE)
+    return unfinished, IfAbsent() if existing is None else existing[1]
 
 
-def _unfinished(info: RepoInfo) -> RepoInfo:
-    status = replace(info.status, availability=Availability.READ_ONLY, reason=_INCOMPLETE)
-    return replace(info, status=status)
-
-
-def _finished(info: RepoInfo) -> RepoInfo:
-    return replace(info, status=replace(info.status, availability=Availability.ONLINE, reason=None))
-
-
-def _is_incomplete(storage: Storage) -> bool:
-    """Return whether a call was interrupted before it set the status to online."""
-    existing = _existing_repo_info(storage)
-    return existing is not None and existing[0].status.reason == _INCOMPLETE
+def _with_status(info: RepoInfo, availability: Availability, reason: str | None = None) -> RepoInfo:
+    return replace(info, status=replace(info.status, availability=availability, reason=reason))
 
 
 def _existing_repo_info(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
     """Return the repo info that an earlier call, or another process, has written; None without one."""
-    try:
+    with skip_missing():
         data, version = storage.get_versioned(REPO)
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-    return decode_repo_info(data, REPO), IfVersion(version)
-
-
-def _agrees(info: RepoInfo, state: _StateV1) -> bool:
-    refs = state.refs
-    upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
-    return upgraded == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
-
-
-def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
-    """Raise ``ConflictError`` if refs of version 1 are on snapshots that the upgraded repository lacks.
-
-    Otherwise others have written to the upgraded repository, and the refs of version 1 are out of date.
-    """
-    for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
-        if info.snapshots.find_snapshot(id_) < 0:
-            raise ConflictError(
-                message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
-                "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
-                "inspect the snapshot there, and delete `refs/` here when it is not needed",
-                kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
-            )
+        return decode_repo_info(data, REPO), IfVersion(version)
+    return None

@@ -36,14 +36,14 @@ from frazil.maintenance.verification.checks import Check, checks
 from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.maintenance.verification.verification_state import VerificationState, state_at
 from frazil.remedies import call
-from frazil.repository.catalog.backups import Backup, backups
+from frazil.repository.catalog.collection_guard import LEASES, lease_info, leases
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LEASES, lease_info, leases
-from frazil.repository.catalog.repo_requirements import require_online, snapshot_id
+from frazil.repository.catalog.repo_changes import require_online, snapshot_id
+from frazil.repository.catalog.repo_update import Backup, backups
 from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
+from frazil.repository.handle.sessions import RepositoryBase
 from frazil.repository.session.differences import relist_snapshot
 from frazil.repository.session.staged_work import give_up, place_of_lease
 from frazil.storage.base import Storage

@@ -1,12 +1,7 @@
 """The methods of ``Repository`` for its history: snapshots, operations, differences between versions.
 
-Newest commits come first. Each branch has a lane: ``main`` the first, the others by name. A commit is in the
-lane of the first branch that contains it, so a branch without own commits has an empty lane. A lane ends at
-the parent of its oldest commit, in another lane.
-
-    ● 6EN3VYHR (dev) on dev          column 1
-    │
-  ●─╯ CHVPPPNW (main) on main        column 0, where lane 1 ends
+In a graph, each branch has a lane: ``main`` the first, the others by name. A commit is in the lane of the
+first branch that contains it. A lane ends at the parent of its oldest commit, in another lane.
 """
 
 from __future__ import annotations
@@ -14,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from html import escape
-from itertools import chain, islice, pairwise
-from typing import Final
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
 from unicodedata import east_asian_width
 
 import numpy as np
@@ -26,16 +20,15 @@ from frazil.display import PACKAGE
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
-from frazil.repository.catalog import presentation, repo_requirements
+from frazil.repository.catalog import presentation, repo_changes
 from frazil.repository.catalog.context import files_of, snapshots_wanted
 from frazil.repository.catalog.presentation import Update, UpdateType, history_infos, snapshot_info
-from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.repo_requirements import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.catalog.repo_update import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.clock import to_datetime
-from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
+from frazil.repository.handle.sessions import RepositoryBase, snapshot_of_version
 from frazil.repository.session.differences import difference
 
 _ANSI: Final = (34, 32, 35, 33, 36, 31)
@@ -47,8 +40,7 @@ _FONT: Final = 13
 _CHARACTER: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """The text beside a commit. ``message`` is the first line of the commit message, shortened."""
 
     id: str
@@ -56,21 +48,6 @@ class Label:
     tags: tuple[str, ...]
     time: datetime
     message: str
-
-    def line(self) -> str:
-        """Return the label as one line for terminals."""
-        names = ", ".join((*self.branches, *self.tags))
-        return f"{self.id}{f' ({names})' if names else ''} {self.message}"
-
-    def parts(self) -> list[tuple[str, str]]:
-        """Return the parts of the label for notebooks: pairs of a text and its SVG attributes."""
-        names = [f"branch {name}" for name in self.branches] + [f"tag {name}" for name in self.tags]
-        return [
-            (self.id, ""),
-            (f"{self.time:%Y-%m-%d %H:%M}", 'opacity="0.65"'),
-            *((name, 'font-weight="bold"') for name in names),
-            (self.message, ""),
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +72,10 @@ class AncestryGraph:
         return str(self)
 
     def __str__(self) -> str:
-        lines = list(chain.from_iterable((self._row(dot), self._between(dot.below)) for dot in self.dots))
+        lines: list[str] = []
+        for dot in self.dots:
+            bars = (self._ink("│", lane) + " " if lane in dot.below else "  " for lane in range(self.lanes))
+            lines += [self._row(dot), "".join(bars)]
         return "".join(f"{line}\n" for line in lines[:-1])
 
     def _row(self, dot: Dot) -> str:
@@ -111,39 +91,45 @@ class AncestryGraph:
                 cells.append(self._ink("│", lane) + " ")
             else:
                 cells.append(line * 2)
-        return "".join(cells) + dot.label.line()
-
-    def _between(self, lanes: frozenset[int]) -> str:
-        return "".join(self._ink("│", lane) + " " if lane in lanes else "  " for lane in range(self.lanes))
+        id_, branches, tags, _, message = dot.label
+        names = ", ".join((*branches, *tags))
+        return f"{''.join(cells)}{id_}{f' ({names})' if names else ''} {message}"
 
     def _ink(self, mark: str, lane: int) -> str:
         return mark if self.plain else f"\x1b[{_ANSI[lane % len(_ANSI)]}m{mark}\x1b[0m"
 
     def _repr_svg_(self) -> str:
-        left = self.lanes * _STEP
-        texts = [[part for part in dot.label.parts() if part[0]] for dot in self.dots]
-        columns = max((sum(_columns(text) + 2 for text, _ in parts) for parts in texts), default=0)
-        width = left + 20 + columns * _CHARACTER
-        places = [(_place(dot.lane), _place(row)) for row, dot in enumerate(self.dots)]
-        shapes = [
-            f'<line x1="{x}" y1="{_place(row)}" x2="{x}" y2="{_place(row + 1)}" {self._stroke(lane)}/>'
-            for row, (dot, after) in enumerate(pairwise(self.dots))
-            for lane in sorted(dot.below - after.joined)
-            for x in [_place(lane)]
-        ]
-        shapes += [
-            f'<path d="M {_place(lane)} {y - _STEP} Q {_place(lane)} {y} {x} {y}" fill="none" '
-            f"{self._stroke(lane)}/>"
-            for dot, (x, y) in zip(self.dots, places, strict=True)
-            for lane in sorted(dot.joined)
-        ]
-        shapes += [
-            f'<circle cx="{x}" cy="{y}" r="6" fill="{self._colour(dot.lane)}"/>'
-            f'<text x="{left + 8}" y="{y + 5}">{_spans(parts)}</text>'
-            for dot, parts, (x, y) in zip(self.dots, texts, places, strict=True)
-        ]
-        height = len(self.dots) * _STEP
+        def place(number: int) -> int:
+            return _STEP // 2 + number * _STEP
+
+        left, shapes, columns = self.lanes * _STEP, list[str](), 0
+        for row, (dot, after) in enumerate(pairwise(self.dots)):
+            for lane in sorted(dot.below - after.joined):
+                ends = f'x1="{place(lane)}" y1="{place(row)}" x2="{place(lane)}" y2="{place(row + 1)}"'
+                shapes.append(f"<line {ends} {self._stroke(lane)}/>")
+        for row, dot in enumerate(self.dots):
+            x, y = place(dot.lane), place(row)
+            for lane in sorted(dot.joined):
+                curve = f"M {place(lane)} {y - _STEP} Q {place(lane)} {y} {x} {y}"
+                shapes.append(f'<path d="{curve}" fill="none" {self._stroke(lane)}/>')
+        for row, dot in enumerate(self.dots):
+            id_, branches, tags, time, message = dot.label
+            names = [f"branch {name}" for name in branches] + [f"tag {name}" for name in tags]
+            parts = [(id_, ""), (f"{time:%Y-%m-%d %H:%M}", 'opacity="0.65"')]
+            parts += [(name, 'font-weight="bold"') for name in names]
+            parts += [(message, "")] if message else []
+            wide = [sum(2 if east_asian_width(each) in "WF" else 1 for each in text) for text, _ in parts]
+            columns = max(columns, sum(wide) + 2 * len(wide))
+            texts = "".join(
+                f"<tspan{' dx="1.2em"' if number else ''} {attributes}>{escape(text)}</tspan>"
+                for number, (text, attributes) in enumerate(parts)
+            )
+            shapes.append(
+                f'<circle cx="{place(dot.lane)}" cy="{place(row)}" r="6" fill="{self._colour(dot.lane)}"/>'
+                f'<text x="{left + 8}" y="{place(row) + 5}">{texts}</text>'
+            )
         # The text colour of the page, because pages are light or dark. Wide text overflows and is not cut.
+        width, height = left + 20 + columns * _CHARACTER, len(self.dots) * _STEP
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" fill="currentColor" '
             f'font-family="monospace" font-size="{_FONT}px" style="overflow: visible; max-width: none">'
@@ -160,27 +146,10 @@ class AncestryGraph:
         return "currentColor" if self.plain else _COLOURS[lane % len(_COLOURS)]
 
 
-def _spans(parts: list[tuple[str, str]]) -> str:
-    first, *others = (f"<tspan {attributes}>{escape(text)}</tspan>" for text, attributes in parts)
-    return first + "".join(span.replace("<tspan", '<tspan dx="1.2em"', 1) for span in others)
-
-
-def _columns(text: str) -> int:
-    """Return how many columns of a monospaced font a text takes."""
-    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
-def _place(number: int) -> int:
-    return _STEP // 2 + number * _STEP
-
-
 def ancestry_graph(
     info: RepoInfo, branches: Mapping[str, bytes], tip: bytes | None = None, *, plain: bool = False
 ) -> AncestryGraph:
-    """Draw the snapshots that ``branches`` reach, or that ``tip`` reaches.
-
-    Each snapshot is labelled with the branches of ``branches`` and with the tags on it.
-    """
+    """Draw the snapshots that ``branches`` reach, or that ``tip`` reaches."""
     table = info.snapshots
     named = sorted(branches, key=lambda name: (name != MAIN, name))
     branches_of = _names_of((name, branches[name]) for name in named)
@@ -245,60 +214,20 @@ class HistoryTable:
     columns: Row
     rows: Callable[[], Iterable[Row]]
 
-    def _first(self) -> tuple[list[Row], bool]:
-        """Return the rows to show, and whether there are more."""
-        rows = list(islice(self.rows(), ROWS + 1))
-        return rows[:ROWS], len(rows) > ROWS
-
     def __str__(self) -> str:
-        rows, more = self._first()
-        widths = [max(map(len, column)) for column in zip(self.columns, *rows, strict=True)]
+        rows = list(islice(self.rows(), ROWS + 1))
+        more = ["..."] if len(rows) > ROWS else []
+        shown = [self.columns, *rows[:ROWS]]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (self.columns, *rows)
-        ]
-        return "\n".join([f"<{PACKAGE}: {self.heading}>", *lines, *(["..."] if more else [])])
-
-    def html(self) -> str:
-        """Return the table as HTML for a notebook, in the colours of its page."""
-        rows, more = self._first()
-        shown = [*rows, ("...",) * len(self.columns)] if more else rows
-        head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in self.columns)
-        body = "".join(
-            f"<tr>{''.join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in row)}</tr>"
             for row in shown
-        )
-        return (
-            f"<div><div>{escape(self.heading)}</div><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table></div>"
-        )
-
-
-def snapshots_table(heading: str, snapshots: Callable[[], Iterable[SnapshotInfo]]) -> HistoryTable:
-    """Return a table of snapshots: id, time and message."""
-    return HistoryTable(
-        heading,
-        ("id", "written at (UTC)", "message"),
-        lambda: ((each.id, _time(each.written_at), first_line(each.message)) for each in snapshots()),
-    )
-
-
-def updates_table(heading: str, updates: Callable[[], Iterable[Update]]) -> HistoryTable:
-    """Return a table of operations: time and kind."""
-    return HistoryTable(
-        heading,
-        ("time (UTC)", "operation"),
-        lambda: ((_time(each.updated_at), _operation(each)) for each in updates()),
-    )
+        ]
+        return "\n".join([f"<{PACKAGE}: {self.heading}>", *lines, *more])
 
 
 def _time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _operation(update: Update) -> str:
-    """Return the operation as text, such as ``NewCommit(branch="main", new_snap_id=...)``."""
-    return first_line(repr(update.kind).rpartition("UpdateType.")[2])
 
 
 class VersionHistory(RepositoryBase):
@@ -316,19 +245,10 @@ class VersionHistory(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
-
-        Specification: *SnapshotInfo*.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
-            'Repository initialized'
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
         """
         info = self._info()
-        row = repo_requirements.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
+        row = repo_changes.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
         return snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -352,18 +272,18 @@ class VersionHistory(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
             ValueError: If none or several of the arguments are given.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
-            ['Repository initialized']
         """
         info = self._info()
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
-
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
-        table = snapshots_table(f"history of {ref}, newest first", partial(history_infos, info, tip))
+        table = HistoryTable(
+            f"history of {ref}, newest first",
+            ("id", "written at (UTC)", "message"),
+            lambda: (
+                (each.id, _time(each.written_at), first_line(each.message))
+                for each in history_infos(info, tip)
+            ),
+        )
         return SyncAsyncIterator(history_infos(info, tip), table)
 
     def ancestry_graph(
@@ -394,7 +314,6 @@ class VersionHistory(RepositoryBase):
             ValueError: If several of the arguments are given.
 
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.ancestry_graph(plain=True), end="")
             ● 1CECHNKR (main) Repository initialized
@@ -402,7 +321,7 @@ class VersionHistory(RepositoryBase):
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             return ancestry_graph(info, info.branches, plain=plain)
-        branches = {} if branch is None else {branch: repo_requirements.branch_tip(info, branch)}
+        branches = {} if branch is None else {branch: repo_changes.branch_tip(info, branch)}
         return ancestry_graph(
             info, branches, snapshot_of_version(info, branch, tag, snapshot_id), plain=plain
         )
@@ -417,13 +336,7 @@ class VersionHistory(RepositoryBase):
             An iterator for ``for`` and for ``async for``. It reads older operations from the storage when
             they are needed.
 
-        Raises:
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Specification: *Update*.
-
         Examples:
-            >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_branch("dev", "main")
             >>> [type(update.kind).__name__ for update in repo.ops_log()]
@@ -438,7 +351,15 @@ class VersionHistory(RepositoryBase):
             if (start := ops_start(part)) is not None:
                 yield Update(UpdateType.LogStart(), to_datetime(start), None)
 
-        return SyncAsyncIterator(updates(), updates_table("operations, newest first", updates))
+        table = HistoryTable(
+            "operations, newest first",
+            ("time (UTC)", "operation"),  # such as `NewCommit(branch="main", new_snap_id=...)`
+            lambda: (
+                (_time(each.updated_at), first_line(repr(each.kind).rpartition("UpdateType.")[2]))
+                for each in updates()
+            ),
+        )
+        return SyncAsyncIterator(updates(), table)
 
     def diff(
         self,
@@ -459,11 +380,11 @@ class VersionHistory(RepositoryBase):
 
         Args:
             from_branch: The branch of the first version.
-            from_tag: The tag of the first version.
-            from_snapshot_id: The snapshot id of the first version, or the first characters of an id.
+            from_tag: Its tag.
+            from_snapshot_id: Its snapshot id, or the first characters of an id.
             to_branch: The branch of the second version.
-            to_tag: The tag of the second version.
-            to_snapshot_id: The snapshot id of the second version, or the first characters of an id.
+            to_tag: Its tag.
+            to_snapshot_id: Its snapshot id, or the first characters of an id.
 
         Returns:
             The paths of changed nodes and the indices of changed chunks.
@@ -474,7 +395,6 @@ class VersionHistory(RepositoryBase):
             ValueError: If none or several of the arguments of one version are given.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.create_tag("empty", "main")
             >>> with repo.transaction("main", message="a group") as store:
@@ -499,13 +419,9 @@ class VersionHistory(RepositoryBase):
 
         Raises:
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
-            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
-                begin with it.
-
-        Specification: *ManifestFileInfo*.
+            InvalidInputError: ``invalid-snapshot-id`` if it is not an id, or if several ids begin with it.
 
         Examples:
-            >>> import frazil, zarr
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> with repo.transaction("main", message="an array") as store:
             ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")

@@ -1,17 +1,8 @@
 """The first version of a history that fails a check, by binary search.
 
-The versions between the good and the bad one are a line of first parents. With paths, a commit counts only if
-it can have changed these nodes. The transaction log of a commit tells that without reading data:
-
-    it changed the metadata, the children or the chunks of a node with one of the ids
-    it created, deleted or moved a node      the paths may belong to another node since
-
-The ids are those of the nodes at and below the paths in both end versions, and of all nodes that were created
-or moved in between. Commits with expired versions before them, or with a lost log, always count.
-
-A transaction log has the ids of the nodes that a commit changed. Their paths come from the snapshot of the
-newest version. An older snapshot is only read where a commit has moved or deleted nodes, because other
-commits leave the paths as they are. So a history of n commits costs n logs, and not 2 n snapshots.
+With paths, a commit counts only if it can have changed these nodes: it changed the metadata, the children or
+the chunks of a node at or below the paths in an end version, or it created, deleted or moved any node.
+Commits with expired versions before them, or with a lost log, always count.
 """
 
 from __future__ import annotations
@@ -25,7 +16,7 @@ import numpy as np
 
 from frazil.changes.diff import ChangedPaths, compose_named, paths_by_id
 from frazil.display import Record, Shown, literal
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
@@ -34,10 +25,11 @@ from frazil.remedies import call
 from frazil.repository.catalog.ancestry import ancestry, is_of_compaction
 from frazil.repository.catalog.context import Context, files_of
 from frazil.repository.catalog.presentation import snapshot_info
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import logs_of
+from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
 
 #: The most logs that are in memory at the same time.
@@ -49,11 +41,7 @@ type Names = Mapping[bytes, str]
 def version_changes(
     context: Context, info: RepoInfo, tip: bytes
 ) -> Iterator[tuple[SnapshotEntry, ChangedPaths | None]]:
-    """Yield a version and its ancestors, newest first, each with its changes since its parent.
-
-    The changes of the first version are None. They are those that ``Repository.diff`` returns for the parent
-    and the version.
-    """
+    """Yield a version and its ancestors, newest first, each with its changes since its parent."""
     names: Names | None = None
     parts = chain.from_iterable(batched(part, _BATCH) for part in ancestry(info, tip))
     for part in parts:
@@ -65,13 +53,12 @@ def version_changes(
                 continue
             new = _names(context, entry.id) if names is None else names
             own = logs[entry.id]
-            names = new if all(map(_leaves_paths, own)) else _names(context, entry.parent)
+            # Nodes that are not moved or deleted have the same paths in the earlier version.
+            is_same = not any(
+                each.moves or len(each.deleted_groups) or len(each.deleted_arrays) for each in own
+            )
+            names = new if is_same else _names(context, entry.parent)
             yield entry, compose_named(own, names, new, own)
-
-
-def _leaves_paths(log: TransactionLog) -> bool:
-    """Return whether all nodes of the earlier version have the same paths in the later version."""
-    return not (log.moves or len(log.deleted_groups) or len(log.deleted_arrays))
 
 
 def _names(context: Context, id_: bytes) -> Names:
@@ -117,29 +104,6 @@ def bisect(
 ) -> BisectReport:
     """See ``Repository.history.bisect``. ``check`` gets the id of a snapshot."""
     info = context.catalog.repo_info()
-    line = _line(info, good, bad)
-    candidates = _candidates(context, info, good, line, paths)
-    low, high = -1, len(candidates) - 1
-    checks: list[tuple[str, bool]] = []
-    while high - low > 1:
-        middle = (low + high) // 2
-        name = id_to_text(line[candidates[middle]].id)
-        passed = bool(check(name))
-        checks.append((name, passed))
-        low, high = (middle, high) if passed else (low, middle)
-    first = candidates[high]
-    before = line[first - 1] if first else info.snapshots.entry(require_snapshot(info, good))
-    return BisectReport(
-        snapshot_info(line[first]),
-        snapshot_info(before),
-        checks,
-        len(line),
-        len(line) - len(candidates),
-    )
-
-
-def _line(info: RepoInfo, good: bytes, bad: bytes) -> list[SnapshotEntry]:
-    """Return the versions after ``good`` up to ``bad``, oldest first."""
     start, end = require_snapshot(info, good), require_snapshot(info, bad)
     rows = info.snapshots.chain(end)
     at = np.flatnonzero(rows == start)
@@ -149,17 +113,40 @@ def _line(info: RepoInfo, good: bytes, bad: bytes) -> list[SnapshotEntry]:
             f"{id_to_text(bad)}",
             ErrorKind.INVALID_ARGUMENT,
         ).with_remedy("`{}` lists the history of a version", call("ancestry"))
-    return list(info.snapshots.entries(rows[: int(at[0])][::-1]))
+    # The versions after the good one, oldest first.
+    line = list(info.snapshots.entries(rows[: int(at[0])][::-1]))
+    candidates = _candidates(context, good, line, paths)
+    low, high = -1, len(candidates) - 1
+    checks: list[tuple[str, bool]] = []
+    while high - low > 1:
+        middle = (low + high) // 2
+        name = id_to_text(line[candidates[middle]].id)
+        passed = bool(check(name))
+        checks.append((name, passed))
+        low, high = (middle, high) if passed else (low, middle)
+    first = candidates[high]
+    before = line[first - 1] if first else info.snapshots.entry(start)
+    skipped = len(line) - len(candidates)
+    return BisectReport(snapshot_info(line[first]), snapshot_info(before), checks, len(line), skipped)
 
 
 def _candidates(
-    context: Context, info: RepoInfo, good: bytes, line: Sequence[SnapshotEntry], paths: Sequence[str]
+    context: Context, good: bytes, line: Sequence[SnapshotEntry], paths: Sequence[str]
 ) -> list[int]:
     """Return the numbers of the versions that can differ from the version before them."""
     if not paths:
         return list(range(len(line)))
     prefixes = [absolute(path) for path in paths]
-    logs = map_bounded(Purpose.CATALOG_READS, _reader(context), line)
+
+    def read_log(entry: SnapshotEntry) -> TransactionLog | None:
+        """Return the log of a commit. None if the log does not tell everything."""
+        if entry.pruned_ancestor_tx_logs and not is_of_compaction(entry.metadata):
+            return None
+        with skip_missing():
+            return context.assets.transaction_log(entry.id)
+        return None
+
+    logs = map_bounded(Purpose.CATALOG_READS, read_log, line)
     ids = _relevant_ids(context, [good, line[-1].id], prefixes, [log for log in logs if log is not None])
     numbers = [number for number, log in enumerate(logs) if log is None or _touches(log, ids)]
     if not numbers:
@@ -169,22 +156,6 @@ def _candidates(
             ErrorKind.INVALID_ARGUMENT,
         )
     return numbers
-
-
-def _reader(context: Context) -> Callable[[SnapshotEntry], TransactionLog | None]:
-    """Return a function that reads the log of a commit. None if the log does not tell everything."""
-
-    def read_log(entry: SnapshotEntry) -> TransactionLog | None:
-        if entry.pruned_ancestor_tx_logs and not is_of_compaction(entry.metadata):
-            return None
-        try:
-            return context.assets.transaction_log(entry.id)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
-
-    return read_log
 
 
 def _relevant_ids(
@@ -206,9 +177,8 @@ def _relevant_ids(
 
 def _touches(log: TransactionLog, ids: U8) -> bool:
     """Return whether a commit can have changed nodes with these ids, or which nodes are at the paths."""
-    lists = {name: getattr(log, name) for name in ID_LISTS}
-    if log.moves or any(len(lists[name]) for name in ID_LISTS if not name.startswith("updated")):
+    if log.moves or any(len(getattr(log, name)) for name in ID_LISTS if not name.startswith("updated")):
         return True
-    updated = [lists["updated_groups"], lists["updated_arrays"]]
     chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
-    return bool(np.isin(id_keys(np.concatenate([*updated, chunks])), id_keys(ids)).any())
+    changed = np.concatenate([log.updated_groups, log.updated_arrays, chunks])
+    return bool(np.isin(id_keys(changed), id_keys(ids)).any())

@@ -1,17 +1,9 @@
 """The answers of ``Repository.history.blame`` and ``history_of``: commits of chunks, as columns.
 
-A transaction log has the coordinates of all chunks that a commit changed, by the id of the array. So a
-renamed array has one history. The logs are read from the newest commit to older ones, in parts of growing
-length, until each chunk has its commit. Within a part, all coordinates are one column, and one assignment in
-the order of the commits leaves the newest.
-
-    a merge        Chunks in its log come from the branch that was merged. The logs of that branch are read,
-                   for these chunks alone. Chunks that no commit of the branch has belong to the merge.
-    a compaction   It moves the bytes of chunks, and writes no data. It is left out.
-    expiration     A commit has the logs of expired versions before it. Chunks in these logs, and chunks in no
-                   log, were written before the commit: ``is_before``.
-    a lost log     All older commits are uncertain. The remaining chunks were written before the commit after
-                   the lost one.
+The transaction logs are read from the newest commit to older ones, until each chunk has its commit. Within a
+part, one assignment in the order of the commits leaves the newest. Chunks in the log of a merge come from the
+merged branch, whose logs are read for them. A compaction writes no data, and is left out. Chunks in logs of
+expired versions, or in no log, were written before the commit that is left: ``is_before``.
 """
 
 from __future__ import annotations
@@ -64,14 +56,12 @@ def chunk_of_cell(node: Node, cell: Sequence[int]) -> tuple[int, ...]:
             f"index must name a cell of `{node.path}`, which has the shape {shape}, got {numbers}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    edges = chunk_lengths(node.user_data)
-    return tuple(map(_chunk_of, places, edges))
-
-
-def _chunk_of(place: int, edge: int | list[int]) -> int:
-    if isinstance(edge, int):
-        return place // edge
-    return int(np.searchsorted(list(accumulate(edge)), place, "right"))
+    return tuple(
+        place // edge
+        if isinstance(edge, int)
+        else int(np.searchsorted(list(accumulate(edge)), place, "right"))
+        for place, edge in zip(places, chunk_lengths(node.user_data), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +75,13 @@ class LogOrigin:
 
 @dataclass(slots=True, eq=False)
 class Origins:
-    """The row of the commit that wrote each chunk last, and whether it was written before this commit.
+    """The row of the commit that wrote each chunk last, and whether it was written before this commit, (n,).
 
-    rows        int64 (n,), -1 for a chunk whose commit is not known yet
-    is_before   bool (n,)
+    The row is -1 for a chunk whose commit is not known yet.
     """
 
     rows: I64
     is_before: NDArray[np.bool_]
-
-    @staticmethod
-    def of_nothing(count: int) -> Origins:
-        """Return the origins of chunks whose commits are not known yet."""
-        return Origins(np.full(count, -1, np.int64), np.zeros(count, np.bool_))
-
-    def set_remaining(self, among: NDArray[np.bool_] | slice, row: int, *, is_before: bool) -> None:
-        """Set the commit of all chunks of a selection that have none."""
-        chosen = np.zeros(len(self.rows), np.bool_)
-        chosen[among] = True
-        chosen &= self.rows < 0
-        self.rows[chosen] = row
-        self.is_before[chosen] = is_before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,16 +118,23 @@ class ArrayLogs:
 
 def chunk_origins(logs: ArrayLogs, tip: int, table: ChunkTable) -> Origins:
     """Return the origins of all chunks in ``table`` in the version at the row ``tip``."""
-    origins = Origins.of_nothing(len(table))
-    newer = tip
+    origins = Origins(np.full(len(table), -1, np.int64), np.zeros(len(table), np.bool_))
+    newer = tip  # the row of the oldest commit whose log was read
     for entries in segments(logs.info, tip):
-        merge = entries[0] if list(second_parents(entries[0])) else None
-        if merge is not None:
-            _assign_merged(logs, merge, table, origins)
-        newer, is_complete = _assign(logs, entries[::-1], table, origins, newer)
-        if not is_complete or (origins.rows >= 0).all():
+        if list(second_parents(entries[0])):
+            _assign_merged(logs, entries[0], table, origins)
+        sources = [log for entry in entries[::-1] for log in logs.logs_of(entry)]
+        coords = logs.coordinates(sources)
+        lost = max((at for at, each in enumerate(coords) if each is None), default=-1)
+        sources, coords = sources[lost + 1 :], coords[lost + 1 :]
+        _assign_coordinates(sources, coords, table, origins, slice(None))
+        # The first snapshot has no changes: nothing was written before the commit after it.
+        root = entries[-1].id if entries[-1].parent is None else None
+        newer = next((each.row for each in sources if not each.is_before and each.log != root), newer)
+        if lost >= 0 or (origins.rows >= 0).all():
             break
-    origins.set_remaining(slice(None), newer, is_before=True)
+    remaining = origins.rows < 0
+    origins.rows[remaining], origins.is_before[remaining] = newer, True
     return origins
 
 
@@ -164,27 +147,6 @@ def segments(info: RepoInfo, tip: int) -> Iterator[list[SnapshotEntry]]:
         starts = [at for at in np.flatnonzero(is_special).tolist() if list(second_parents(entries[at]))]
         for start, end in pairwise(dict.fromkeys([0, *starts, len(entries)])):
             yield entries[start:end]
-
-
-def _assign(
-    logs: ArrayLogs, entries: Sequence[SnapshotEntry], table: ChunkTable, origins: Origins, newer: int
-) -> tuple[int, bool]:
-    """Assign the commits ``entries``, oldest first, to chunks without a commit.
-
-    Return the row of the oldest commit whose log was read, and whether all logs exist. ``newer`` is the row
-    of the commit after them.
-    """
-    sources = [log for entry in entries for log in logs.logs_of(entry)]
-    coords = logs.coordinates(sources)
-    lost = max((at for at, each in enumerate(coords) if each is None), default=-1)
-    _assign_coordinates(sources[lost + 1 :], coords[lost + 1 :], table, origins, slice(None))
-    # The first snapshot has no changes: nothing was written before the commit after it.
-    own = [each.row for each in sources[lost + 1 :] if not each.is_before and each.log != _root(entries)]
-    return (own[0] if own else newer), lost < 0
-
-
-def _root(entries: Sequence[SnapshotEntry]) -> bytes | None:
-    return entries[0].id if entries[0].parent is None else None
 
 
 def _assign_merged(logs: ArrayLogs, merge: SnapshotEntry, table: ChunkTable, origins: Origins) -> None:
@@ -402,21 +364,16 @@ def history_of(
 
 
 def _commit(entry: SnapshotEntry, is_before: bool) -> ChunkCommit:
-    author = entry.metadata.get(_AUTHOR)
+    author, record = entry.metadata.get(_AUTHOR), entry.metadata.get(JOB)
+    job = None  # any program can write any value there
+    if isinstance(record, Mapping):
+        names = [record.get(key) for key in ("name", "id")]
+        job = " ".join(each for each in names if isinstance(each, str)) or None
     return ChunkCommit(
         id_to_text(entry.id),
         to_datetime(entry.flushed_at),
         entry.message,
         author if isinstance(author, str) else None,
-        _job(entry.metadata),
+        job,
         is_before,
     )
-
-
-def _job(metadata: Mapping[str, Any]) -> str | None:
-    """Return the name and the id of the job that made a commit. Any program can write any value there."""
-    record = metadata.get(JOB)
-    if not isinstance(record, Mapping):
-        return None
-    names = [record.get(key) for key in ("name", "id")]
-    return " ".join(each for each in names if isinstance(each, str)) or None

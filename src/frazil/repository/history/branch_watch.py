@@ -1,13 +1,6 @@
 """The new versions of a branch, from the ops log, each exactly once.
 
-A cursor is the time of an update in the ops log. Times are unique and ascending, so "all updates of the
-branch after the cursor" has one answer, whenever and however often it is computed. Versions that a later
-reset took away are in the log too. If the log does not have the update of the cursor any more, because a
-collection has cut the log or the repository was restored from a backup, the result is an error: versions may
-be missing.
-
-A poll requests only the headers of ``repo``. The file is read when its etag has changed. Local storages have
-no etags in headers: there, a poll reads the file.
+A cursor is the time of an update in the ops log. Times are unique and ascending.
 """
 
 from __future__ import annotations
@@ -22,13 +15,14 @@ import numpy as np
 
 from frazil import host
 from frazil.display import Record, Shown, literal, utc
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import REPO, id_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.remedies import call
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_update import newest_update, ops_parts
 from frazil.repository.clock import to_datetime, utc_text
+from frazil.storage.checks import skip_missing
 
 _KINDS: Final = {
     UpdateKind.NEW_COMMIT: "commit",
@@ -92,7 +86,12 @@ class Watch(Iterator[BranchVersion]):
         self._ready: deque[BranchVersion] = deque()
         if cursor is None:
             cursor = str(newest_update(context.catalog.repo_info()))
-        self._read_until = _time_of(cursor)
+        if not cursor.isdecimal():
+            raise InvalidInputError(
+                f"cursor must be the cursor of a version that an earlier watch returned, got {cursor!r:.80}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        self._read_until = int(cursor)
         self.cursor = cursor
 
     def __next__(self) -> BranchVersion:
@@ -131,11 +130,12 @@ class Watch(Iterator[BranchVersion]):
         return versions
 
     def _request(self) -> None:
-        """Make one request for the headers of ``repo``, and read the file if it has changed.
-
-        A storage whose headers have no etag gets one request for the file.
-        """
-        etag = self._new_etag() if self._has_etags else None
+        """Make one request for the headers of ``repo``, and read the file if it has changed."""
+        etag = None
+        if self._has_etags:
+            headers = self._context.storage.head(REPO)
+            self._has_etags = headers is None or headers.etag is not None
+            etag = None if headers is None else headers.etag
         if etag is not None and etag == self._etag:
             return
         info = self._context.catalog.repo_info()
@@ -143,20 +143,6 @@ class Watch(Iterator[BranchVersion]):
         # The file may have changed between the two requests. Then the next poll reads it again.
         self._read_until = max(self._read_until, newest_update(info))
         self._etag = etag
-
-    def _new_etag(self) -> str | None:
-        headers = self._context.storage.head(REPO)
-        self._has_etags = headers is None or headers.etag is not None
-        return None if headers is None else headers.etag
-
-
-def _time_of(cursor: str) -> int:
-    if not cursor.isdecimal():
-        raise InvalidInputError(
-            f"cursor must be the cursor of a version that an earlier watch returned, got {cursor!r:.80}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    return int(cursor)
 
 
 def versions_since(context: Context, info: RepoInfo, branch: str, cursor: int) -> list[BranchVersion]:
@@ -169,24 +155,17 @@ def versions_since(context: Context, info: RepoInfo, branch: str, cursor: int) -
         text = None if tip is None or is_deleted else id_to_text(tip)
         time = entry.updated_at
         versions.append(BranchVersion(text, _KINDS[entry.kind], to_datetime(time), str(time)))
-        after = _tip_before(info, entry)
+        # The snapshot before the update: None if it is not known, or did not exist.
+        after = entry.previous_snapshot
+        row = -1 if after or not entry.new_snapshot else info.snapshots.find_snapshot(entry.new_snapshot)
+        if row >= 0 and not (commit := info.snapshots.entry(row)).pruned_ancestor_tx_logs:
+            after = commit.parent
     return versions[::-1]
-
-
-def _tip_before(info: RepoInfo, entry: OpsEntry) -> bytes | None:
-    """Return the snapshot of a branch before an update. None if it is not known, or did not exist."""
-    if entry.previous_snapshot is not None or entry.new_snapshot is None:
-        return entry.previous_snapshot
-    row = info.snapshots.find_snapshot(entry.new_snapshot)
-    if row < 0:
-        return None
-    commit = info.snapshots.entry(row)
-    return None if commit.pruned_ancestor_tx_logs else commit.parent
 
 
 def _entries_since(context: Context, info: RepoInfo, branch: str, cursor: int) -> Iterator[OpsEntry]:
     """Yield the updates of a branch after the cursor, newest first."""
-    try:
+    with skip_missing():
         for _, part in ops_parts(context.storage, info):
             times = part.ops.updated_at
             count = int(np.count_nonzero(times > np.uint64(cursor)))
@@ -199,9 +178,6 @@ def _entries_since(context: Context, info: RepoInfo, branch: str, cursor: int) -
                 if int(times[count]) != cursor:
                     break
                 return
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
     raise SessionStateError(
         f"the ops log does not have the update at {utc_text(cursor)}, so versions of `{branch}` may be "
         "missing: a garbage collection has cut the log, or the repository was restored from a backup",

@@ -1,11 +1,7 @@
 """The state of a repository that its updates change, as a table of fields, and the differences of two states.
 
-A field is a branch, a tag, the saved configuration, one item of the metadata, a feature flag, or the status.
-The list of snapshots is not a field: undo changes no data, only what the names refer to.
-
-The ops log has no field for "this update undoes that one". So each undo and redo writes its own record under
-``frazil.undo``, in the same write as its entries of the ops log. A record only has places in the log, because
-older records are in the backups at these places. So its size does not depend on the number of undone updates.
+Each undo and redo writes a record under ``frazil.undo`` in the metadata, in the same write as its entries of
+the ops log. It has places in the log, because older records are in the backups at these places:
 
     at       the time of the undo or redo
     update   the state after the update that it undid or made again
@@ -13,12 +9,8 @@ older records are in the backups at these places. So its size does not depend on
     redo     of a redo: the state after the undo that the next redo takes back, if there is one
     fields   of an undo: fields that have returned to states before the cursor, with these states
 
-Other implementations store the record unchanged, as they do with all metadata. If one of them removes it, the
-records of earlier undos are in the backups. So an undo continues there, and only a redo is not possible.
-
-The newest entry of a step has the backup with the state after the step. It is also the state before the next
-step. The other entries of a step have no backup, or that of another step after a collection joined two parts
-of the log.
+The newest entry of a step has the backup with the state after the step. The other entries have no backup, or
+that of another step after a collection joined two parts of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, SessionStateError, StorageError
+from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.ids import backup_key, id_to_text
 from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, UpdateKind, open_repo_info
 from frazil.remedies import call
@@ -41,6 +33,7 @@ from frazil.repository.catalog.repo_update import ops_parts
 from frazil.repository.clock import utc_text
 from frazil.repository.settings.resolved import FLAGS
 from frazil.storage.base import Storage
+from frazil.storage.checks import skip_missing
 
 #: A key of the metadata of a repository.
 UNDO: Final = "frazil.undo"
@@ -159,18 +152,15 @@ def fields_of(info: RepoInfo) -> dict[Field, Any]:
     flags = {flag.id: flag.name for flag in FLAGS}
     fields: dict[Field, Any] = {(Part.BRANCH, name): id_ for name, id_ in info.branches.items()}
     fields |= {(Part.TAG, name): id_ for name, id_ in info.tags.items()}
-    fields |= {(Part.METADATA, name): (value,) for name, value in info.metadata.items() if not is_own(name)}
+    for name, value in info.metadata.items():  # without items that Frazil writes with other updates
+        if name == PROTECTION or not name.startswith(OWN_PREFIX):
+            fields[Part.METADATA, name] = (value,)
     for setting, ids in ((True, info.enabled_flags), (False, info.disabled_flags)):
         fields |= {(Part.FLAG, flags.get(id_, str(id_))): setting for id_ in ids}
     if info.config is not None:
         fields[Part.CONFIG, ""] = info.config
     fields[Part.STATUS, ""] = (info.status.availability, info.status.reason)
     return fields
-
-
-def is_own(name: str) -> bool:
-    """Return whether an item of the metadata belongs to Frazil, which writes it with other updates."""
-    return name.startswith(OWN_PREFIX) and name != PROTECTION
 
 
 def changes_between(before: Mapping[Field, Any], after: Mapping[Field, Any]) -> list[FieldChange]:
@@ -252,24 +242,12 @@ class State:
         return record if record and record.at == self.time and record.cursor else None
 
 
-def all_updates(log: OpsLog) -> NDArray[np.int64]:
-    """Return the rows of all entries."""
-    return np.arange(len(log))
-
-
-def updates_of_names(log: OpsLog) -> NDArray[np.int64]:
-    """Return the rows of entries that change more than the list of snapshots."""
-    return np.flatnonzero(log.kinds != UpdateKind.NEW_DETACHED_SNAPSHOT)
-
-
-def updates_of(branch: str) -> Selection:
-    """Return the selection of the entries of a branch."""
-
-    def select(log: OpsLog) -> NDArray[np.int64]:
-        rows = np.flatnonzero(np.isin(log.kinds, OF_BRANCHES))
-        return rows[np.array([name == branch for name in log.names.take(rows).texts()], np.bool_)]
-
-    return select
+def updates_of(log: OpsLog, branch: str | None) -> NDArray[np.int64]:
+    """Return the rows of the entries of a branch, or of all that change more than the list of snapshots."""
+    if branch is None:
+        return np.flatnonzero(log.kinds != UpdateKind.NEW_DETACHED_SNAPSHOT)
+    rows = np.flatnonzero(np.isin(log.kinds, OF_BRANCHES))
+    return rows[np.array([name == branch for name in log.names.take(rows).texts()], np.bool_)]
 
 
 class History:
@@ -281,7 +259,7 @@ class History:
         self._backup = lru_cache(maxsize=8)(self._read)
 
     def steps(
-        self, state: State, select: Selection = all_updates, *, at: int | None = None
+        self, state: State, select: Selection | None = None, *, at: int | None = None
     ) -> Iterator[tuple[UpdateStep, UpdateStep | None]]:
         """Yield the steps up to a state with a selected entry, newest first, each with the step before it.
 
@@ -289,13 +267,14 @@ class History:
         garbage collection has deleted its next part.
         """
         last: UpdateStep | None = None
-        try:
+        with skip_missing():
             for name, part in ops_parts(self._storage, state.info):
                 log, starts = part.ops, _starts(part.ops)
                 if not len(starts):
                     continue
                 ends = np.append(starts[1:], len(log))
-                selected = np.searchsorted(starts, select(log), "right") - 1
+                chosen = np.arange(len(log)) if select is None else select(log)
+                selected = np.searchsorted(starts, chosen, "right") - 1
                 if at is not None:
                     selected = selected[log.updated_at[ends - 1][selected] <= np.uint64(at)]
                 rows = list(zip(starts.tolist(), ends.tolist(), strict=True))
@@ -308,9 +287,6 @@ class History:
                     if number + 1 < len(rows):
                         yield last, _step(log, rows[number + 1], own)
                         last = None
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
         if last is not None:
             yield last, None
 
@@ -331,17 +307,18 @@ class History:
         name = self.located(within, place).backup
         state = self.current if name is None else self._backup(name)
         if state is None or state.time != place.time:
-            raise _state_deleted(place.time)
+            raise SessionStateError(
+                f"the state of the repository after the update at {utc_text(place.time)} is not known any "
+                "more, because a garbage collection has deleted its backup. Nothing was changed",
+                ErrorKind.CANNOT_UNDO,
+            ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
         return state
 
     def _read(self, name: str) -> State | None:
         key = backup_key(name)
-        try:
+        with skip_missing():
             return State(open_repo_info(self._storage.get(key), key), name)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
+        return None
 
 
 def _step(log: OpsLog, rows: tuple[int, int], own: str | None) -> UpdateStep:
@@ -368,11 +345,3 @@ def no_update(time: int) -> SessionStateError:
         "updates",
         ErrorKind.CANNOT_UNDO,
     )
-
-
-def _state_deleted(time: int) -> SessionStateError:
-    return SessionStateError(
-        f"the state of the repository after the update at {utc_text(time)} is not known any more, because a "
-        "garbage collection has deleted its backup. Nothing was changed",
-        ErrorKind.CANNOT_UNDO,
-    ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))

@@ -1,28 +1,10 @@
 """Undo, redo and restoration: an earlier state of the repository, as a new update.
 
-An undo compares the states before and after an update, which are backups of ``repo``. It makes the opposite
-changes in the current repository, where later updates of other fields stay. No snapshot is deleted, so a redo
-is possible. The function reads the states first. Then one conditional write makes all changes, if the fields
-still have the values that they had after the update.
-
-    update                                undone by
-    commit, amend, merge, reset           the branch returns to its snapshot
-    branch created, deleted               it is deleted, created
-    tag created                           it is deleted; its name cannot be used again
-    tag deleted                           not possible: the format forbids it
-    configuration, metadata, flag, status the earlier value
-    snapshot without a branch             passed over: nothing refers to it
-    expiration, collection, migration     not possible
-
-The next update to undo is the newest one. If that is an undo, its record has the cursor, which is the state
-from which the search goes on. A redo returns to the state before an undo. It is an ordinary
-update, which the next undo undoes.
-
-Each changed field gets its own entry in the ops log, with the kind that every reader knows: a branch that
-returns to an older snapshot is a ``BRANCH_RESET``. All entries are in one conditional write.
-
-A field is only changed if it still has the value that the caller saw. If another writer changed it since, the
-whole update is refused.
+An undo compares the states before and after an update, which are backups of ``repo``, and makes the opposite
+changes in the current repository. One conditional write makes all changes. If a field has another value than
+the caller saw, the update is refused. Each changed field gets its own entry in the ops log. No snapshot is
+deleted, so a redo is possible: an ordinary update that returns to the state before an undo. If the newest
+update is an undo, the next one to undo is found from the cursor of its record.
 """
 
 from __future__ import annotations
@@ -31,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
@@ -39,10 +21,9 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, Status, UpdateKind
 from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files_v1 import with_ref
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION
-from frazil.repository.catalog.repo_requirements import require_flag, require_online
+from frazil.repository.catalog.repo_changes import require_flag, require_online, with_ref
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import utc_text
 from frazil.repository.history.repo_state import (
@@ -59,13 +40,9 @@ from frazil.repository.history.repo_state import (
     no_update,
     shown_value,
     updates_of,
-    updates_of_names,
 )
 from frazil.repository.history.reports import StateChange, UndoPlan
 from frazil.repository.settings.resolved import DELETE_TAG, FLAGS
-
-#: A step of an update: the repo info after one more change, and the entry of the ops log.
-type Step = tuple[RepoInfo, OpsEntry]
 
 
 def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> RepoUpdate | None:
@@ -76,7 +53,7 @@ def update_of(info: RepoInfo, changes: Iterable[FieldChange], now: int) -> RepoU
         require_online(info)
     entries: list[OpsEntry] = []
     for change in ordered:
-        info, entry = _STEPS[change.part](info, change, now + len(entries))
+        info, entry = _changed(info, change, now + len(entries))
         # All items of the metadata are one update.
         if not (entries and entry.kind is entries[-1].kind is UpdateKind.METADATA_CHANGED):
             entries.append(entry)
@@ -94,102 +71,70 @@ def require_possible(info: RepoInfo, changes: Iterable[FieldChange]) -> None:
     """Raise the error why a change is not possible in the current repository, if one is not."""
     fields = fields_of(info)
     for change in changes:
-        current = fields.get((change.part, change.name))
-        if current != change.before:
-            raise _conflict(change, current)
-        if change.part in REFS and change.after is not None:
-            _require_listed(info, change)
-        if change.part is Part.TAG:
-            _require_tag_change(info, change)
+        is_ref, is_tag, after = change.part in REFS, change.part is Part.TAG, change.after
+        if (current := fields.get(change.field)) != change.before:
+            expected, actual = (shown_value(change.part, each) for each in (change.before, current))
+            raise ConflictError(
+                expected if is_ref else None,
+                actual if is_ref else None,
+                f"the {change.subject} has changed since: expected {expected}, found {actual}. Nothing was "
+                "changed. Undo the later updates first, or make the change by hand",
+                ErrorKind.REPO_INFO_UPDATED,
+            )
+        if is_ref and after is not None and info.snapshots.find_snapshot(after) < 0:
+            raise SessionStateError(
+                f"the {change.subject} cannot return to snapshot {id_to_text(after)}, because the snapshot "
+                "was expired or collected. Nothing was changed",
+                ErrorKind.CANNOT_UNDO,
+            )
+        if is_tag and after is None:
+            require_flag(info, DELETE_TAG)
+        elif is_tag and (change.before is not None or change.name in info.deleted_tags):
+            raise SessionStateError(
+                f"the tag `{change.name}` was deleted, and the name of a deleted tag cannot be used again. "
+                f"Nothing was changed. Create a tag with another name on {id_to_text(after)}",
+                ErrorKind.CANNOT_UNDO,
+            )
 
 
-def _conflict(change: FieldChange, current: Any) -> ConflictError:
-    expected, actual = (shown_value(change.part, each) for each in (change.before, current))
-    return ConflictError(
-        expected if change.part in REFS else None,
-        actual if change.part in REFS else None,
-        f"the {change.subject} has changed since: expected {expected}, found {actual}. Nothing was "
-        "changed. Undo the later updates first, or make the change by hand",
-        ErrorKind.REPO_INFO_UPDATED,
-    )
-
-
-def _require_listed(info: RepoInfo, change: FieldChange) -> None:
-    if info.snapshots.find_snapshot(change.after) < 0:
-        raise SessionStateError(
-            f"the {change.subject} cannot return to snapshot {id_to_text(change.after)}, because the "
-            "snapshot was expired or collected. Nothing was changed",
-            ErrorKind.CANNOT_UNDO,
-        )
-
-
-def _require_tag_change(info: RepoInfo, change: FieldChange) -> None:
-    if change.after is None:
-        require_flag(info, DELETE_TAG)
-    elif change.before is not None or change.name in info.deleted_tags:
-        raise SessionStateError(
-            f"the tag `{change.name}` was deleted, and the name of a deleted tag cannot be used again. "
-            f"Nothing was changed. Create a tag with another name on {id_to_text(change.after)}",
-            ErrorKind.CANNOT_UNDO,
-        )
-
-
-def _branch(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    after = replace(info, branches=with_ref(info.branches, change.name, change.after))
-    if change.after is not None:
-        after = replace(after, metadata=with_branch(after, change.after, change.name))
-    if change.before is None:
-        return after, OpsEntry(UpdateKind.BRANCH_CREATED, now, name=change.name)
-    kind = UpdateKind.BRANCH_DELETED if change.after is None else UpdateKind.BRANCH_RESET
-    return after, OpsEntry(kind, now, name=change.name, previous_snapshot=change.before)
-
-
-def _tag(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    after = replace(info, tags=with_ref(info.tags, change.name, change.after))
-    if change.after is not None:
-        return after, OpsEntry(UpdateKind.TAG_CREATED, now, name=change.name)
-    after = replace(after, deleted_tags=info.deleted_tags | {change.name})
-    entry = OpsEntry(UpdateKind.TAG_DELETED, now, name=change.name, previous_snapshot=change.before)
-    return after, entry
-
-
-def _config(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    return replace(info, config=change.after), OpsEntry(UpdateKind.CONFIG_CHANGED, now)
-
-
-def _metadata(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    metadata = {name: value for name, value in info.metadata.items() if name != change.name}
-    if change.after is not None:
-        metadata[change.name] = change.after[0]
-    return replace(info, metadata=metadata), OpsEntry(UpdateKind.METADATA_CHANGED, now)
-
-
-def _flag(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    ids = {flag.name: flag.id for flag in FLAGS}
-    id_ = ids[change.name] if change.name in ids else int(change.name)
-    sets = {True: info.enabled_flags - {id_}, False: info.disabled_flags - {id_}}
-    if change.after is not None:
-        sets[change.after] |= {id_}
-    after = replace(info, enabled_flags=sets[True], disabled_flags=sets[False])
-    flag = (id_, bool(change.after), change.after is not None)
-    return after, OpsEntry(UpdateKind.FEATURE_FLAG_CHANGED, now, flag=flag)
-
-
-def _status(info: RepoInfo, change: FieldChange, now: int) -> Step:
-    availability, reason = change.after
-    status = Status(availability, now, reason)
-    entry = OpsEntry(UpdateKind.REPO_STATUS_CHANGED, now, status=status)
-    return replace(info, status=status), entry
-
-
-_STEPS: Final[dict[Part, Callable[[RepoInfo, FieldChange, int], Any]]] = {
-    Part.BRANCH: _branch,
-    Part.TAG: _tag,
-    Part.CONFIG: _config,
-    Part.METADATA: _metadata,
-    Part.FLAG: _flag,
-    Part.STATUS: _status,
-}
+def _changed(info: RepoInfo, change: FieldChange, now: int) -> tuple[RepoInfo, OpsEntry]:
+    """Return the repo info after one more change, and the entry of the ops log."""
+    name, before, after = change.name, change.before, change.after
+    match change.part:
+        case Part.BRANCH:
+            info = replace(info, branches=with_ref(info.branches, name, after))
+            if after is not None:
+                info = replace(info, metadata=with_branch(info, after, name))
+            if before is None:
+                return info, OpsEntry(UpdateKind.BRANCH_CREATED, now, name=name)
+            kind = UpdateKind.BRANCH_DELETED if after is None else UpdateKind.BRANCH_RESET
+            return info, OpsEntry(kind, now, name=name, previous_snapshot=before)
+        case Part.TAG:
+            info = replace(info, tags=with_ref(info.tags, name, after))
+            if after is not None:
+                return info, OpsEntry(UpdateKind.TAG_CREATED, now, name=name)
+            info = replace(info, deleted_tags=info.deleted_tags | {name})
+            return info, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=before)
+        case Part.CONFIG:
+            return replace(info, config=after), OpsEntry(UpdateKind.CONFIG_CHANGED, now)
+        case Part.METADATA:
+            metadata = {each: value for each, value in info.metadata.items() if each != name}
+            if after is not None:
+                metadata[name] = after[0]
+            return replace(info, metadata=metadata), OpsEntry(UpdateKind.METADATA_CHANGED, now)
+        case Part.FLAG:
+            ids = {flag.name: flag.id for flag in FLAGS}
+            id_ = ids[name] if name in ids else int(name)
+            sets = {True: info.enabled_flags - {id_}, False: info.disabled_flags - {id_}}
+            if after is not None:
+                sets[after] |= {id_}
+            info = replace(info, enabled_flags=sets[True], disabled_flags=sets[False])
+            flag = (id_, bool(after), after is not None)
+            return info, OpsEntry(UpdateKind.FEATURE_FLAG_CHANGED, now, flag=flag)
+        case Part.STATUS:
+            status = Status(after[0], now, after[1])
+            entry = OpsEntry(UpdateKind.REPO_STATUS_CHANGED, now, status=status)
+            return replace(info, status=status), entry
 
 
 _FOR_GOOD: Final = {
@@ -213,19 +158,6 @@ class _Candidate:
     fields: dict[str, Place]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Changes to make, the entries of the update that they undo or make again, and what is lost by them.
-
-    ``record`` returns the record of the new update from the current state and the time of the new update.
-    """
-
-    changes: Sequence[FieldChange]
-    entries: Sequence[OpsEntry] = ()
-    notes: Sequence[str] = ()
-    record: Callable[[State, int], UndoRecord] | None = None
-
-
 def undo(context: Context, *, branch: str | None = None, at: int | None = None) -> UndoPlan:
     """Return the plan that undoes one update, of the time ``at`` in microseconds since 1970."""
     history = History(context.storage, context.catalog.repo_info())
@@ -241,9 +173,21 @@ def undo(context: Context, *, branch: str | None = None, at: int | None = None) 
     if unchanged is not None:
         notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
     changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
-    record = partial(_undo_record, history, candidate, newest, original.place)
-    plan = _Plan(changes, original.entries, [*notes, *_losses(changes)], record)
-    return _planned(context, history, plan)
+
+    def recorded(current: State, at: int) -> UndoRecord:
+        # With ``newest``, all later updates are undone or empty.
+        if newest is not None and current.time == history.current.time:
+            state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
+        else:
+            state, cursor = current, Place(current.time)
+            fields = {each.subject: candidate.before for each in candidate.changes}
+        if (record := state.undo) and record.cursor:
+            cursor = history.located(state, record.cursor)
+            fields = _oldest(fields, record.fields)
+        fields = {name: place for name, place in fields.items() if place.time < cursor.time}
+        return UndoRecord(at, original.place, cursor, fields=fields)
+
+    return _planned(context, history, changes, original.entries, notes, recorded)
 
 
 def redo(context: Context) -> UndoPlan:
@@ -275,7 +219,7 @@ def redo(context: Context) -> UndoPlan:
         return UndoRecord(at, original.place, redo=following)
 
     changes = [replace(each, before=each.after, after=each.before) for each in changes]
-    return _planned(context, history, _Plan(changes, original.entries, _losses(changes), recorded))
+    return _planned(context, history, changes, original.entries, record=recorded)
 
 
 def restore_to(context: Context, at: int) -> UndoPlan:
@@ -289,7 +233,7 @@ def restore_to(context: Context, at: int) -> UndoPlan:
             ErrorKind.CANNOT_UNDO,
         ).with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))
     changes = changes_between(*(fields_of(state.info) for state in (history.current, history.at(place))))
-    return _planned(context, history, _Plan(changes, notes=_losses(changes)))
+    return _planned(context, history, changes)
 
 
 def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, UpdateStep | None]:
@@ -309,7 +253,7 @@ def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, Up
 def _candidates(history: History, branch: str | None) -> Iterator[_Candidate]:
     """Yield the updates that are not undone, newest first, and updates that changed nothing."""
     subject = FieldChange(Part.BRANCH, branch or "", None, None).subject
-    select = updates_of_names if branch is None else updates_of(branch)
+    select = partial(updates_of, branch=branch)
     now = fields_of(history.current.info)
     fields: dict[str, Place] = {}
     walk = history.steps(history.current, select)
@@ -366,27 +310,6 @@ def _original(history: History, state: State, step: UpdateStep) -> UpdateStep:
     return step
 
 
-def _undo_record(
-    history: History,
-    candidate: _Candidate,
-    newest: _Candidate | None,
-    update: Place,
-    current: State,
-    at: int,
-) -> UndoRecord:
-    """Return the record of an undo. ``newest`` is its update if all later updates are undone or empty."""
-    if newest is not None and current.time == history.current.time:
-        state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
-    else:
-        state, cursor = current, Place(current.time)
-        fields = {each.subject: candidate.before for each in candidate.changes}
-    if (record := state.undo) and record.cursor:
-        cursor = history.located(state, record.cursor)
-        fields = _oldest(fields, record.fields)
-    fields = {name: place for name, place in fields.items() if place.time < cursor.time}
-    return UndoRecord(at, update, cursor, fields=fields)
-
-
 def _reversible(step: UpdateStep, before: UpdateStep | None) -> UpdateStep:
     """Return the step before a step. Raises ``SessionStateError`` (``cannot-undo``) for some kinds."""
     if any(entry.kind in _FOR_GOOD for entry in step.entries):
@@ -419,41 +342,44 @@ def _refusal(step: UpdateStep, why: str) -> SessionStateError:
     )
 
 
-def _losses(changes: Sequence[FieldChange]) -> list[str]:
-    """Return what changes delete, and which protections of branches they take away or replace."""
-    losses = []
+def _losses(changes: Sequence[FieldChange]) -> Iterator[str]:
+    """Yield what changes delete, and which protections of branches they take away or replace."""
     for each in changes:
         if each.part is Part.TAG and each.after is None:
-            losses.append(f"the tag `{each.name}` is deleted, and its name cannot be used again")
+            yield f"the tag `{each.name}` is deleted, and its name cannot be used again"
         if each.part is Part.BRANCH and each.after is None:
-            losses.append(f"the branch `{each.name}` is deleted")
+            yield f"the branch `{each.name}` is deleted"
         if each.part is Part.METADATA and each.name == PROTECTION and each.before is not None:
             rules, later = each.before[0], each.after[0] if each.after else {}
-            losses += [
-                f"the protection of `{pattern}` {'changes' if pattern in later else 'is removed'}"
-                for pattern in rules
-                if not isinstance(rules, dict) or rules[pattern] != later.get(pattern)
-            ]
-    return losses
+            for pattern in rules:
+                if not isinstance(rules, dict) or rules[pattern] != later.get(pattern):
+                    yield f"the protection of `{pattern}` {'changes' if pattern in later else 'is removed'}"
 
 
-def _planned(context: Context, history: History, plan: _Plan) -> UndoPlan:
-    """Check that the changes of a plan are possible, and return the plan for users."""
-    require_possible(history.current.info, plan.changes)
+def _planned(
+    context: Context,
+    history: History,
+    changes: Sequence[FieldChange],
+    entries: Sequence[OpsEntry] = (),
+    notes: Sequence[str] = (),
+    record: Callable[[State, int], UndoRecord] | None = None,
+) -> UndoPlan:
+    """Check that changes are possible, and return the plan for users."""
+    require_possible(history.current.info, changes)
 
     def change(current: RepoInfo, now: int) -> RepoUpdate | None:
-        changed = update_of(current, plan.changes, now)
-        if changed is None or plan.record is None:
+        changed = update_of(current, changes, now)
+        if changed is None or record is None:
             return changed
-        record = plan.record(State(current), now + len(changed.earlier))
-        return replace(changed, info=replace(changed.info, metadata=record.added_to(changed.info.metadata)))
+        new = record(State(current), now + len(changed.earlier))
+        return replace(changed, info=replace(changed.info, metadata=new.added_to(changed.info.metadata)))
 
     return UndoPlan(
-        list(map(presentation.update, plan.entries)),
+        list(map(presentation.update, entries)),
         [
             StateChange(each.subject, shown_value(each.part, each.before), shown_value(each.part, each.after))
-            for each in plan.changes
+            for each in changes
         ],
-        list(plan.notes),
+        [*notes, *_losses(changes)],
         perform=partial(context.catalog.update_full_repo_info, change),
     )

@@ -1,9 +1,6 @@
-"""The differences in the values of an array between two versions.
+"""The differences in the values of an array between two versions, each decoded with its own attributes.
 
-Chunks with the same reference have the same bytes, so they are not read. Of each other chunk, both versions
-are read and compared. If the chunk grids, the encodings or the attributes that decode the values differ, all
-chunks are read. Each version is decoded with its own attributes. Cells that only one version has are counted,
-and not compared.
+Chunks with the same reference are not read, unless grids, encodings or attributes that decode values differ.
 """
 
 from __future__ import annotations
@@ -63,7 +60,15 @@ def value_differences(before: Session, after: Session, path: str, *, decode: boo
         coding_of(_document(node).get("attributes", {}), array.dtype) if decode else Coding(array.dtype)
         for node, array in zip((old, new), arrays, strict=True)
     ]
-    index = _chunks_to_read(before, after, old, new, _same_values(*codings))
+    # Equal elements have equal values, also with other units of numbers. NaN is equal to itself in a `repr`.
+    same = {repr(each if each.is_time else replace(each, units=None)) for each in codings}
+    fills = [_document(node).get("fill_value") for node in (old, new)]
+    if len(same) == 1 and fills[0] == fills[1] and same_encoding(old.user_data, new.user_data):
+        tables = [session.workspace.ref_table(node.path) for session, node in ((before, old), (after, new))]
+        index = differing(*tables)
+        index = index[(index < np.array(new.array.num_chunks, np.uint32)).all(axis=1)]
+    else:
+        index = np.indices(new.array.num_chunks, np.uint32).reshape(len(new.array.num_chunks), -1).T
     is_common = np.ones(len(index), np.bool_)
     for axis, (edge, end) in enumerate(zip(edges, shape, strict=True)):
         is_common &= edge[index[:, axis]] < end
@@ -79,20 +84,10 @@ def value_differences(before: Session, after: Session, path: str, *, decode: boo
         return _compared(*values[0], *values[1], *codings)
 
     sums = map_bounded(Purpose.CHUNK_COPIES, compare, list(index))
-    return _report(new, prod(old.array.shape), prod(shape), index, sums, _units(*codings))
-
-
-def _same_values(old: Coding, new: Coding) -> bool:
-    """Return whether equal elements have equal values. Other units of numbers are no other values."""
-    numbers = [each if each.is_time else replace(each, units=None) for each in (old, new)]
-    return repr(numbers[0]) == repr(numbers[1])  # NaN is equal to itself
-
-
-def _units(old: Coding, new: Coding) -> str | None:
-    """Return the units of the differences, or None if they have none."""
-    if new.is_time or new.dtype.kind in "mM":
-        return new.step[0]
-    return new.units if old.units == new.units else None
+    units = codings[1].units if codings[0].units == codings[1].units else None
+    if codings[1].is_time or codings[1].dtype.kind in "mM":
+        units = codings[1].step[0]
+    return _report(new, prod(old.array.shape), prod(shape), index, sums, units)
 
 
 def _edges(node: Node) -> list[I64]:
@@ -105,25 +100,9 @@ def _edges(node: Node) -> list[I64]:
     ]
 
 
-def _chunks_to_read(before: Session, after: Session, old: Node, new: Node, same_values: bool) -> U32:
-    """Return the coordinates of the chunks, in the later version, whose values can differ."""
-    assert old.array is not None
-    assert new.array is not None
-    if same_values and _fill(old) == _fill(new) and same_encoding(old.user_data, new.user_data):
-        tables = [session.workspace.ref_table(node.path) for session, node in ((before, old), (after, new))]
-        index = differing(*tables)
-        return index[(index < np.array(new.array.num_chunks, np.uint32)).all(axis=1)]
-    counts = new.array.num_chunks
-    return np.indices(counts, np.uint32).reshape(len(counts), -1).T
-
-
 def _document(node: Node) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(node.user_data)
     return document
-
-
-def _fill(node: Node) -> Any:
-    return _document(node).get("fill_value")
 
 
 #: Kinds of data types whose values can be compared with each other.

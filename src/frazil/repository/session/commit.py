@@ -41,16 +41,17 @@ from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES
 from frazil.repository.catalog.collection_guard import RequiredFiles, is_uncollected
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
-from frazil.repository.catalog.repo_changes import new_snapshot, with_metadata
-from frazil.repository.catalog.repo_requirements import (
+from frazil.repository.catalog.repo_changes import (
     base_not_found,
+    new_snapshot,
     require_base,
     require_flag,
     require_online,
     require_tip,
+    with_metadata,
 )
 from frazil.repository.catalog.repo_update import NewFiles, RepoChange
-from frazil.repository.catalog.turns import commit_queue
+from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import CommitFiles, PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.settings.resolved import MOVE_NODE, Flag

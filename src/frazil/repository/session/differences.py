@@ -29,13 +29,12 @@ from frazil.format.ids import (
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
-from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import require_none_running
 from frazil.repository.catalog.context import Context, files_of
-from frazil.repository.catalog.repo_changes import new_snapshot
-from frazil.repository.catalog.repo_requirements import require_base, require_snapshot
-from frazil.repository.catalog.repo_requirements import snapshot_id as resolve_id
+from frazil.repository.catalog.repo_changes import new_snapshot, require_base, require_snapshot
+from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.session.workspace import Workspace
 from frazil.threads import Purpose, map_bounded
 
@@ -176,7 +175,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
-        raise repo_requirements.snapshot_not_found(id_to_text(id_)) from error
+        raise repo_changes.snapshot_not_found(id_to_text(id_)) from error
     log = context.assets.transaction_log(id_)
     # The snapshot and the log may come from a cache, so their files are checked too.
     own = [snapshot_key(id_), transaction_key(id_)]

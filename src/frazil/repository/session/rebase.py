@@ -48,7 +48,7 @@ from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import Node, NodeTable
 from frazil.repository.catalog.context import Context, with_current
-from frazil.repository.catalog.repo_requirements import CHANGES_STAY, branch_tip
+from frazil.repository.catalog.repo_changes import CHANGES_STAY, branch_tip
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import Conflict, OpenSession, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs

@@ -18,8 +18,7 @@ from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.collection_guard import SessionStart
-from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.collection_guard import Lease, SessionStart
 from frazil.repository.catalog.repo_changes import MetadataEdit
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
 from frazil.repository.clock import elapsed_us, now_us, to_datetime

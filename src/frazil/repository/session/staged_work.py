@@ -25,7 +25,7 @@ from datetime import timedelta
 from typing import Final
 
 from frazil.errors import StorageError
-from frazil.repository.catalog.leases import LEASES, LONGEST, Lease
+from frazil.repository.catalog.collection_guard import LEASES, LONGEST, Lease
 from frazil.repository.catalog.version_info import JOB_LEASE
 from frazil.repository.clock import from_datetime, now_us
 from frazil.storage.base import ObjectInfo, Storage

@@ -45,7 +45,7 @@ from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.asynchronous import begin
 from frazil.repository.catalog.context import Context, require_listed
-from frazil.repository.catalog.repo_requirements import no_node
+from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
 from frazil.repository.session.commit_files import EarlierManifests
@@ -80,8 +80,7 @@ class Workspace:
         self.changes = changes or ChangeSet()
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
-        self.writer = context.writer()
-        self.reader = context.reader(self.writer)
+        self.writer, self.reader = context.chunk_access()
         self.earlier_manifests = EarlierManifests()
         #: The number of discards. A discard also drops the bytes of the changes.
         self.discards = 0

@@ -16,7 +16,7 @@ from frazil.pipeline.publishing import publish as publish_branch
 from frazil.pipeline.publishing.branches import create_tag_once, rollback_target
 from frazil.pipeline.replication import copy_repository
 from frazil.repository.catalog.ancestry import is_in_history
-from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.repo_changes import branch_tip
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.spark.functions.declaration import Call, Rows, UpkeepFunction, parse_options
 from frazil.spark.tables.options import PLACE_OPTIONS, Use, snapshot_named, storage_at

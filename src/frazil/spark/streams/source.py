@@ -64,7 +64,7 @@ from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
-from frazil.repository.catalog import repo_requirements
+from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import at_time
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
@@ -394,14 +394,14 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return context_of(self._repo)
 
     def _tip(self, info: RepoInfo) -> bytes:
-        return self._target or repo_requirements.branch_tip(info, self._branch)
+        return self._target or repo_changes.branch_tip(info, self._branch)
 
     # Offsets, on the driver's machine
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
         """Return the position where a new query begins."""
         info = self._context.catalog.repo_info()
-        return _offset(self._begin(info, repo_requirements.branch_tip(info, self._branch)))
+        return _offset(self._begin(info, repo_changes.branch_tip(info, self._branch)))
 
     def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
         first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find_snapshot(tip))[-1]))
@@ -414,7 +414,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._from in ("earliest", "latest"):
             return {"earliest": first, "latest": tip}[self._from]
         start = info.tags.get(self._from) or id_from_text(self._from)
-        repo_requirements.require_snapshot(info, start)
+        repo_changes.require_snapshot(info, start)
         commits_after(info, tip, start, fail=self._fail)
         return start
 
@@ -426,7 +426,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the tip of the branch up to which the query reads."""
-        self._target = repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch)
+        self._target = repo_changes.branch_tip(self._context.catalog.repo_info(), self._branch)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, str] | None = None, limit: ReadLimit | None = None
@@ -452,7 +452,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
         """Return the position of the tip of the branch, for the progress of the query."""
-        return _offset(repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch))
+        return _offset(repo_changes.branch_tip(self._context.catalog.repo_info(), self._branch))
 
     # Rows
 

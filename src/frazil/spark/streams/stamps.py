@@ -36,7 +36,7 @@ from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFai
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
 from frazil.jobs.job import Target
-from frazil.repository.catalog.stream_records import (
+from frazil.repository.catalog.history_records import (
     BATCH,
     QUERY,
     STREAMS,

@@ -20,7 +20,7 @@ from frazil.format.nodes import NodeTable
 from frazil.format.ops_log import OpsEntry
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.ancestry import ancestry
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ops_log
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.differences import difference
