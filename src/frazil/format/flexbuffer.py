@@ -53,10 +53,9 @@ from frazil.format.columns import (
     require,
     unshared,
     windows,
-    writable,
 )
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.flatbuffer import NUL, Layout, Tables, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -637,14 +636,12 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
 
 def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
     """Write the items of n rows. Return the positions of their vectors."""
-    vectors = writer.offset_vectors(column.rows.lengths)
+    items, vectors = writer.table_vectors(_ITEM, column.rows.lengths)
     flat = column.rows.compact().values
     if len(flat):
-        items, places = writer.tables(_ITEM, len(flat))
-        vectors.fill(places)
-        link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
-        link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))
-    return vectors.positions
+        items.link(0, writer.vectors(column.names.take(flat), NUL))
+        items.link(1, writer.vectors(column.values.take(flat)))
+    return vectors
 
 
 def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:

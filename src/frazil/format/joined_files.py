@@ -28,9 +28,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from frazil.errors import FormatError
 from frazil.format.chunk_table import cut, in_order
-from frazil.format.columns import I64, U8, U32, U64, Ragged, require, windows
+from frazil.format.columns import I64, U8, U32, U64, Ragged, ranges, require, windows
 from frazil.format.envelope import FileType, open_envelope, reading
-from frazil.format.flatbuffer import Buffer, ranges_by
+from frazil.format.flatbuffer import Buffer
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_order, ids_among
 from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges, read_references
 from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
@@ -202,7 +202,7 @@ class JoinedTables:
     def children(self, slot: int) -> tuple[JoinedTables, I64]:
         """Return all tables of a vector of tables, and the number of the tables of each parent."""
         starts, counts = self.vectors(slot, 4)
-        places = ranges_by(starts, counts, 4)
+        places = ranges(starts, counts, 4)
         positions = places + self.joined.buffer.gather(places, _U4)
         rows = FileRows.of(np.repeat(self.rows.files, counts))
         return JoinedTables.at(self.joined, positions, rows), counts
@@ -276,7 +276,7 @@ def _ids(roots: JoinedTables, slot: int) -> list[U8]:
     starts, counts = roots.vectors(slot, NODE_ID_BYTES)
     if not counts.any():
         return [np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(counts)
-    words = windows(roots.joined.buffer.bytes, NODE_ID_BYTES)[ranges_by(starts, counts, NODE_ID_BYTES)]
+    words = windows(roots.joined.buffer.bytes, NODE_ID_BYTES)[ranges(starts, counts, NODE_ID_BYTES)]
     ends = np.cumsum(counts)
     numbers = words.view(">u8").astype(np.uint64)
     ascends = numbers[1:] > numbers[:-1]
@@ -301,7 +301,7 @@ def _updated_chunks(roots: JoinedTables) -> list[dict[bytes, U32]]:
     ranks[sizes > 0] = ndims[firsts[sizes > 0]]
     if not np.array_equal(np.repeat(ranks, sizes), ndims):
         raise FormatError("chunks of one array with coordinates of different rank")
-    numbers = roots.joined.buffer.gather(ranges_by(starts, ndims, 4), "<u4")
+    numbers = roots.joined.buffer.gather(ranges(starts, ndims, 4), "<u4")
     ends = np.cumsum(ranks * sizes)
     coordinates = in_order(cut(numbers, ends - ranks * sizes, sizes, ranks))
     bounds = pairwise(accumulate(counts.tolist(), initial=0))
@@ -463,7 +463,9 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
     stops = np.cumsum(counts)
     names = map(bytes, roots.structs(0, OBJECT_ID_BYTES))
     bounds = zip(names, (stops - counts).tolist(), stops.tolist(), strict=True)
-    return [ManifestsOfSnapshot(name, table.part(start, stop)) for name, start, stop in bounds]
+    return [
+        ManifestsOfSnapshot(name, table.select_manifests(slice(start, stop))) for name, start, stop in bounds
+    ]
 
 
 def _payload(data: Any) -> Any:
