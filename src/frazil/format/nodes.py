@@ -188,16 +188,14 @@ _COLUMNS: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Memo:
     """The values that a table has computed about itself."""
 
-    __slots__ = ("children", "paths", "rows", "searches")
-
-    def __init__(self) -> None:
-        self.paths: list[str] | None = None
-        self.rows: dict[str, int] | None = None
-        self.children: tuple[dict[str, slice], list[str]] | None = None
-        self.searches = 0
+    paths: list[str] | None = None
+    rows: dict[str, int] | None = None
+    children: tuple[dict[str, slice], list[str]] | None = None
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
