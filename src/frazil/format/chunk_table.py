@@ -225,16 +225,11 @@ class ForeignObjects:
     """The distinct objects that virtual references point to, with their expected state.
 
     A location that is used with two different checksums has two rows.
-
-    Attributes:
-        locations: The chunk locations as text.
-        etags: The etags as text; an empty row if there is none.
-        modified: uint32 (n,), the modification time in seconds since 1970; 0 if unknown.
     """
 
-    locations: Ragged
-    etags: Ragged
-    modified: U32
+    locations: Ragged  # The chunk locations as text
+    etags: Ragged  # The etags as text; an empty row if there is none
+    modified: U32  # uint32 (n,), the modification time in seconds since 1970; 0 if unknown
 
     def __len__(self) -> int:
         return len(self.modified)
@@ -270,26 +265,16 @@ class ChunkTable:
 
     A table never changes. It computes its search keys at the first look-up. Values that many references share
     are stored once. Tables cut from one manifest have all sources of that manifest, used or not.
-
-    Attributes:
-        index: uint32 (n, ndim), the chunk coordinates; (n, 0) for a scalar array.
-        kind: uint8 (n,), ``ChunkKind``.
-        source: uint32 (n,), row of chunk_ids, foreign or inline, by kind (0 for ABSENT).
-        offset: uint64 (n,), first byte in the source; 0 for inline chunks and deletions.
-        length: uint64 (n,), number of bytes.
-        chunk_ids: uint8 (m, 12), the chunk files.
-        foreign: The objects of virtual references.
-        inline: The bytes of inline chunks.
     """
 
-    index: U32
-    kind: U8
-    source: U32
-    offset: U64
-    length: U64
-    chunk_ids: U8  # (m, 12)
-    foreign: ForeignObjects
-    inline: Ragged
+    index: U32  # uint32 (n, ndim), the chunk coordinates; (n, 0) for a scalar array
+    kind: U8  # uint8 (n,), ``ChunkKind``
+    source: U32  # uint32 (n,), row of chunk_ids, foreign or inline, by kind (0 for ABSENT)
+    offset: U64  # uint64 (n,), first byte in the source; 0 for inline chunks and deletions
+    length: U64  # uint64 (n,), number of bytes
+    chunk_ids: U8  # uint8 (m, 12), the chunk files
+    foreign: ForeignObjects  # The objects of virtual references
+    inline: Ragged  # The bytes of inline chunks
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -98,17 +98,11 @@ def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``.
+    """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``."""
 
-    Attributes:
-        values: One-dimensional, of any dtype.
-        starts: int64 (n,).
-        lengths: int64 (n,).
-    """
-
-    values: NDArray[Any]
-    starts: I64
-    lengths: I64
+    values: NDArray[Any]  # One-dimensional, of any dtype
+    starts: I64  # int64 (n,)
+    lengths: I64  # int64 (n,)
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -353,18 +353,12 @@ def complete[T: LateFields](value: T) -> T:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Violation:
-    """A rule that a file breaks, which readers of the file do not need (``Repository.list_checks``).
+    """A rule that a file breaks, which readers of the file do not need (``Repository.list_checks``)."""
 
-    Attributes:
-        check: The name of the rule.
-        detail: What the file contains, and what it must contain.
-        node: The id of the array, 8 bytes. Empty for a whole file.
-        coordinates: The coordinates of chunks that break the rule, uint32 of shape (k, ndim).
-    """
-
-    check: str
-    detail: str
-    node: bytes = b""
+    check: str  # The name of the rule
+    detail: str  # What the file contains, and what it must contain
+    node: bytes = b""  # The id of the array, 8 bytes. Empty for a whole file
+    #: The coordinates of chunks that break the rule, uint32 of shape (k, ndim)
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
 
 

@@ -358,17 +358,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Tables of one shape that a ``Writer`` has reserved.
+    """Tables of one shape that a ``Writer`` has reserved."""
 
-    Attributes:
-        fields: A structured array, with the field ``f0`` for slot 0, which the caller fills.
-        positions: The position of each table.
-        layout: Their shape.
-    """
-
-    fields: NDArray[Any]
-    positions: I64
-    layout: Layout
+    fields: NDArray[Any]  # A structured array, with the field ``f0`` for slot 0, which the caller fills
+    positions: I64  # The position of each table
+    layout: Layout  # Their shape
 
     def link(self, slot: int, targets: ArrayLike) -> None:
         """Let an offset field lead to ``targets``, positions after the tables."""

@@ -54,17 +54,11 @@ _U4: Final = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedFiles:
-    """Payloads of k files, one after the other.
+    """Payloads of k files, one after the other."""
 
-    Attributes:
-        buffer: The bytes.
-        starts: The start of each payload, int64 (k,).
-        stops: The end of each payload, int64 (k,).
-    """
-
-    buffer: Buffer
-    starts: I64
-    stops: I64
+    buffer: Buffer  # The bytes
+    starts: I64  # The start of each payload, int64 (k,)
+    stops: I64  # The end of each payload, int64 (k,)
 
     @classmethod
     def of(cls, payloads: Iterable[Any]) -> JoinedFiles:
@@ -95,17 +89,11 @@ class JoinedFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRows:
-    """The files of n rows, which are in the order of their files.
+    """The files of n rows, which are in the order of their files."""
 
-    Attributes:
-        files: The number of the file of each row, int64 (n,).
-        firsts: The first row of each file that has rows, int64 (m,).
-        owners: The numbers of these files, int64 (m,).
-    """
-
-    files: I64
-    firsts: I64
-    owners: I64
+    files: I64  # The number of the file of each row, int64 (n,)
+    firsts: I64  # The first row of each file that has rows, int64 (m,)
+    owners: I64  # The numbers of these files, int64 (m,)
 
     @classmethod
     def of(cls, files: I64) -> FileRows:
@@ -118,21 +106,13 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedTables:
-    """n tables of one type, in the order of their files.
+    """n tables of one type, in the order of their files."""
 
-    Attributes:
-        joined: The files.
-        positions: The position of each table, int64 (n,).
-        rows: The files of the tables.
-        shapes: The number of the shape of each table, int64 (n,).
-        distances: The distance of each field from the start of a table, 0 where it is absent, int64
-            (shapes, slots).
-    """
-
-    joined: JoinedFiles
-    positions: I64
-    rows: FileRows
-    shapes: I64
+    joined: JoinedFiles  # The files
+    positions: I64  # The position of each table, int64 (n,)
+    rows: FileRows  # The files of the tables
+    shapes: I64  # The number of the shape of each table, int64 (n,)
+    #: The distance of each field from the start of a table, 0 where it is absent, int64 (shapes, slots)
     distances: I64
 
     def __len__(self) -> int:

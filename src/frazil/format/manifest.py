@@ -380,25 +380,15 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRanges:
-    """The id of a manifest, and the ranges of its n references without their arrays and coordinates.
+    """The id of a manifest, and the ranges of its n references without their arrays and coordinates."""
 
-    Attributes:
-        id: The id of the manifest.
-        kind: The ``ChunkKind`` of each reference, uint8 (n,).
-        source: The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,).
-        offset: uint64 (n,), bytes. 0 for inline chunks.
-        length: uint64 (n,), bytes.
-        chunk_ids: Ids of chunk files, uint8 (k, 12), with repetitions.
-        locations: Locations of foreign objects, with repetitions.
-    """
-
-    id: bytes
-    kind: U8
-    source: U32
-    offset: U64
-    length: U64
-    chunk_ids: U8
-    locations: Ragged
+    id: bytes  # The id of the manifest
+    kind: U8  # The ``ChunkKind`` of each reference, uint8 (n,)
+    source: U32  # The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,)
+    offset: U64  # uint64 (n,), bytes. 0 for inline chunks
+    length: U64  # uint64 (n,), bytes
+    chunk_ids: U8  # Ids of chunk files, uint8 (k, 12), with repetitions
+    locations: Ragged  # Locations of foreign objects, with repetitions
 
 
 def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
@@ -711,19 +701,13 @@ class ReferenceSearch:
 
 @dataclass(slots=True, eq=False)
 class LazyTables(Mapping[bytes, ChunkTable]):
-    """The tables of a manifest. Each use except ``find_ref`` decodes the columns. Threads may share it.
+    """The tables of a manifest. Each use except ``find_ref`` decodes the columns. Threads may share it."""
 
-    Attributes:
-        name: The name of the file, for errors.
-        searches: The search in each array, by node id. Empty when there are columns.
-        payload: The decompressed file; None when there are columns.
-        columns: The decoded tables, or None.
-    """
-
-    name: str
+    name: str  # The name of the file, for errors
+    #: The search in each array, by node id. Empty when there are columns
     searches: dict[bytes, ReferenceSearch]
-    payload: U8 | None
-    columns: Mapping[bytes, ChunkTable] | None = None
+    payload: U8 | None  # The decompressed file; None when there are columns
+    columns: Mapping[bytes, ChunkTable] | None = None  # The decoded tables, or None
     _number: int = 0
     _locks: dict[int, Lock] = field(default_factory=dict)
 

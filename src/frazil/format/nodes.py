@@ -68,15 +68,10 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRefs(Sequence[ManifestRef]):
-    r"""A sequence of ``ManifestRef``, as columns.
+    r"""A sequence of ``ManifestRef``, as columns."""
 
-    Attributes:
-        ids: uint8 (m, 12).
-        extents: uint32 (m, ndim, 2).
-    """
-
-    ids: U8
-    extents: U32
+    ids: U8  # uint8 (m, 12)
+    extents: U32  # uint32 (m, ndim, 2)
 
     @classmethod
     def of(cls, refs: Iterable[ManifestRef], ndim: int) -> ManifestRefs:
@@ -156,19 +151,13 @@ _CANONICAL: Final = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/]+)+", re.DOTALL).fullm
 
 @dataclass(frozen=True, slots=True)
 class ArrayData:
-    """The data of an array in a snapshot besides its Zarr metadata.
+    """The data of an array in a snapshot besides its Zarr metadata."""
 
-    Attributes:
-        shape: The number of elements along each dimension.
-        num_chunks: The number of chunks along each dimension.
-        dimension_names: A name or None for each dimension; None if the array has no names.
-        manifests: The manifests with its references.
-    """
-
-    shape: tuple[int, ...]
-    num_chunks: tuple[int, ...]
+    shape: tuple[int, ...]  # The number of elements along each dimension
+    num_chunks: tuple[int, ...]  # The number of chunks along each dimension
+    #: A name or None for each dimension; None if the array has no names
     dimension_names: tuple[str | None, ...] | None
-    manifests: Sequence[ManifestRef] = ()
+    manifests: Sequence[ManifestRef] = ()  # The manifests with its references
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,37 +189,22 @@ class Memo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable(LateFields):
-    """n nodes as columns, sorted by the bytes of their paths.
+    """n nodes as columns, sorted by the bytes of their paths."""
 
-    Attributes:
-        ids: uint8 (n, 8).
-        paths: Text.
-        user_data: Bytes, the content of ``zarr.json``.
-        is_array: bool (n,).
-        array_length: uint64 rows, one number for each dimension; empty rows for groups.
-        num_chunks: uint32 rows, one number for each dimension.
-        guessed: bool (n,), whether num_chunks is from a file of version 1, so that only the Zarr metadata are
-            exact.
-        named: bool (n,), whether the node has dimension names.
-        dim_rows: int64 rows: row numbers of dim_names, one for each dimension of a named node, -1 for no
-            name.
-        dim_names: Text.
-        manifests: 'V12' rows, one for each ManifestRef.
-        extents: uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row.
-    """
-
-    ids: U8
-    paths: Ragged
-    user_data: Ragged
-    is_array: NDArray[np.bool_]
-    array_length: Ragged
-    num_chunks: Ragged
+    ids: U8  # uint8 (n, 8)
+    paths: Ragged  # Text
+    user_data: Ragged  # Bytes, the content of ``zarr.json``
+    is_array: NDArray[np.bool_]  # bool (n,)
+    array_length: Ragged  # uint64 rows, one number for each dimension; empty rows for groups
+    num_chunks: Ragged  # uint32 rows, one number for each dimension
+    #: bool (n,), whether num_chunks is from a file of version 1, so that only the Zarr metadata are exact
     guessed: NDArray[np.bool_]
-    named: NDArray[np.bool_]
+    named: NDArray[np.bool_]  # bool (n,), whether the node has dimension names
+    #: int64 rows: row numbers of dim_names, one for each dimension of a named node, -1 for no name
     dim_rows: Ragged
-    dim_names: Ragged
-    manifests: Ragged
-    extents: Ragged
+    dim_names: Ragged  # Text
+    manifests: Ragged  # 'V12' rows, one for each ManifestRef
+    extents: Ragged  # uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
     _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:

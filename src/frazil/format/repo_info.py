@@ -197,36 +197,21 @@ class OpsLog:
     """The newest entries of the ops log, newest first, as columns.
 
     There are at most ``num_updates_per_repo_info_file`` entries.
-
-    Attributes:
-        kinds: uint8 (n,), ``UpdateKind``.
-        updated_at: uint64 (n,), microseconds since 1970.
-        backups: Text; an empty row if an entry has no backup_path.
-        names: Text.
-        previous: uint8 (n, 12), zeros if the kind has no such field.
-        new: uint8 (n, 12), zeros if the kind has no such field.
-        versions: uint8 (n, 2): from, to.
-        flags: uint16 (n, 3): id, new_value, is_set.
-        availability: uint8 (n,), of updates of the status.
-        set_at: uint64 (n,), microseconds since 1970.
-        reasons: Text.
-        has_reason: bool (n,).
-        source: The name of the file, for errors.
     """
 
-    kinds: U8
-    updated_at: U64
-    backups: Ragged
-    names: Ragged
-    previous: U8
-    new: U8
-    versions: U8
-    flags: NDArray[np.uint16]
-    availability: U8
-    set_at: U64
-    reasons: Ragged
-    has_reason: NDArray[np.bool_]
-    source: str = "repo"
+    kinds: U8  # uint8 (n,), ``UpdateKind``
+    updated_at: U64  # uint64 (n,), microseconds since 1970
+    backups: Ragged  # Text; an empty row if an entry has no backup_path
+    names: Ragged  # Text
+    previous: U8  # uint8 (n, 12), zeros if the kind has no such field
+    new: U8  # uint8 (n, 12), zeros if the kind has no such field
+    versions: U8  # uint8 (n, 2): from, to
+    flags: NDArray[np.uint16]  # uint16 (n, 3): id, new_value, is_set
+    availability: U8  # uint8 (n,), of updates of the status
+    set_at: U64  # uint64 (n,), microseconds since 1970
+    reasons: Ragged  # Text
+    has_reason: NDArray[np.bool_]  # bool (n,)
+    source: str = "repo"  # The name of the file, for errors
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -454,36 +439,23 @@ _BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepoInfo(LateFields):
-    """A repo info file (spec version 2), or its equivalent in a repository of version 1.
+    """A repo info file (spec version 2), or its equivalent in a repository of version 1."""
 
-    Attributes:
-        spec_version: 1 or 2.
-        branches: The id of the snapshot of each branch.
-        tags: The id of the snapshot of each tag.
-        deleted_tags: Names that are never used again.
-        snapshots: All snapshots.
-        status: Whether the repository accepts changes.
-        metadata: JSON-like values by name.
-        ops: The newest entries of the ops log.
-        repo_before_updates: The backup that contains the next older entry of the ops log.
-        config: The configuration, decoded from FlexBuffers; None if there is none.
-        enabled_flags: The ids of feature flags that the owner has turned on.
-        disabled_flags: The ids of feature flags that the owner has turned off.
-        extra: Bytes of later versions of the format, stored unchanged; None if there are none.
-    """
-
-    spec_version: int
-    branches: Mapping[str, bytes]
-    tags: Mapping[str, bytes]
-    deleted_tags: Set[str]
-    snapshots: Snapshots
-    status: Status
-    metadata: dict[str, Any]
-    ops: OpsLog
-    repo_before_updates: str | None = None
-    config: dict[str, Any] | None = None
+    spec_version: int  # 1 or 2
+    branches: Mapping[str, bytes]  # The id of the snapshot of each branch
+    tags: Mapping[str, bytes]  # The id of the snapshot of each tag
+    deleted_tags: Set[str]  # Names that are never used again
+    snapshots: Snapshots  # All snapshots
+    status: Status  # Whether the repository accepts changes
+    metadata: dict[str, Any]  # JSON-like values by name
+    ops: OpsLog  # The newest entries of the ops log
+    repo_before_updates: str | None = None  # The backup that contains the next older entry of the ops log
+    config: dict[str, Any] | None = None  # The configuration, decoded from FlexBuffers; None if there is none
+    #: The ids of feature flags that the owner has turned on
     enabled_flags: frozenset[int] = field(default_factory=frozenset)
+    #: The ids of feature flags that the owner has turned off
     disabled_flags: frozenset[int] = field(default_factory=frozenset)
+    #: Bytes of later versions of the format, stored unchanged; None if there are none
     extra: bytes | None = None
 
     @property

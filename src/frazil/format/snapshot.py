@@ -534,17 +534,12 @@ _FILE_STRUCT: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestFiles:
-    r"""The manifest files of a snapshot, m rows, sorted by id.
+    r"""The manifest files of a snapshot, m rows, sorted by id."""
 
-    Attributes:
-        ids: uint8 (m, 12).
-        size_bytes: uint64 (m,), the size of the whole file. Readers fetch exactly this many bytes.
-        num_chunk_refs: uint32 (m,).
-    """
-
-    ids: U8
+    ids: U8  # uint8 (m, 12)
+    #: uint64 (m,), the size of the whole file. Readers fetch exactly this many bytes
     size_bytes: NDArray[np.uint64]
-    num_chunk_refs: NDArray[np.uint32]
+    num_chunk_refs: NDArray[np.uint32]  # uint32 (m,)
 
     def __len__(self) -> int:
         return len(self.size_bytes)
@@ -591,28 +586,18 @@ class ManifestFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot(LateFields):
-    """A snapshot file.
+    """A snapshot file."""
 
-    Attributes:
-        id: The id of the snapshot.
-        flushed_at: The time of the commit, microseconds since 1970.
-        message: The message of the commit.
-        metadata: JSON-like values by name.
-        nodes: The groups and arrays.
-        manifests: The manifest files.
-        parent_id: The parent snapshot, only in files of spec version 1 (None for the root). In version 2 the
-            repo info contains the parents.
-        spec_version: 1 or 2.
-    """
-
-    id: bytes
-    flushed_at: int
-    message: str
-    metadata: dict[str, Any]
-    nodes: NodeTable
-    manifests: ManifestFiles
+    id: bytes  # The id of the snapshot
+    flushed_at: int  # The time of the commit, microseconds since 1970
+    message: str  # The message of the commit
+    metadata: dict[str, Any]  # JSON-like values by name
+    nodes: NodeTable  # The groups and arrays
+    manifests: ManifestFiles  # The manifest files
+    #: The parent snapshot, only in files of spec version 1 (None for the root). In version 2 the repo info
+    #: contains the parents
     parent_id: bytes | None = None
-    spec_version: int = 2
+    spec_version: int = 2  # 1 or 2
 
 
 def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
