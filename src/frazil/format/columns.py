@@ -1,10 +1,5 @@
 """Columns: the values of many rows in a few numpy arrays, without a Python object for each row.
 
-Columns of fixed-size values are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
-``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie anywhere in the
-values, overlap, or be the same. So a column that is read from a file points into the file's buffer, ``take``
-moves no values, and a string that a million rows share exists once.
-
 A list for each of n rows (such as the metadata items of snapshots or the dimension names of arrays) is a
 ``Ragged`` of row numbers into the columns of the list's elements. So taking and joining rows moves numbers
 and no elements.
@@ -98,7 +93,11 @@ def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``."""
+    """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``.
+
+    Rows may lie anywhere in the values, overlap, or be the same. So a column that is read from a file points
+    into the file's buffer, and a string that a million rows share exists once.
+    """
 
     values: NDArray[Any]  # One-dimensional, of any dtype
     starts: I64  # int64 (n,)

@@ -1,18 +1,14 @@
 """FlexBuffers, and the metadata of snapshots and of the repository, whose values are FlexBuffers.
 
-A value is written after everything that it refers to. It refers to it by the distance back, in 1, 2, 4 or 8
-bytes: one width for all elements of a vector, the smallest width that fits all of them. After the last value
-follow its *packed type* (the type in the upper six bits, log2 of the width of its target in the lower two)
-and the width of the root, one byte each::
+A value is written after everything that it refers to, by the distance back: one width for all elements of a
+vector, the smallest that fits all of them. After the last value follow its *packed type* (the type in the
+upper six bits, log2 of the width of its target in the lower two) and the width of the root. The bytes of
+metadata equal those of the reference implementation::
 
     6b 00           the key "k"
     01 03           keys: one, 3 bytes back
     01 01 01 f9 04  map: keys are 1 back and 1 wide; one value, -7; its type, INT
     02 24 01        root: 2 back, MAP, 1 wide
-
-For metadata, the bytes equal those of the reference implementation: unsigned types for integers from zero,
-floats in 32 bits if that is exact, vectors of one numeric type without types (and without a length for 2 to 4
-elements), each key stored once, keys sorted.
 """
 
 from __future__ import annotations

@@ -1,19 +1,9 @@
-"""Many small files, whose tables are read together.
+"""Many small files, whose tables are read together: numpy takes as long for ten rows as for a thousand.
 
-A function of numpy takes as long for ten rows as for a thousand, and upkeep reads thousands of files with few
-rows. Here the payloads of several files are one buffer, and the tables of all files are one column of
-positions. Every position is compared with the bounds of its own file, so a damaged file cannot read the bytes
-of another one.
-
-This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
-damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
-
-A snapshot has a list of its manifests, and its arrays refer to manifests. A manifest that is not in the list
-is included, with unknown sizes (0).
-
-Logs with moves are read alone: they are rare.
-
-Specification: *Snapshot Files*, *Chunk Manifest Files*, *Transaction Log Files*.
+The payloads of several files are one buffer, and the tables of all files are one column of positions. Every
+position is compared with the bounds of its own file, so a damaged file cannot read the bytes of another one.
+This reader raises an error of ``IRREGULAR`` for everything that it cannot read fast, damage included. Then
+the caller decodes each file alone, with all rules and with errors that name the file.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """MessagePack: the metadata values of spec version 1, as values, and the files of older formats, as columns.
 
-One value fills the whole buffer. JSON-like values have no extension types, so these are refused. Map keys are
-text.
-
-A *token* is a value, or the head of an array or map, whose members follow. The first bytes of a token
-determine its length. So the position of the next token can be computed for every byte of a block, as if a
-token began there. The real tokens are found by jumping: one gather leads from the first k tokens to the next
-k.
-
-*Containers.* Add up the number of members, less one, of each token. Along the members of a container this sum
-falls by one, for the first time, at the end of each member. A running minimum finds these places.
+A *token* is a value, or the head of an array or map, whose members follow. The position of the next token can
+be computed for every byte of a block, as if a token began there. The real tokens are found by jumping: one
+gather leads from the first k tokens to the next k. The sum of the number of members, less one, of each token
+falls by one, for the first time, at the end of each member of a container.
 """
 
 from __future__ import annotations

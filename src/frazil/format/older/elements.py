@@ -1,7 +1,6 @@
 """The values of the older formats, independent of their bytes, and the small parts that all files share.
 
-M5 to M8 have the header of the later formats, 39 bytes, with the same file types. M4 compresses its manifests
-without a header. Earlier formats have neither.
+M5 to M8 have the header of the later formats. M4 compresses its manifests without a header.
 """
 
 from __future__ import annotations

@@ -1,25 +1,9 @@
 """The generations of the format before spec version 1, as tables of their differences.
 
-    name  written by        refs              ids             metadata files
-    D     nobody (a draft)  r/<branch>/       16 bytes        JSON
-    M0    0.1.0a1           refs/branch:<b>/  text            MessagePack
-    M1    0.1.0a2 to a4     refs/branch.<b>/  text            ; nodes are numbered
-    M2    0.1.0a5 to a7     same              text            ; node ids of 8 bytes, transaction logs
-    M3    0.1.0a8           same              text            ; config.yaml, checksums of virtual chunks
-    M4    0.1.0a9           same              text            ; manifests compressed
-    M5    0.1.0a10          same              text            ; header of 39 bytes, everything compressed
-    M6    0.1.0a11, a12     same              [bytes, []]     ; references by node
-    M7    0.1.0a13 to a15   same              [bytes, []]     ; extents
-    M8    0.1.0 to 0.1.3    same              [bytes, []]     ; parent ids, tags can be deleted
-
-The names of the refs determine the *layout* of a repository. Each file shows the other differences itself:
-whether it has a header, how many fields its outermost array has, and the type of its ids. So a reader does
-not need the generation. It is determined for messages only.
-
-The name of a branch file is its sequence number, counted down from the largest number, in base 32. So the
-newest file is the first in a listing sorted by name. M0 counts in 64 bits (13 characters, with a zero bit at
-the end), all other formats in 40 bits (8 characters). A tag is one file. A second file beside it marks the
-tag as deleted.
+The names of the refs determine the *layout* of a repository. Each file shows the other differences itself, so
+the generation is determined for messages only. The name of a branch file is its sequence number, counted down
+from the largest number, in base 32: in 64 bits in M0 (13 characters, with a zero bit at the end), in 40 bits
+in all other formats. A tag is one file. A second file beside it marks the tag as deleted.
 """
 
 from __future__ import annotations
