@@ -129,14 +129,11 @@ _NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1",
 _EMPTY_LAYOUT: Final = Layout({}, slots=0)
 #: Spec version -> whether dimensions have names -> layout.
 _ARRAY_LAYOUTS: Final = {
-    1: {
-        False: Layout({0: "u4", 2: "u4"}, slots=3),
-        True: Layout({0: "u4", 1: "u4", 2: "u4"}, slots=3),
-    },
-    2: {
-        False: Layout({0: "u4", 2: "u4", 3: "u4"}, slots=4),
-        True: Layout({0: "u4", 1: "u4", 2: "u4", 3: "u4"}, slots=4),
-    },
+    version: {
+        is_named: Layout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
+        for is_named in (False, True)
+    }
+    for version, slots, others in ((1, 3, (2,)), (2, 4, (2, 3)))
 }
 _DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
 _NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
@@ -215,18 +212,14 @@ class NodeTable(LateFields):
         """Create a table of a few nodes, such as the changed nodes of a session, in any order."""
         nodes = sorted(nodes, key=lambda node: node.path)
         arrays = [node.array for node in nodes]
-        shapes = [array.shape if array else () for array in arrays]
-        grids = [array.num_chunks if array else () for array in arrays]
-        dims = [(array.dimension_names or ()) if array else () for array in arrays]
-        refs = [array.manifests if array else () for array in arrays]
+        data = [array or ArrayData((), (), None) for array in arrays]
+        dims = [each.dimension_names or () for each in data]
         names = list(chain.from_iterable(dims))
         given = np.fromiter((name is not None for name in names), bool, len(names))
         columns = [ManifestRefs.of((), 0)]
-        columns += [
-            ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True) if len(each)
-        ]
-        ref_counts = np.array([len(each) for each in refs], np.int64)
-        ndim = np.array([len(shape) for shape in shapes], np.int64)
+        columns += [ManifestRefs.of(each.manifests, len(each.shape)) for each in data if len(each.manifests)]
+        ref_counts = np.array([len(each.manifests) for each in data], np.int64)
+        ndim = np.array([len(each.shape) for each in data], np.int64)
         dim_rows = np.where(given, np.cumsum(given) - 1, -1)
         all_ids = np.concatenate([each.ids for each in columns])
         boxes = np.concatenate([each.extents.reshape(-1) for each in columns])
@@ -235,10 +228,10 @@ class NodeTable(LateFields):
             paths=Ragged.of_text([node.path for node in nodes]),
             user_data=Ragged.of_bytes([node.user_data for node in nodes]),
             is_array=np.array([array is not None for array in arrays], bool),
-            array_length=_numbers(shapes, np.uint64),
-            num_chunks=_numbers(grids, np.uint32),
+            array_length=_numbers([each.shape for each in data], np.uint64),
+            num_chunks=_numbers([each.num_chunks for each in data], np.uint32),
             guessed=np.zeros(len(nodes), bool),
-            named=np.array([bool(a and a.dimension_names is not None) for a in arrays], bool),
+            named=np.array([each.dimension_names is not None for each in data], bool),
             dim_rows=Ragged.from_lengths(dim_rows, np.array([len(each) for each in dims], np.int64)),
             dim_names=Ragged.of_text([name for name in names if name is not None]),
             manifests=Ragged.from_lengths(structs(all_ids), ref_counts),

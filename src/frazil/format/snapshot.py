@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -507,29 +508,17 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
 
 _REQUIRED: Final = "snapshot-required"
 
-_LAYOUT: Final = Layout(
-    {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8
-)
+_LAYOUT: Final = Layout({0: _ID, 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8)
 #: The layouts of version 1: without a parent for the root, with a parent for all other snapshots.
 _LAYOUTS_V1: Final = {
     has_parent: Layout(
-        {0: f"V{OBJECT_ID_BYTES}"}
-        | ({1: f"V{OBJECT_ID_BYTES}"} if has_parent else {})
-        | {2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4"},
-        slots=7,
+        {0: _ID} | ({1: _ID} if has_parent else {}) | {2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4"}, slots=7
     )
     for has_parent in (False, True)
 }
-_FILE_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u8", 2: "u4"}, slots=3)
+_FILE_LAYOUT: Final = Layout({0: _ID, 1: "u8", 2: "u4"}, slots=3)
 #: ManifestFileInfo of version 1, which is a struct.
-_FILE_STRUCT: Final = np.dtype(
-    {
-        "names": ["id", "size", "refs"],
-        "formats": ["V12", "<u8", "<u4"],
-        "offsets": [0, 16, 24],
-        "itemsize": 32,
-    }
-)
+_FILE_STRUCT: Final = np.dtype([("id", "V12"), ("", "V4"), ("size", "<u8"), ("refs", "<u4"), ("pad", "V4")])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -572,9 +561,8 @@ class ManifestFiles:
     def sorted(self) -> ManifestFiles:
         """Return the rows sorted by id."""
         keys = id_keys(self.ids)
-        if (keys[1:] >= keys[:-1]).all():
-            return self
-        return self.select_manifests(id_order(self.ids))
+        is_sorted = (keys[1:] >= keys[:-1]).all()
+        return self if is_sorted else self.select_manifests(id_order(self.ids))
 
     def distinct(self) -> ManifestFiles:
         """Return the first row of each id. The rows must be sorted."""
@@ -649,7 +637,7 @@ def _violations(root: Tables, snapshot: Snapshot) -> Iterator[Violation]:
     yield from unsorted("snapshot-metadata-sorted", "items of the metadata", list(snapshot.metadata))
     if version > 1 and len(old := root.vectors(6, f"V{_FILE_STRUCT.itemsize}").row(0)):
         yield Violation("manifest-files-v1-empty", f"manifest_files must be empty, got {len(old)} bytes")
-    stored = _files(root, version)
+    stored = read_manifest_files(root, version)
     yield from unsorted("manifest-files-sorted", "manifest files", id_keys(stored.ids))
     if not stored.size_bytes.all():
         yield Violation("manifest-file-fields", "a manifest file must have an id and a size, got one without")
@@ -690,28 +678,15 @@ def _open(data: Any, name: str, broken: list[Violation] | None = None) -> tuple[
 
     def manifests() -> dict[str, Any]:
         with reading(name):
-            return {"manifests": read_manifest_files(root, spec_version)}
+            return {"manifests": read_manifest_files(root, spec_version).sorted()}
 
-    def description() -> dict[str, Any]:
-        with reading(name):
-            return {
-                "flushed_at": int(root.scalars(3, "<u8")[0]),
-                "message": root.vectors(4).text(0),
-                "metadata": read_metadata(root, 5, name, spec_version).load(0),
-                "parent_id": root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
-            }
-
+    description = partial(_description, root, name, spec_version)
     late = dict.fromkeys(("flushed_at", "message", "metadata", "parent_id"), description)
     return root, with_late_fields(Snapshot, fields, {"manifests": manifests, **late})
 
 
 def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
-    """Return the manifest files of a snapshot, from the root table of its file."""
-    return _files(root, spec_version).sorted()
-
-
-def _files(root: Tables, spec_version: int) -> ManifestFiles:
-    """Return the manifest files in the order of the file."""
+    """Return the manifest files of a snapshot in the order of its file, from the root table."""
     if spec_version == 1:
         rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
         ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
@@ -725,16 +700,21 @@ def _files(root: Tables, spec_version: int) -> ManifestFiles:
 def decode_entry(data: Any, name: str) -> SnapshotEntry:
     """Return the entry of a snapshot of spec version 1 in a repo info: all but its nodes and manifests."""
     with reading(name):
-        _, payload = open_envelope(data, FileType.SNAPSHOT)
-        root = Buffer(payload).root()
+        root = Buffer(open_envelope(data, FileType.SNAPSHOT)[1]).root()
         require(root, "snapshot", _REQUIRED, id=0, message=4, metadata=5)
-        return SnapshotEntry(
-            root.structs(0, OBJECT_ID_BYTES).tobytes(),
-            root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
-            int(root.scalars(3, "<u8")[0]),
-            root.vectors(4).text(0),
-            read_metadata(root, 5, name, spec_version=1).load(0),
-        )
+        own = _description(root, name, 1)
+        id_ = root.structs(0, OBJECT_ID_BYTES).tobytes()
+        return SnapshotEntry(id_, own["parent_id"], own["flushed_at"], own["message"], own["metadata"])
+
+
+def _description(root: Tables, name: str, spec_version: int) -> dict[str, Any]:
+    with reading(name):
+        return {
+            "flushed_at": int(root.scalars(3, "<u8")[0]),
+            "message": root.vectors(4).text(0),
+            "metadata": read_metadata(root, 5, name, spec_version).load(0),
+            "parent_id": root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
+        }
 
 
 def initial_snapshot(flushed_at: int, spec_version: int = 2) -> Snapshot:
