@@ -13,7 +13,7 @@ from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import Ragged
-from frazil.format.flatbuffer import MAX_BYTES, Buffer, Layout, Tables, Writer, link, ranges_by
+from frazil.format.flatbuffer import MAX_BYTES, NUL, Buffer, Layout, OffsetVectors, Tables, Writer
 
 cases = settings(max_examples=examples(100))
 
@@ -22,30 +22,33 @@ CHILD = Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
 BARE = Layout({}, 5)
 
 
+def finished(writer: Writer, fields: dict[int, int | bytes] | None = None) -> Buffer:
+    return Buffer(b"".join(part.tobytes() for part in writer.finish(fields or {})))
+
+
 def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> Buffer:
     """A root with children (some of them without any field), strings, numbers and a string of its own."""
-    writer = Writer()
-    root = writer.table(ROOT)
-    root.put(3, 2**63)
-    entries = writer.offset_vectors([len(names)])
-    root.link(0, int(entries.positions[0]))
-    chosen = np.array(with_fields, np.bool_)
-    children, children_at = writer.tables(CHILD, int(chosen.sum()))
-    _, bare_at = writer.tables(BARE, int((~chosen).sum()))
+    writer = Writer(ROOT)
+    root: dict[int, int | bytes] = {3: 2**63}
+    entries = OffsetVectors(writer, [len(names)])
+    root[0] = int(entries.positions[0])
     targets = np.empty(len(names), np.int64)
-    targets[chosen], targets[~chosen] = children_at, bare_at
-    entries.fill(targets)
-    children["f0"] = np.arange(len(children)) + 2**40
-    children["f1"] = np.arange(8 * len(children), dtype=np.uint8).view("V8")
-    children["f4"] = 9
+    chosen = np.array(with_fields, np.bool_)
+    children = writer.tables(CHILD, 0)
+    for _, records in writer.tables_by_shape(chosen, {True: CHILD, False: BARE}, targets):
+        children = records if records.layout is CHILD else children
+    entries.lead(targets)
+    children.fields["f0"] = np.arange(len(children.positions)) + 2**40
+    children.fields["f1"] = np.arange(8 * len(children.positions), dtype=np.uint8).view("V8")
+    children.fields["f4"] = 9
     texts = Ragged.of_text(names)
-    link(children, CHILD, 2, children_at, writer.strings(texts.take(chosen)))
-    root.link(1, writer.vector(np.array(numbers, "<u8"), alignment=8))
-    vectors = writer.offset_vectors([len(names)])
-    root.link(2, int(vectors.positions[0]))
-    vectors.fill(writer.strings(texts))
-    root.link(5, writer.string("é"))
-    return Buffer(b"".join(part.tobytes() for part in writer.finish(root.position)))
+    children.link(2, writer.vectors(texts.take(chosen), NUL))
+    root[1] = writer.vector(np.array(numbers, "<u8"), alignment=8)
+    vectors = OffsetVectors(writer, [len(names)])
+    root[2] = int(vectors.positions[0])
+    vectors.lead(writer.vectors(texts, NUL))
+    root[5] = writer.vector("é".encode(), NUL)
+    return finished(writer, root)
 
 
 @cases
@@ -97,62 +100,55 @@ def test_scalars_are_aligned() -> None:
     """The format wants numbers at multiples of their size."""
     for fields in ({0: "u8", 1: "u4"}, {0: "u1", 1: "u8", 2: "V12", 3: "u2"}, {0: "u4", 1: "u4", 2: "u8"}):
         layout = Layout(fields, 4, "<u4")
-        writer = Writer()
-        writer.string("x")
-        _, positions = writer.tables(layout, 3)
+        writer = Writer(ROOT)
+        writer.vector(b"x", NUL)
+        positions = writer.tables(layout, 3).positions
         for slot, kind in fields.items():
             if kind[0] == "u":
-                assert not ((positions + layout.place(slot)) % int(kind[1:])).any()
-        ends = {slot: layout.place(slot) + np.dtype(kind).itemsize for slot, kind in fields.items()}
-        spans = sorted((layout.place(slot), end) for slot, end in ends.items())
+                assert not ((positions + layout.offsets[slot]) % int(kind[1:])).any()
+        ends = {slot: layout.offsets[slot] + np.dtype(kind).itemsize for slot, kind in fields.items()}
+        spans = sorted((layout.offsets[slot], end) for slot, end in ends.items())
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
         assert layout.tail_offset >= max(ends.values())
 
 
-def test_one_vtable_for_tables_of_one_shape() -> None:
-    writer = Writer()
-    first, _ = writer.tables(CHILD, 3)
-    second, _ = writer.tables(Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5), 2)
+def test_one_vtable_for_reservedof_one_shape() -> None:
+    writer = Writer(ROOT)
+    first = writer.tables(CHILD, 3).fields
+    second = writer.tables(Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5), 2).fields
     assert (np.diff(first["vtable"]) == CHILD.dtype.itemsize).all()
-    assert b"".join(part.tobytes() for part in writer.finish(8)).count(CHILD.vtable) == 1
+    assert finished(writer).bytes.tobytes().count(CHILD.vtable) == 1
     assert second["vtable"][0] > first["vtable"][-1]
 
 
 @cases
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
 def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
-    writer = Writer()
-    root = writer.table(ROOT)
-    vectors = writer.offset_vectors(counts)
+    writer = Writer(ROOT)
+    vectors = OffsetVectors(writer, counts)
     texts = [str(i) for i in range(sum(counts))]
-    targets = writer.strings(Ragged.of_text(texts))
+    targets = writer.vectors(Ragged.of_text(texts), NUL)
     # In two portions, as tables of two shapes would come.
     order = np.random.default_rng(seed).permutation(len(texts))
     for part in np.array_split(order, 2):
-        vectors.lead(np.sort(part), targets[np.sort(part)])
-    actual = []
-    for position in vectors.positions.tolist():
-        root.link(0, position)
-        buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(root.position)))
-        actual.append(buffer.root().string_vectors(0)[0].texts())
+        vectors.lead(targets[np.sort(part)], np.sort(part))
+    roots = [finished(writer, {0: position}).root() for position in vectors.positions.tolist()]
+    actual = [root.string_vectors(0)[0].texts() for root in roots]
     starts = np.cumsum(counts) - counts
     assert actual == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
 
 
 def test_vectors_without_elements_share_their_place() -> None:
-    writer = Writer()
-    root = writer.table(ROOT)
-    root.link(0, writer.no_elements())
-    root.link(1, writer.string("text"))
-    root.link(2, writer.no_elements())
-    root.link(5, writer.bytes_vector(b"raw"))
-    assert writer.no_elements() == writer.no_elements()
-    tables = Buffer(b"".join(part.tobytes() for part in writer.finish(root.position))).root()
+    writer = Writer(ROOT)
+    root: dict[int, int | bytes] = {0: writer.no_elements(), 1: writer.vector(b"text", NUL)}
+    root |= {2: writer.no_elements(), 5: writer.vector(b"raw")}
+    assert root[0] == root[2]
+    tables = finished(writer, root).root()
     assert [tables.vectors(slot).bytes(0) for slot in (0, 1, 2, 5)] == [b"", b"text", b"", b"raw"]
 
 
 def test_no_buffer_beyond_two_gigabytes() -> None:
-    writer = Writer()
+    writer = Writer(ROOT)
     with pytest.raises(FormatError, match="at most 2147483648") as caught:
         writer.tables(CHILD, MAX_BYTES // CHILD.dtype.itemsize)
     assert caught.value.kind == ErrorKind.SERIALIZATION
@@ -179,24 +175,18 @@ def test_sharing_has_limits() -> None:
             read()
 
 
-def test_ranges_by() -> None:
-    starts = ranges_by(np.array([100, 8, 50]), np.array([2, 0, 3]), 4)
-    assert starts.tolist() == [100, 104, 50, 54, 58]
-
-
 @pytest.mark.parametrize("moved", [0, 4])
-def test_tables_at_even_and_uneven_distances(moved: int) -> None:
+def test_reservedat_even_and_uneven_distances(moved: int) -> None:
     """Evenly spaced tables are copied, others are gathered. Both have the same fields."""
-    writer = Writer()
-    writer.table(ROOT)
-    first, starts = writer.tables(CHILD, 40)
+    writer = Writer(ROOT)
+    first = writer.tables(CHILD, 40)
     if moved:
         writer.reserve(moved)
-    last, more = writer.tables(CHILD, 40)
-    first["f0"], last["f0"] = np.arange(40), np.arange(40, 80)
-    buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(8)))
+    last = writer.tables(CHILD, 40)
+    first.fields["f0"], last.fields["f0"] = np.arange(40), np.arange(40, 80)
+    buffer = finished(writer)
     for order in (np.arange(80), np.arange(80)[::-1]):
-        tables = Tables(buffer, np.concatenate([starts, more])[order])
+        tables = Tables(buffer, np.concatenate([first.positions, last.positions])[order])
         assert tables.scalars(0, "<u8").tolist() == order.tolist()
         assert tables.all_have(0)
         assert not tables.all_have(3)
@@ -204,19 +194,22 @@ def test_tables_at_even_and_uneven_distances(moved: int) -> None:
 
 def test_spaced_values_stay_inside_of_the_buffer() -> None:
     buffer = Buffer(bytes(range(16)))
-    assert buffer.spaced(1, 5, 3, "<u4").tolist() == buffer.gather(np.array([1, 6, 11]), "<u4").tolist()
-    for first, step in ((1, 6), (-1, 5), (8, -5)):
+    assert (
+        buffer.gather(range(1, 12, 5), "<u4").tolist() == buffer.gather(np.array([1, 6, 11]), "<u4").tolist()
+    )
+    for places in (range(1, 14, 6), range(-1, 10, 5), range(8, -3, -5)):
         with pytest.raises(FormatError, match="outside"):
-            buffer.spaced(first, step, 3, "<u4")
+            buffer.gather(places, "<u4")
 
 
 @pytest.mark.parametrize("change", ["nothing", "the place of one", "the length of one", "all outside"])
 def test_vectors_of_numbers_at_even_distances(change: str) -> None:
     """Vectors that are stored in the same way are read as a matrix. ``numbers`` reads all of them."""
     layout = Layout({0: "u4"}, 1, np.dtype([("count", "<u4"), ("at", "<u4", (2,))]))
-    writer = Writer()
-    records, starts = writer.tables(layout, 20)
-    records["f0"] = layout.tail_offset - layout.place(0)
+    writer = Writer(ROOT)
+    reserved = writer.tables(layout, 20)
+    records = reserved.fields
+    records["f0"] = layout.tail_offset - layout.offsets[0]
     records["tail"]["count"] = 2
     records["tail"]["at"] = np.arange(40).reshape(20, 2)
     if change == "the place of one":
@@ -225,7 +218,7 @@ def test_vectors_of_numbers_at_even_distances(change: str) -> None:
         records["tail"]["count"][7] = 1
     elif change == "all outside":
         records["f0"] = 2**30
-    tables = Tables(Buffer(b"".join(part.tobytes() for part in writer.finish(8))), starts)
+    tables = Tables(finished(writer), reserved.positions)
     if change == "all outside":
         with pytest.raises(FormatError, match="outside"):
             tables.even_numbers(0, "<u4")

@@ -92,7 +92,7 @@ def test_no_file_reads_the_bytes_of_another() -> None:
 
 def test_a_vector_ends_in_its_file() -> None:
     payload = bytes(open_envelope(file(ids=2), FileType.TRANSACTION_LOG)[1])
-    place = int(Buffer(payload).root().targets(1)[0][0])
+    place = int(Buffer(payload).root().targets(1)[0])
     fits = (len(payload) - place - 4) // 8
     for count, is_inside in ((fits, True), (fits + 1, False)):
         changed = payload[:place] + count.to_bytes(4, "little") + payload[place + 4 :]

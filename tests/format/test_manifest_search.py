@@ -10,11 +10,18 @@ import pytest
 from tests.support.flatbuffer_patch import Patch
 
 from frazil.errors import FormatError
-from frazil.format import manifest_search as lazy_module
-from frazil.format.envelope import FileType, open_envelope, reading
-from frazil.format.flatbuffer import Buffer
-from frazil.format.manifest import ChunkTable, Manifest, VirtualRef, decode_manifest, encode_manifest
-from frazil.format.manifest_search import LazyTables, find_ref, lazy_manifest, open_manifest
+from frazil.format import manifest as lazy_module
+from frazil.format.envelope import FileType, reading
+from frazil.format.manifest import (
+    ChunkTable,
+    LazyTables,
+    Manifest,
+    VirtualRef,
+    decode_manifest,
+    encode_manifest,
+    find_ref,
+    open_manifest,
+)
 
 NODE, OTHER = b"node-001", b"node-002"
 Coords = tuple[int, ...]
@@ -22,7 +29,7 @@ Coords = tuple[int, ...]
 
 def lazy_of(file: bytes) -> tuple[Manifest, LazyTables]:
     with reading("m"):
-        manifest = lazy_manifest(Buffer(open_envelope(file, FileType.MANIFEST)[1]), "m")
+        manifest = open_manifest(file, "m")
     assert isinstance(manifest.arrays, LazyTables)
     return manifest, manifest.arrays
 

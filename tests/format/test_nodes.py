@@ -293,7 +293,7 @@ def test_shared_bytes_do_not_fill_the_memory() -> None:
     nodes = [Node(bytes(8), f"/{n:03d}{'x' * 5000}", b"", None) for n in range(200)]
     _, payload = open_envelope(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), FileType.SNAPSHOT)
     damaged = bytearray(payload)
-    vector = int(decoded_root(payload).targets(2)[0][0])
+    vector = int(decoded_root(payload).targets(2)[0])
     words = np.frombuffer(damaged, "<u4", 200, vector + 4)
     first = vector + 4 + int(words[0])
     same = first - (vector + 4 + 4 * np.arange(200))

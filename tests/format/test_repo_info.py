@@ -17,8 +17,8 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer, Tables
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
-from frazil.format.ops_log import _FIELDS
 from frazil.format.repo_info import (
+    FIELDS_OF,
     Availability,
     OpsEntry,
     OpsLog,
@@ -58,7 +58,7 @@ VALUES = {
 @st.composite
 def entries(draw: st.DrawFn) -> OpsEntry:
     kind = draw(st.sampled_from(UpdateKind))
-    fields = {field: draw(VALUES[field]) for field in _FIELDS[kind]}
+    fields = {field: draw(VALUES[field]) for field in FIELDS_OF[kind]}
     return OpsEntry(kind, draw(TIMES), draw(st.none() | NAMES), **fields)
 
 

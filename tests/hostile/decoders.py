@@ -26,7 +26,6 @@ from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope, reading
-from frazil.format.flatbuffer import Buffer
 from frazil.format.joined_files import (
     decode_chunk_files_together,
     decode_chunk_ranges_together,
@@ -40,8 +39,9 @@ from frazil.format.manifest import (
     decode_chunk_ranges,
     decode_manifest,
     encode_manifest,
+    find_ref,
+    open_manifest,
 )
-from frazil.format.manifest_search import find_ref, lazy_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest
@@ -167,7 +167,7 @@ def _manifest(data: bytes) -> None:
             one: Any = alone(data, NAME)
             assert (each.id, each.chunk_ids.tobytes()) == (one.id, one.chunk_ids.tobytes())
     with reading(NAME):
-        lazy = lazy_manifest(Buffer(open_envelope(data, FileType.MANIFEST)[1]), NAME)
+        lazy = open_manifest(data, NAME)
     for node in (b"node-001", b"node-002"):
         _each(
             [partial(find_ref, lazy, node, coords) for coords in ((), (0, 1), (1, 2), (2, 1), (3, 0), (399,))]

@@ -1,25 +1,8 @@
 """Chunk references of one array, as columns sorted by coordinates, and the order of chunk coordinates.
 
-    kind     source            offset, length
-    ABSENT   0                 0, 0: a deletion, only in change sets
-    NATIVE   a chunk file      range in that file (a pack contains many chunks)
-    VIRTUAL  a virtual object  range in that object
-    INLINE   the bytes         0, number of bytes
-
-``source`` is a row number of ``chunk_ids``, ``foreign`` or ``inline``: values that many references share are
-stored once. Tables cut from one manifest carry all sources of that manifest; ``prune`` removes unused
-sources.
-
-Coordinates are looked up by *keys*. The key of a row is an int64, the number of the chunk in the box up to
-the largest coordinates. If this number needs more than 62 bits, the key is the row's bytes, big-endian.
-
-Specification: *ChunkRef*.
-
 The coordinates of n chunks are uint32 of shape (n, ndim), sorted by the first coordinate, then the second,
-and so on. In a file each chunk has a table with a vector of ndim numbers, and each array has a vector of such
-tables.
-
-Specification: *ChunkRef* and *ArrayUpdatedChunks*.
+and so on. They are looked up by *keys*: the number of the chunk in the box up to the largest coordinates
+(int64), or the row's bytes, big-endian, if this number needs more than 62 bits.
 """
 
 from __future__ import annotations
@@ -28,15 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, cached_property
-from operator import attrgetter, eq, itemgetter
-from typing import Any
+from operator import eq
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, row_keys
-from frazil.format.flatbuffer import Layout, Tables
+from frazil.format.flatbuffer import Layout, Records, Tables, Writer
+from frazil.format.ids import id_list
 
 
 def ascending(index: U32) -> bool:
@@ -100,33 +84,36 @@ def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
     return numbers
 
 
-def by_rank(ndims: I64, counts: I64) -> Iterator[tuple[int, list[int], I64 | slice]]:
-    """Yield each rank with the arrays of this rank, and their rows among the rows of all arrays."""
+def by_rank(arrays: Sequence[U32]) -> Iterator[tuple[list[int], I64 | slice, U32]]:
+    """Yield the arrays of each rank, their rows among the rows of all arrays, and their coordinates."""
+    ndims = np.array([array.shape[1] for array in arrays], np.int64)
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     for ndim in sorted(set(ndims.tolist())):
         chosen = ndims == ndim
+        members = np.flatnonzero(chosen).tolist()
+        parts = list(map(arrays.__getitem__, members))
         rows = slice(None) if chosen.all() else np.flatnonzero(np.repeat(chosen, counts))
-        yield ndim, np.flatnonzero(chosen).tolist(), rows
-
-
-def joined(parts: Sequence[U32]) -> U32:
-    """Return the coordinates of several arrays of one rank, without copying if there is only one array."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        yield members, rows, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @cache
-def coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> Layout:
-    """Return the layout of a table with other ``fields``, and coordinates for ``slot`` in its tail."""
+def _coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> Layout:
     tail = np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))])
     return Layout({slot: "u4", **dict(fields)}, slots, tail)
 
 
-def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32) -> None:
-    """Fill the vectors of coordinates of tables with ``coordinates_layout``."""
-    records[f"f{slot}"] = layout.tail_offset - layout.place(slot)
-    records["tail"]["count"] = index.shape[1]
-    tails = records["tail"]["at"]
+def write_coordinates(
+    writer: Writer, fields: tuple[tuple[int, str], ...], slots: int, slot: int, index: U32
+) -> Records:
+    """Reserve tables with other ``fields``, and with coordinates for ``slot`` in their tails."""
+    layout = _coordinates_layout(fields, slots, slot, index.shape[1])
+    records = writer.tables(layout, len(index))
+    records.fields[f"f{slot}"] = layout.tail_offset - layout.offsets[slot]
+    records.fields["tail"]["count"] = index.shape[1]
+    tails = records.fields["tail"]["at"]
     for place, column in enumerate(index.T):  # several times as fast as a copy of short rows
         tails[:, place] = column
+    return records
 
 
 def read_coordinates(tables: Tables, slot: int, counts: I64, check: str) -> tuple[U32, I64, I64]:
@@ -144,14 +131,11 @@ def read_coordinates(tables: Tables, slot: int, counts: I64, check: str) -> tupl
     index = tables.numbers(slot, "<u4")
     starts = np.cumsum(counts) - counts
     ndims[filled] = index.lengths[starts[filled]]
-    wrong = np.flatnonzero(np.repeat(ndims, counts) != index.lengths)
-    if len(wrong):
+    expected = np.repeat(ndims, counts)
+    if len(wrong := np.flatnonzero(expected != index.lengths)):
         place = int(wrong[0])
-        expected, actual = int(np.repeat(ndims, counts)[place]), int(index.lengths[place])
-        raise FormatError(
-            f"all coordinates of an array must have {expected} numbers, got {actual} at chunk {place}",
-            check=check,
-        )
+        text = f"{expected[place]} numbers, got {index.lengths[place]} at chunk {place}"
+        raise FormatError(f"all coordinates of an array must have {text}", check=check)
     sizes = ndims * counts
     return index.values, ndims, np.cumsum(sizes) - sizes
 
@@ -163,41 +147,32 @@ def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
     return list(map(np.ndarray.reshape, parts, zip(counts.tolist(), ndims.tolist(), strict=True)))
 
 
-def unsorted_arrays(numbers: U32, ndims: I64, starts: I64, counts: I64) -> Iterator[int]:
-    """Yield the numbers of the arrays whose coordinates are not strictly ascending.
-
-    One comparison covers all arrays of one rank: the number of the array is the first column.
-    """
-    for ndim, members, _ in by_rank(ndims, counts):
-        chosen = np.array(members)
-        parts = cut(numbers, starts[chosen], counts[chosen], np.full(len(chosen), ndim))
-        owners = np.repeat(np.arange(len(members), dtype=np.uint32), counts[chosen])
-        if not ascending(np.column_stack((owners, np.concatenate(parts)))):
-            yield from (each for each, part in zip(members, parts, strict=True) if not ascending(part))
+def unsorted_arrays(arrays: Sequence[U32]) -> Iterator[int]:
+    """Yield the numbers of the arrays whose coordinates are not strictly ascending."""
+    for members, _, coords in by_rank(arrays):
+        if not ascending(_with_owners(arrays, members, coords)):
+            yield from (each for each in members if not ascending(arrays[each]))
 
 
-def ranks(arrays: Sequence[U32]) -> I64:
-    """Return the number of dimensions of each array's coordinates."""
-    return np.fromiter(map(itemgetter(1), map(attrgetter("shape"), arrays)), np.int64, len(arrays))
+def _with_owners(arrays: Sequence[U32], members: list[int], coords: U32) -> U32:
+    """Return coordinates with the array's number first: one comparison covers all arrays of a rank."""
+    sizes = [len(arrays[each]) for each in members]
+    return np.column_stack((np.repeat(np.arange(len(members), dtype=np.uint32), sizes), coords))
 
 
 def in_order(arrays: Sequence[U32]) -> list[U32]:
     """Return the coordinates of each array sorted, without a Python loop over sorted arrays."""
-    if len(arrays) == 1 and ascending(arrays[0]):
-        return list(arrays)
-    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    out = dict(zip(range(len(arrays)), arrays, strict=True))
-    for ndim, members, _ in by_rank(ranks(arrays), counts):
-        sizes = counts[members]
-        owners = np.repeat(np.arange(len(members), dtype=np.uint32), sizes)
-        # With the array's number as the first column, one comparison and one sort cover all arrays.
-        numbered = np.column_stack((owners, joined(list(map(arrays.__getitem__, members)))))
-        if not ascending(numbered):
-            order = keys(numbered, box(numbered)).argsort(kind="stable")
-            numbers = numbered[order, 1:].reshape(-1)
-            starts = (np.cumsum(sizes) - sizes) * ndim
-            out.update(zip(members, cut(numbers, starts, sizes, np.full(len(members), ndim)), strict=True))
-    return list(out.values())
+    out = list(arrays)
+    if len(out) == 1 and ascending(out[0]):
+        return out
+    for members, _, coords in by_rank(arrays):
+        owned = _with_owners(arrays, members, coords)
+        if not ascending(owned):
+            order = keys(owned, box(owned)).argsort(kind="stable")
+            ends = np.cumsum([len(arrays[each]) for each in members])
+            for each, part in zip(members, np.split(owned[order, 1:], ends[:-1]), strict=True):
+                out[each] = np.ascontiguousarray(part)
+    return out
 
 
 class ChunkKind(IntEnum):
@@ -250,16 +225,11 @@ class ForeignObjects:
     """The distinct objects that virtual references point to, with their expected state.
 
     A location that is used with two different checksums has two rows.
-
-    Attributes:
-        locations: The chunk locations as text.
-        etags: The etags as text; an empty row if there is none.
-        modified: uint32 (n,), the modification time in seconds since 1970; 0 if unknown.
     """
 
-    locations: Ragged
-    etags: Ragged
-    modified: U32
+    locations: Ragged  # The chunk locations as text
+    etags: Ragged  # The etags as text; an empty row if there is none
+    modified: U32  # uint32 (n,), the modification time in seconds since 1970; 0 if unknown
 
     def __len__(self) -> int:
         return len(self.modified)
@@ -282,47 +252,29 @@ class ForeignObjects:
 _MANY_TIMES = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sources:
-    """The sources of a new table: the column ``source`` contains row numbers of one of them."""
-
-    chunk_ids: U8
-    foreign: ForeignObjects
-    inline: Ragged
-
-
-_NO_SOURCES = _Sources(
-    np.zeros((0, 12), np.uint8),
-    ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32)),
-    Ragged.empty(),
-)
+_NO_SOURCES: Final[dict[str, Any]] = {
+    "chunk_ids": np.zeros((0, 12), np.uint8),
+    "foreign": ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32)),
+    "inline": Ragged.empty(),
+}
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkTable:
     """Chunk references of one array, n rows, strictly ascending by ``index``.
 
-    A table never changes. It computes its search keys at the first look-up.
-
-    Attributes:
-        index: uint32 (n, ndim), the chunk coordinates; (n, 0) for a scalar array.
-        kind: uint8 (n,), ``ChunkKind``.
-        source: uint32 (n,), row of chunk_ids, foreign or inline, by kind (0 for ABSENT).
-        offset: uint64 (n,), first byte in the source.
-        length: uint64 (n,), number of bytes.
-        chunk_ids: uint8 (m, 12), the chunk files.
-        foreign: The objects of virtual references.
-        inline: The bytes of inline chunks.
+    A table never changes. It computes its search keys at the first look-up. Values that many references share
+    are stored once. Tables cut from one manifest have all sources of that manifest, used or not.
     """
 
-    index: U32
-    kind: U8
-    source: U32
-    offset: U64
-    length: U64
-    chunk_ids: U8  # (m, 12)
-    foreign: ForeignObjects
-    inline: Ragged
+    index: U32  # uint32 (n, ndim), the chunk coordinates; (n, 0) for a scalar array
+    kind: U8  # uint8 (n,), ``ChunkKind``
+    source: U32  # uint32 (n,), row of chunk_ids, foreign or inline, by kind (0 for ABSENT)
+    offset: U64  # uint64 (n,), first byte in the source; 0 for inline chunks and deletions
+    length: U64  # uint64 (n,), number of bytes
+    chunk_ids: U8  # uint8 (m, 12), the chunk files
+    foreign: ForeignObjects  # The objects of virtual references
+    inline: Ragged  # The bytes of inline chunks
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -352,9 +304,7 @@ class ChunkTable:
         In this and the following constructors, ``index`` has shape (n, ndim) in any order. Of equal
         coordinates, the last ones count. A single number stands for n equal numbers.
         """
-        return cls._of(
-            ChunkKind.NATIVE, index, source, offset, length, replace(_NO_SOURCES, chunk_ids=chunk_ids)
-        )
+        return cls._of(ChunkKind.NATIVE, index, source, offset, length, chunk_ids=chunk_ids)
 
     @classmethod
     def from_virtual(
@@ -379,16 +329,13 @@ class ChunkTable:
             Ragged.of_bytes([(etag or "").encode()]).take(np.zeros(count, np.int64)),
             np.full(count, modified or 0, np.uint32),
         )
-        return cls._of(
-            ChunkKind.VIRTUAL, index, source, offset, length, replace(_NO_SOURCES, foreign=foreign)
-        )
+        return cls._of(ChunkKind.VIRTUAL, index, source, offset, length, foreign=foreign)
 
     @classmethod
     def from_inline(cls, index: ArrayLike, blobs: Sequence[bytes]) -> ChunkTable:
         """Create references that contain the bytes of the chunks."""
         inline = Ragged.of_bytes(blobs)
-        sources = replace(_NO_SOURCES, inline=inline)
-        return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, sources)
+        return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, inline=inline)
 
     @classmethod
     def from_absent(cls, index: ArrayLike) -> ChunkTable:
@@ -403,7 +350,7 @@ class ChunkTable:
         source: ArrayLike,
         offset: ArrayLike,
         length: ArrayLike,
-        sources: _Sources = _NO_SOURCES,
+        **sources: Any,
     ) -> ChunkTable:
         coords = np.asarray(index)
         whole = not coords.size or coords.dtype.kind in "iu"
@@ -412,18 +359,22 @@ class ChunkTable:
                 f"chunk coordinates must be 32-bit numbers of shape (n, ndim), got shape {coords.shape}",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
-        n = len(coords)
-        table = cls(
-            coords.astype(np.uint32),
-            np.full(n, kind, np.uint8),
-            _column("source", source, np.uint32, n),
-            _column("offset", offset, np.uint64, n),
-            _column("length", length, np.uint64, n),
-            sources.chunk_ids,
-            sources.foreign,
-            sources.inline,
-        )
-        return table.sorted()
+        n, columns = len(coords), dict[str, Any]()
+        for name, values, dtype in (
+            ("source", source, np.uint32),
+            ("offset", offset, np.uint64),
+            ("length", length, np.uint64),
+        ):
+            given = np.asarray(values)
+            is_whole = not given.size or (given.dtype.kind in "iu" and given.min() >= 0)
+            if given.shape not in ((), (n,)) or not is_whole:
+                raise InvalidInputError(
+                    f"{name} must be {n} whole numbers from 0, got shape {given.shape} of type {given.dtype}",
+                    ErrorKind.INVALID_CHUNK_INDEX,
+                )
+            columns[name] = np.ascontiguousarray(np.broadcast_to(given, n), dtype)
+        kinds = np.full(n, kind, np.uint8)
+        return cls(coords.astype(np.uint32), kinds, **columns, **_NO_SOURCES | sources).sorted()
 
     def sorted(self) -> ChunkTable:
         """Return the rows in the order of their coordinates; of equal coordinates, the last row."""
@@ -491,80 +442,56 @@ class ChunkTable:
         )
         for kind in ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE:
             at = np.flatnonzero(equal & (one.kind == kind))
-            if len(at):
-                mine, theirs = (table.sources(kind, table.source[at]) for table in (one, two))
-                equal[at] = list(map(eq, mine, theirs))
+            values: list[Iterable[Any]] = []
+            for table in (one, two):
+                chosen = table.source[at]
+                if kind == ChunkKind.NATIVE:
+                    values.append(id_list(table.chunk_ids[chosen]))
+                elif kind == ChunkKind.INLINE:
+                    values.append(table.inline.take(chosen).blobs())
+                else:
+                    own = table.foreign.take(chosen)
+                    states = own.etags.blobs(), own.modified.tolist()
+                    values.append(zip(own.locations.blobs(), *states, strict=True))
+            equal[at] = list(map(eq, *values))
         return equal
-
-    def sources(self, kind: ChunkKind, rows: NDArray[Any]) -> Iterable[Any]:
-        """Return some sources of one kind, as values that can be compared."""
-        if kind == ChunkKind.NATIVE:
-            return Ragged.from_lengths(
-                self.chunk_ids[rows].reshape(-1), np.full(len(rows), self.chunk_ids.shape[1])
-            ).blobs()
-        if kind == ChunkKind.INLINE:
-            return self.inline.take(rows).blobs()
-        foreign = self.foreign.take(rows)
-        return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
     def select_chunks(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Return some of the rows (ascending, or a mask). All sources stay, used or not."""
-        return ChunkTable(
-            self.index[rows],
-            self.kind[rows],
-            self.source[rows],
-            self.offset[rows],
-            self.length[rows],
-            self.chunk_ids,
-            self.foreign,
-            self.inline,
+        return replace(
+            self,
+            index=self.index[rows],
+            kind=self.kind[rows],
+            source=self.source[rows],
+            offset=self.offset[rows],
+            length=self.length[rows],
         )
 
     def prune(self) -> ChunkTable:
         """Return the same references without unused sources."""
         source = self.source.copy()
-        used_sources: dict[ChunkKind, I64] = {}
+        pruned: dict[str, Any] = {}
         is_one_kind = bool(len(self)) and bool((self.kind == self.kind[0]).all())
-        for kind, count in (
-            (ChunkKind.NATIVE, len(self.chunk_ids)),
-            (ChunkKind.VIRTUAL, len(self.foreign)),
-            (ChunkKind.INLINE, len(self.inline)),
+        for kind, name, values in (
+            (ChunkKind.NATIVE, "chunk_ids", self.chunk_ids),
+            (ChunkKind.VIRTUAL, "foreign", self.foreign),
+            (ChunkKind.INLINE, "inline", self.inline),
         ):
-            is_used = np.zeros(count, np.bool_)
+            is_used = np.zeros(len(values), np.bool_)
             rows = slice(None) if is_one_kind and self.kind[0] == kind else self.kind == kind
             is_used[self.source[rows]] = True
             if not is_used.all():
-                used_sources[kind] = np.flatnonzero(is_used)
+                used = np.flatnonzero(is_used)
+                pruned[name] = values[used] if isinstance(values, np.ndarray) else values.take(used)
                 source[rows] = (np.cumsum(is_used) - 1)[self.source[rows]]
-        if not used_sources:
-            return self
-        native, virtual, inline = map(
-            used_sources.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
-        )
-        return ChunkTable(
-            self.index,
-            self.kind,
-            source,
-            self.offset,
-            self.length,
-            self.chunk_ids if native is None else self.chunk_ids[native],
-            self.foreign if virtual is None else self.foreign.take(virtual),
-            self.inline if inline is None else self.inline.take(inline),
-        )
+        return replace(self, source=source, **pruned) if pruned else self
 
     def compact(self) -> ChunkTable:
         """Return the same references without the unused bytes of texts and inline chunks."""
-        foreign = self.foreign
-        return ChunkTable(
-            self.index,
-            self.kind,
-            self.source,
-            self.offset,
-            self.length,
-            self.chunk_ids,
-            ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified),
-            self.inline.compact(),
+        foreign = replace(
+            self.foreign, locations=self.foreign.locations.compact(), etags=self.foreign.etags.compact()
         )
+        return replace(self, foreign=foreign, inline=self.inline.compact())
 
     @staticmethod
     def merge_tables(tables: Sequence[ChunkTable]) -> ChunkTable:
@@ -577,15 +504,11 @@ class ChunkTable:
         if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):
             rows = first.find_chunks(last.index)
             if (rows >= 0).all():
-                return stack(filled, index)._replaced(rows)
+                whole = stack(filled, index)  # its columns are not shared
+                for column in (whole.kind, whole.source, whole.offset, whole.length):
+                    column[rows] = column[len(first) :]
+                return whole.select_chunks(slice(len(first)))
         return stack(filled, index).sorted()
-
-    def _replaced(self, rows: I64) -> ChunkTable:
-        """Move the last ``len(rows)`` rows to other places. The table must not be shared."""
-        first_rows = slice(len(self) - len(rows))
-        for column in (self.kind, self.source, self.offset, self.length):
-            column[rows] = column[first_rows.stop :]
-        return self.select_chunks(first_rows)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
@@ -610,28 +533,21 @@ class ChunkTable:
 
         Equal references with different source rows do not count as equal.
         """
-
-        def columns(table: ChunkTable) -> list[Any]:
-            foreign, inline = table.foreign, table.inline
-            rows = (foreign.locations, foreign.etags, inline)
+        names = ("kind", "source", "offset", "length", "index", "chunk_ids")
+        columns: list[list[Any]] = []
+        for table in (self, other):
+            rows = (table.foreign.locations, table.foreign.etags, table.inline)
             texts = [each for part in rows for each in (part.values, part.starts, part.lengths)]
-            return [
-                *(table.index, table.kind, table.source, table.offset, table.length),
-                *(table.chunk_ids, foreign.modified, *texts),
-            ]
-
-        pairs = zip(columns(self), columns(other), strict=True)
-        return self is other or all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+            columns.append([*(getattr(table, name) for name in names), table.foreign.modified, *texts])
+        return self is other or all(map(np.array_equal, *columns))
 
     def bounds(self) -> U32:
         """Return the tight half-open box around all coordinates, shape (ndim, 2).
 
         The table must not be empty.
         """
-        low = lowest(self.index)
-        return np.stack((np.array(low, np.int64), np.array(box(self.index), np.int64)), axis=1).astype(
-            np.uint32
-        )
+        columns = np.array([lowest(self.index), box(self.index)], np.int64)
+        return np.ascontiguousarray(columns.T, np.uint32)
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
@@ -663,16 +579,6 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
         foreign[0] if len(foreign) == 1 else ForeignObjects.concat(foreign),
         inline[0] if len(inline) == 1 else Ragged.concat(inline),
     )
-
-
-def _column(name: str, values: ArrayLike, dtype: Any, n: int) -> NDArray[Any]:
-    given = np.asarray(values)
-    if given.shape not in ((), (n,)) or (given.size and (given.dtype.kind not in "iu" or given.min() < 0)):
-        raise InvalidInputError(
-            f"{name} must be {n} whole numbers from 0, got shape {given.shape} and type {given.dtype}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-    return np.full(n, given, dtype) if given.ndim == 0 else np.ascontiguousarray(given, dtype)
 
 
 def _joined(sources: list[Any]) -> tuple[list[Any], U32]:

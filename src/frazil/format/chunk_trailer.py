@@ -1,27 +1,17 @@
-"""Checksums of chunks, in a trailer at the end of a chunk file.
-
-The specification has no checksums for native chunks. But a reference has an offset and a length, so readers
-ignore all bytes of a chunk file after the last chunk. Frazil writes the checksums there:
+"""Checksums of chunks, in a trailer at the end of a chunk file, which other readers ignore.
 
     chunks    the bytes of n chunks, one after the other, without gaps
     8 bytes   ``FRAZIL:[``
-    12 bytes  id of the file
-    8n bytes  lengths of the chunks, uint64
-    4n bytes  checksums of the chunks, uint32
+    12 bytes  id of the file: shows that two files were exchanged
+    8n bytes  lengths of the chunks, uint64: show that a reference points at a wrong place
+    4n bytes  checksums of the chunks, uint32: CRC-32C, which is no protection against an attacker
     8 bytes   length of the trailer, uint64
     4 bytes   version of the trailer: 1
     4 bytes   checksum of all bytes of the trailer before this one
     8 bytes   ``]:FRAZIL``
 
-All numbers are little-endian. A checksum is CRC-32C. It finds each change of up to 3 bits in a chunk of up to
-256 MiB, and each change within 4 neighbouring bytes. It misses one of 4 billion other changes. It is no
-protection against an attacker.
-
-The id shows that two files were exchanged. The lengths show that a reference points at a wrong place. The
-marks at both ends show that a trailer was there if one of its ends is damaged or cut off.
-
-A file of zeros has no mark. So the *name* says that a file has a trailer: the last two bytes of a random id
-are a checksum of the other ten (``marked_id``). A file whose id is the hash of its chunk has no such name.
+All numbers are little-endian. A file of zeros has no mark. So the *name* says that a file has a trailer: the
+last two bytes of a random id are a checksum of the other ten (``marked_id``).
 """
 
 from __future__ import annotations

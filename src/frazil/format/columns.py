@@ -1,10 +1,5 @@
 """Columns: the values of many rows in a few numpy arrays, without a Python object for each row.
 
-Columns of fixed-size values are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
-``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie anywhere in the
-values, overlap, or be the same. So a column that is read from a file points into the file's buffer, ``take``
-moves no values, and a string that a million rows share exists once.
-
 A list for each of n rows (such as the metadata items of snapshots or the dimension names of arrays) is a
 ``Ragged`` of row numbers into the columns of the list's elements. So taking and joining rows moves numbers
 and no elements.
@@ -45,29 +40,20 @@ _STEP = 1 << 16
 _SAMPLE = 4096
 
 
-def ranges(starts: I64, lengths: I64) -> I64:
-    """Return all numbers of ``start .. start + length``, one range after the other.
+def ranges(starts: I64, lengths: I64, step: int = 1) -> I64:
+    """Return ``length`` numbers from each start, one range after the other.
 
-    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
+    >>> ranges(np.array([5, 0]), np.array([2, 3]), 4).tolist()
+    [5, 9, 0, 4, 8]
     """
+    if len(starts) == 1:
+        first, count = int(starts[0]), int(lengths[0])
+        return np.arange(first, first + count * step, step, dtype=np.int64)
     ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    shift = np.repeat(starts - (ends - lengths), lengths)
-    return shift + np.arange(total, dtype=np.int64)
-
-
-def with_row(values: NDArray[Any], at: int, row: Any) -> NDArray[Any]:
-    """Return an array with one more row before row ``at``. ``np.insert`` needs ten times as long.
-
-    >>> with_row(np.array([1, 2]), 1, 9).tolist()
-    [1, 9, 2]
-    """
-    out = np.empty((len(values) + 1, *values.shape[1:]), values.dtype)
-    out[:at] = values[:at]
-    out[at] = row
-    out[at + 1 :] = values[at:]
-    return out
+    numbers = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    numbers *= step
+    numbers += np.repeat(starts - (ends - lengths) * step, lengths)
+    return numbers
 
 
 def windows(data: U8, width: int) -> NDArray[Any]:
@@ -88,13 +74,16 @@ def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) 
         if first:
             windows(dst, first)[dst_starts] = windows(src, first)[src_starts]
         return
-    if int(lengths.sum()) <= _FEW_BYTES:
+    ends = lengths.cumsum()
+    if ends[-1] <= _FEW_BYTES:
         dst[ranges(dst_starts, lengths)] = src[ranges(src_starts, lengths)]
         return
     rows = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
     if len(cuts) >= _FEW_LENGTHS:
-        _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+        block = (ends - 1) // _BLOCK
+        for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
+            dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
         return
     for group in np.split(rows, cuts):
         width = int(lengths[group[0]])
@@ -102,25 +91,17 @@ def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) 
             windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
 
 
-def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
-    block = (np.cumsum(lengths) - 1) // _BLOCK
-    for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
-        dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
     """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``.
 
-    Attributes:
-        values: One-dimensional, of any dtype.
-        starts: int64 (n,).
-        lengths: int64 (n,).
+    Rows may lie anywhere in the values, overlap, or be the same. So a column that is read from a file points
+    into the file's buffer, and a string that a million rows share exists once.
     """
 
-    values: NDArray[Any]
-    starts: I64
-    lengths: I64
+    values: NDArray[Any]  # One-dimensional, of any dtype
+    starts: I64  # int64 (n,)
+    lengths: I64  # int64 (n,)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -217,23 +198,17 @@ class Ragged:
     def texts(self) -> list[str]:
         """Return every row as text. Raise ``FormatError`` if a row is not UTF-8."""
         try:
-            if len(self) >= _MANY_TEXTS and (texts := self._split_texts()) is not None:
-                return texts
+            count, total = len(self), self.total()
+            if count >= _MANY_TEXTS and self.values.dtype == np.uint8 and total + count <= MAX_COPIED_BYTES:
+                # One text of all rows is split at NULs, unless a row contains a NUL.
+                joined = np.zeros(total + count, np.uint8)
+                starts = np.cumsum(self.lengths) - self.lengths + np.arange(count)
+                copy_rows(joined, starts, self.values, self.starts, self.lengths)
+                if np.count_nonzero(joined) == total:
+                    return joined.tobytes().decode().split("\0")[:-1]
             return list(map(bytes.decode, self.blobs()))
         except UnicodeDecodeError as error:
             raise FormatError(f"text is not UTF-8: {error}", check="text-utf8") from error
-
-    def _split_texts(self) -> list[str] | None:
-        """Return every row as text, from one text that is split at NULs; None if a row contains a NUL."""
-        count, total = len(self), self.total()
-        if self.values.dtype != np.uint8 or total + count > MAX_COPIED_BYTES:
-            return None
-        joined = np.zeros(total + count, np.uint8)
-        starts = np.cumsum(self.lengths) - self.lengths + np.arange(count)
-        copy_rows(joined, starts, self.values, self.starts, self.lengths)
-        if np.count_nonzero(joined) != total:
-            return None
-        return joined.tobytes().decode().split("\0")[:-1]
 
 
 def decode_text(data: bytes) -> str:
@@ -251,41 +226,26 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
     >>> distinct, codes.tolist()
     (['a.nc', 'b.nc'], [0, 1, 0])
     """
-    if len(texts) > _STEP and _has_runs(texts[:_SAMPLE]):
-        # A comparison of neighbours is much faster than a look-up of each value.
-        starts = np.concatenate(([0], np.flatnonzero(_changes(texts)) + 1))
-        distinct, codes = _number_values(list(map(texts.__getitem__, starts.tolist())))
-        return distinct, np.repeat(codes, np.diff(starts, append=len(texts)))
-    return _number_values(texts)
-
-
-def _has_runs(texts: Sequence[Hashable]) -> bool:
-    """Return whether most of the values are equal to the value before."""
-    return 2 * int(np.count_nonzero(_changes(texts))) < len(texts)
-
-
-def _changes(texts: Sequence[Hashable]) -> NDArray[np.bool_]:
-    """Return whether each value except the last is different from the next value."""
-    return np.frombuffer(bytearray(map(ne, texts, islice(texts, 1, None))), np.bool_)
-
-
-def _number_values[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
-    distinct = list(dict.fromkeys(texts))
-    if len(distinct) == len(texts):
-        return distinct, np.arange(len(texts), dtype=np.uint32)
-    number = dict(zip(distinct, range(len(distinct)), strict=True))
-    return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
+    heads, lengths, sample = texts, None, texts[:_SAMPLE]
+    if len(texts) > _STEP and 2 * sum(map(ne, sample, islice(sample, 1, None))) < _SAMPLE:
+        # There are runs. A comparison of neighbours is much faster than a look-up of each value.
+        changes = np.frombuffer(bytearray(map(ne, texts, islice(texts, 1, None))), np.bool_)
+        starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+        heads = list(map(texts.__getitem__, starts.tolist()))
+        lengths = np.diff(starts, append=len(texts))
+    distinct = list(dict.fromkeys(heads))
+    if len(distinct) == len(heads):
+        codes = np.arange(len(heads), dtype=np.uint32)
+    else:
+        number = dict(zip(distinct, range(len(distinct)), strict=True))
+        codes = np.fromiter(map(number.__getitem__, heads), np.uint32, len(heads))
+    return distinct, codes if lengths is None else np.repeat(codes, lengths)
 
 
 def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
     """Return the distinct rows of bytes in the order of first appearance, and for each row its number."""
-    blobs = rows.blobs()
-    different = dict.fromkeys(blobs)
-    if len(different) == len(blobs):
-        return rows.compact(), np.arange(len(blobs), dtype=np.uint32)
-    place = dict(zip(different, range(len(different)), strict=True))
-    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
-    return Ragged.of_bytes(list(different)), codes
+    distinct, codes = intern(rows.blobs())
+    return rows.compact() if len(distinct) == len(rows) else Ragged.of_bytes(distinct), codes
 
 
 def some_repeat(rows: Ragged) -> bool:
@@ -373,13 +333,6 @@ def unshared(rows: Ragged, what: str) -> Ragged:
     return rows
 
 
-def writable(rows: Ragged) -> Ragged:
-    """Return the same rows. Raise ``FormatError`` if they make a file that is too large for readers."""
-    if rows.total() * rows.values.dtype.itemsize > MAX_COPIED_BYTES:
-        raise FormatError(f"rows have {rows.total()} elements in total, which is too many for one file")
-    return rows
-
-
 def numbered(counts: NDArray[Any]) -> Ragged:
     """Return the row numbers of elements that lie one parent after the other.
 
@@ -389,36 +342,43 @@ def numbered(counts: NDArray[Any]) -> Ragged:
     return Ragged.from_lengths(np.arange(int(np.sum(counts)), dtype=np.int64), counts)
 
 
-def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
-    """Return the rows with one more row before row ``at``. The values of other rows are not moved.
+def insert_row[T: (NDArray[Any], Ragged)](column: T, at: int, row: Any) -> T:
+    """Return a column with one more row before row ``at``. ``np.insert`` needs ten times as long.
 
-    Rows that were read from a large file, which has many other values, first leave these values behind.
+    The values of other rows of a ``Ragged`` are not moved. Rows that were read from a large file, which has
+    many other values, first leave these values behind.
+
+    >>> insert_row(np.array([1, 2]), 1, 9).tolist()
+    [1, 9, 2]
     """
-    if len(rows.values) > _LARGE and len(rows.values) > 2 * rows.total():
-        rows = rows.compact()
-    joined = np.concatenate([rows.values, values.astype(rows.values.dtype)]) if len(values) else rows.values
-    start = len(rows.values) if len(values) else 0
-    return Ragged(joined, with_row(rows.starts, at, start), with_row(rows.lengths, at, len(values)))
+    if isinstance(column, Ragged):
+        if len(column.values) > _LARGE and len(column.values) > 2 * column.total():
+            column = column.compact()
+        values = np.concatenate([column.values, np.asarray(row, column.values.dtype)])
+        start = len(column.values) if len(row) else 0
+        return Ragged(values, insert_row(column.starts, at, start), insert_row(column.lengths, at, len(row)))
+    out = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+    out[:at] = column[:at]
+    out[at] = row
+    out[at + 1 :] = column[at:]
+    return out
 
 
-def set_rows(rows: Ragged, at: I64, others: Ragged) -> Ragged:
-    """Return the rows with other rows at the places ``at``. The values of the other places are not moved.
+def set_rows[T: (NDArray[Any], Ragged)](column: T, at: I64, others: T) -> T:
+    """Return a column with other rows at the places ``at``. The values of the other places are not moved.
 
     Values that no row has any more are left behind when they are more than half of all.
     """
-    if len(rows.values) > 2 * rows.total() + _LARGE:
-        rows = rows.compact()
-    starts, lengths = rows.starts.copy(), rows.lengths.copy()
-    starts[at], lengths[at] = others.starts + len(rows.values), others.lengths
-    values = np.concatenate([rows.values, others.values]) if len(others.values) else rows.values
-    return Ragged(values, starts, lengths)
-
-
-def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
-    """Return the rows with other values in row ``at``."""
-    starts, lengths = rows.starts.copy(), rows.lengths.copy()
-    starts[at], lengths[at] = len(rows.values), len(values)
-    return Ragged(np.concatenate([rows.values, values.astype(rows.values.dtype)]), starts, lengths)
+    if isinstance(column, Ragged) and isinstance(others, Ragged):
+        if len(column.values) > 2 * column.total() + _LARGE:
+            column = column.compact()
+        starts, lengths = column.starts.copy(), column.lengths.copy()
+        starts[at], lengths[at] = others.starts + len(column.values), others.lengths
+        joined = [column.values, others.values]
+        return Ragged(np.concatenate(joined) if len(others.values) else column.values, starts, lengths)
+    out = column.copy()
+    out[at] = others
+    return out
 
 
 def spread(rows: Ragged, to: NDArray[np.bool_]) -> Ragged:
@@ -495,12 +455,6 @@ def ascending(rows: Ragged) -> bool:
         a = words(rows.starts[live] + done, left_a)
         b = words(rows.starts[live + 1] + done, left_b)
         done += _WORD
-
-
-def rows_where(mask: NDArray[np.bool_]) -> tuple[I64 | slice, int]:
-    """Return the rows that a mask selects, and their number. A slice selects all rows without a copy."""
-    count = int(np.count_nonzero(mask))
-    return (slice(None), count) if count == len(mask) else (np.flatnonzero(mask), count)
 
 
 def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:

@@ -6,19 +6,7 @@
      1 byte   file type
      1 byte   compression    1 = zstd
 
-The specification also allows compression 0 (none), but the reference implementation refuses such files.
-Frazil reads them and never writes them.
-
-Specification: *Binary File Format*.
-
-A program that opens a repository with 100,000 versions and reads one chunk needs a few numbers of the file
-``repo``. The bytes of the file stay in memory, and each group of fields is decoded when the program reads one
-of its fields. The fields are slots without a value until then, so later reads cost nothing more.
-
-Readers accept some files that break a rule of the specification, because they do not need the rule: they
-sort vectors that a writer did not sort. A decoder raises a ``FormatError`` for the first broken rule that
-readers need. If a decoder gets a list, it also adds each other broken rule to the list. The names of the
-rules are those of ``Repository.list_checks``.
+The reference implementation refuses compression 0 (none). Frazil reads such files and never writes them.
 """
 
 from __future__ import annotations
@@ -27,7 +15,6 @@ import threading
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -99,18 +86,14 @@ class Header:
     compression: Compression
 
 
-def parse_header(data: Buffer, expected: FileType) -> Header:
-    """Return the header of a file."""
-    return _header(bytes(memoryview(data)[:HEADER_BYTES]), expected)
-
-
 def spec_version_of(data: Buffer) -> int:
     """Return the spec version in the header of a file that was read."""
     return memoryview(data).cast("B")[36]
 
 
-@lru_cache(64)  # the files of one writer and one type have equal headers
-def _header(raw: bytes, expected: FileType) -> Header:
+def parse_header(data: Buffer, expected: FileType) -> Header:
+    """Return the header of a file."""
+    raw = bytes(memoryview(data)[:HEADER_BYTES])
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise FormatError(
             f"not an Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
@@ -167,8 +150,19 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
         claimed = zstandard.frame_content_size(body)
         if 0 <= claimed <= min(max_bytes, _PLAUSIBLE_RATIO * len(body) + _STEP):
             end = _end_of_frames(body, frames=1)
+            if end == len(body) and claimed < _LARGE:
+                return _of_thread.decompressor.decompress(body, max_output_size=claimed)
             if end == len(body):
-                return _decompress_frame(body, claimed)
+                # The memory of numpy has huge pages, so there are fewer page faults.
+                whole = np.empty(claimed, np.uint8)
+                with zstandard.ZstdDecompressor().stream_reader(body) as stream:
+                    # The last read is empty. It makes sure that zstd has compared the checksum.
+                    if stream.readinto(memoryview(whole)) != claimed or stream.read(1):
+                        raise FormatError(
+                            f"the compressed payload must have {claimed} bytes, as its header says"
+                        )
+                whole.flags.writeable = False
+                return whole.data
         _end_of_frames(body)
         out = bytearray()
         with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
@@ -182,20 +176,6 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
         return out
     except zstandard.ZstdError as error:
         raise FormatError(f"the payload is not zstd: {error}") from error
-
-
-def _decompress_frame(body: memoryview, size: int) -> Buffer:
-    """Decompress one frame whose header says that it has ``size`` bytes."""
-    if size < _LARGE:
-        return _of_thread.decompressor.decompress(body, max_output_size=size)
-    # The memory of numpy has huge pages, so there are fewer page faults.
-    out = np.empty(size, np.uint8)
-    with zstandard.ZstdDecompressor().stream_reader(body) as stream:
-        # The last read is empty. It makes sure that zstd has compared the checksum.
-        if stream.readinto(memoryview(out)) != size or stream.read(1):
-            raise FormatError(f"the compressed payload must have {size} bytes, as its header says")
-    out.flags.writeable = False
-    return out.data
 
 
 def _end_of_frames(body: memoryview, frames: int = -1) -> int:
@@ -248,38 +228,29 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
     readers is compressed less.
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
-    size = sum(len(part) for part in parts)
+    size = sum(map(len, parts))
     is_tables = size > _SMALL_PAYLOAD and file_type in _TABLES_FILES and level in _TABLES_LEVELS
-    if size <= _SMALL_PAYLOAD or (is_tables and size < _LARGE):
-        file = head + _reused_compressor(level, is_tables).compress(b"".join(parts))
-    else:
-        file = _compressed(head, parts, size, _compressor(level, is_tables))
-    if size > largest_payload(len(file) - len(head)):
-        file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
+    is_small = size <= _SMALL_PAYLOAD or (is_tables and size < _LARGE)
+    compressor = _of_thread.compressors.get((level, is_tables)) if is_small else None
+    if compressor is None and is_tables:
+        parameters = zstandard.ZstdCompressionParameters.from_level(level, write_checksum=1, **_TABLES)
+        compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    elif compressor is None:
+        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    if is_small:
+        _of_thread.compressors[level, is_tables] = compressor
+        file = head + compressor.compress(b"".join(parts))
+        if size <= largest_payload(len(file) - len(head)):
+            return file
+    for each in ([] if is_small else [compressor]) + [
+        zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS)
+    ]:
+        # A `stream_writer` of zstandard never frees the numbers that `write` of a file returns.
+        stream = each.compressobj(size=size)
+        file = b"".join([head, *map(stream.compress, parts), stream.flush()])
+        if size <= largest_payload(len(file) - len(head)):
+            break
     return file
-
-
-def _reused_compressor(level: int, is_tables: bool) -> zstandard.ZstdCompressor:
-    """Return the compressor of this thread for payloads that are not large."""
-    compressors = _of_thread.compressors
-    compressor = compressors.get((level, is_tables))
-    if compressor is None:
-        compressor = compressors[level, is_tables] = _compressor(level, is_tables)
-    return compressor
-
-
-def _compressor(level: int, is_tables: bool) -> zstandard.ZstdCompressor:
-    """Return a new compressor."""
-    if not is_tables:
-        return zstandard.ZstdCompressor(level=level, write_checksum=True)
-    parameters = zstandard.ZstdCompressionParameters.from_level(level, write_checksum=1, **_TABLES)
-    return zstandard.ZstdCompressor(compression_params=parameters)
-
-
-def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstandard.ZstdCompressor) -> bytes:
-    # A `stream_writer` of zstandard never frees the numbers that `write` of a file returns.
-    stream = compressor.compressobj(size=size)
-    return b"".join([head, *map(stream.compress, parts), stream.flush()])
 
 
 #: Errors of numpy and Python that damaged bytes cause.
@@ -287,7 +258,9 @@ _DAMAGE: Final = (ValueError, IndexError, OverflowError, TypeError, MemoryError,
 
 
 class Reading:
-    """The context that ``reading`` returns.
+    """The context that converts all errors of decoding a file into ``FormatError`` with its name.
+
+    ``others`` are types of errors that damaged bytes also cause. ``check`` is the rule of errors without one.
 
     It is a class: an error that passes through a generator would be part of a reference cycle. The cycle
     would keep the decompressed payload in memory until the next run of the garbage collector of Python.
@@ -295,9 +268,9 @@ class Reading:
 
     __slots__ = ("_check", "_damage", "_name")
 
-    def __init__(self, name: str, damage: tuple[type[Exception], ...], check: str) -> None:
+    def __init__(self, name: str, *others: type[Exception], check: str = "") -> None:
         self._name = name
-        self._damage = damage
+        self._damage = (*_DAMAGE, *others)
         self._check = check
 
     def __enter__(self) -> None:
@@ -313,12 +286,7 @@ class Reading:
             raise FormatError(text, check=self._check) from error
 
 
-def reading(name: str, *others: type[Exception], check: str = "") -> Reading:
-    """Return a context that converts all errors of decoding a file into ``FormatError`` with its name.
-
-    ``others`` are types of errors that damaged bytes also cause. ``check`` is the rule of errors without one.
-    """
-    return Reading(name, (*_DAMAGE, *others), check)
+reading = Reading
 
 
 #: The function that decodes a group of fields, by the name of each field of the group.
@@ -354,7 +322,8 @@ class LateFields:
                 raise AttributeError(
                     f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
                 )
-            _set_fields(self, decoders[name]())
+            for field_name, value in decoders[name]().items():
+                object.__setattr__(self, field_name, value)
             return getattr(self, name)
 
 
@@ -368,7 +337,8 @@ def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], dec
     A function may also set the fields itself, or replace the functions of the value, and return no fields.
     """
     value = object.__new__(cls)
-    _set_fields(value, {**fields, "_decoders": decoders})
+    for name, each in {**fields, "_decoders": decoders}.items():
+        object.__setattr__(value, name, each)
     return value
 
 
@@ -381,25 +351,14 @@ def complete[T: LateFields](value: T) -> T:
     return value
 
 
-def _set_fields(value: object, fields: Mapping[str, Any]) -> None:
-    for name, each in fields.items():
-        object.__setattr__(value, name, each)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Violation:
-    """A rule that a file breaks.
+    """A rule that a file breaks, which readers of the file do not need (``Repository.list_checks``)."""
 
-    Attributes:
-        check: The name of the rule.
-        detail: What the file contains, and what it must contain.
-        node: The id of the array, 8 bytes. Empty for a whole file.
-        coordinates: The coordinates of chunks that break the rule, uint32 of shape (k, ndim).
-    """
-
-    check: str
-    detail: str
-    node: bytes = b""
+    check: str  # The name of the rule
+    detail: str  # What the file contains, and what it must contain
+    node: bytes = b""  # The id of the array, 8 bytes. Empty for a whole file
+    #: The coordinates of chunks that break the rule, uint32 of shape (k, ndim)
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
 
 

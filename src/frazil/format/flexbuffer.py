@@ -1,31 +1,14 @@
 """FlexBuffers, and the metadata of snapshots and of the repository, whose values are FlexBuffers.
 
-A value is written after everything that it refers to. It refers to it by the distance back, in 1, 2, 4 or 8
-bytes: one width for all elements of a vector, the smallest width that fits all of them. After the last value
-follow its *packed type* (the type in the upper six bits, log2 of the width of its target in the lower two)
-and the width of the root, one byte each::
+A value is written after everything that it refers to, by the distance back: one width for all elements of a
+vector, the smallest that fits all of them. After the last value follow its *packed type* (the type in the
+upper six bits, log2 of the width of its target in the lower two) and the width of the root. The bytes of
+metadata equal those of the reference implementation::
 
     6b 00           the key "k"
     01 03           keys: one, 3 bytes back
     01 01 01 f9 04  map: keys are 1 back and 1 wide; one value, -7; its type, INT
     02 24 01        root: 2 back, MAP, 1 wide
-
-For metadata, the bytes equal those of the reference implementation: unsigned types for integers from zero,
-floats in 32 bits if that is exact, vectors of one numeric type without types (and without a length for 2 to 4
-elements), each key stored once, keys sorted.
-
-The reader supports every type and width of the specification. It never reads outside the buffer, and its work
-is linear in the size of the buffer. Offsets can make a value appear any number of times; a budget limits
-this.
-
-A FlexBuffer ends in its value, the packed type of the value and the width of the value. A scalar is the value
-itself. A text is the distance back to its bytes, which follow their number. All values of one kind and one
-width are gathered together. Other values, and damaged ones, are decoded one by one, by ``flexbuffer.loads``.
-
-Each value is encoded separately: as FlexBuffers in files of spec version 2, as MessagePack in version 1. A
-column stores the bytes and decodes those of one row when they are needed.
-
-Specification: *Common Types*.
 """
 
 from __future__ import annotations
@@ -53,10 +36,9 @@ from frazil.format.columns import (
     require,
     unshared,
     windows,
-    writable,
 )
 from frazil.format.envelope import reading
-from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.flatbuffer import NUL, Layout, Tables, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -76,6 +58,7 @@ _CODES: Final = {
     UINT: {1: "B", 2: "H", 4: "I", 8: "Q"},
     FLOAT: {2: "e", 4: "f", 8: "d"},
 }
+_MAX_FLOAT: Final = float(np.finfo(np.float32).max)
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -89,6 +72,10 @@ class _Value(NamedTuple):
     number: int | float  # the value if inline, otherwise the position of its target
     inline: bool
 
+    def packed(self, width: int) -> int:
+        """Return the packed type of the value in a vector whose elements have this width."""
+        return self.type << 2 | (max(self.width, width) if self.inline else self.width)
+
 
 def _width(number: int) -> int:
     """Return log2 of the number of bytes that an unsigned number needs."""
@@ -100,50 +87,50 @@ class _Writer:
         self.out = bytearray()
         self.keys: dict[str, int] = {}
 
-    def align(self, width: int) -> None:
-        self.out += bytes(-len(self.out) % (1 << width))
-
     def put(self, number: int | float, type: int, width: int) -> None:
         self.out += struct.pack("<" + _CODES[type][1 << width], number)
 
-    def key(self, text: str) -> int:
-        position = self.keys.get(text)
-        if position is None:
-            data = _utf8(text)
-            if b"\0" in data:
-                raise _unwritable(f"keys without NUL, got {text!r}")
-            position = self.keys[text] = len(self.out)
-            self.out += data + b"\0"
-        return position
-
-    def string(self, text: str) -> _Value:
-        data = _utf8(text)
-        width = _width(len(data))
-        self.align(width)
-        self.put(len(data), UINT, width)
-        position = len(self.out)
-        self.out += data + b"\0"
-        return _Value(STRING, width, position, inline=False)
-
     def value(self, value: Any, depth: int) -> _Value:
+        if isinstance(value, np.ndarray | np.bool_ | np.integer | np.floating):
+            value = value.tolist()
         if value is None:
             return _Value(NULL, 0, 0, inline=True)
         if isinstance(value, bool):
             return _Value(BOOL, 0, int(value), inline=True)
         if isinstance(value, int):
-            return _integer(value)
+            if 0 <= value < 1 << 64:
+                return _Value(UINT, _width(value), value, inline=True)
+            if -(1 << 63) <= value < 0:
+                return _Value(INT, _width(2 * ~value), value, inline=True)
+            raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
         if isinstance(value, float):
-            return _float(value)
+            if not math.isfinite(value):
+                raise _unwritable(f"a finite number, got {value}. Store None or text instead")
+            is_short = abs(value) <= _MAX_FLOAT and struct.unpack("<f", struct.pack("<f", value))[0] == value
+            return _Value(FLOAT, 2 if is_short else 3, value, inline=True)
         if isinstance(value, str):
-            return self.string(value)
-        if isinstance(value, np.ndarray | np.bool_ | np.integer | np.floating):
-            return self.value(value.tolist(), depth)
+            data = _utf8(value)
+            width = _width(len(data))
+            self.out += bytes(-len(self.out) % (1 << width))
+            self.put(len(data), UINT, width)
+            self.out += data + b"\0"
+            return _Value(STRING, width, len(self.out) - len(data) - 1, inline=False)
         if depth >= MAX_DEPTH:
             raise _unwritable(f"at most {MAX_DEPTH} levels of nesting")
         if isinstance(value, Mapping):
             return self.map(value, depth)
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-            return self.vector([self.value(item, depth + 1) for item in value])
+            items = [self.value(item, depth + 1) for item in value]
+            types = {item.type for item in items}
+            only = types.pop() if len(types) == 1 else None
+            if only == BOOL:
+                return self.elements(VECTOR_BOOL, items, typed=True)
+            if only not in (INT, UINT, FLOAT):
+                return self.elements(VECTOR, items)
+            if 2 <= len(items) <= 4:
+                fixed = VECTOR_INT2 + (len(items) - 2) * 3 + (only - INT)
+                return self.elements(fixed, items, typed=True, length=False)
+            return self.elements(VECTOR_INT + (only - INT), items, typed=True)
         raise _unwritable(
             f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
         )
@@ -151,26 +138,17 @@ class _Writer:
     def map(self, value: Mapping[Any, Any], depth: int) -> _Value:
         if not all(isinstance(name, str) for name in value):
             raise _unwritable("a dict with keys of str")
-        names = sorted(value, key=_utf8)
         items: list[_Value] = []
         positions: list[_Value] = []
-        for name in names:
-            positions.append(_Value(KEY, 0, self.key(name), inline=False))
+        for name in sorted(value, key=_utf8):
+            if name not in self.keys:
+                if "\0" in name:
+                    raise _unwritable(f"keys without NUL, got {name!r}")
+                self.keys[name] = len(self.out)
+                self.out += _utf8(name) + b"\0"
+            positions.append(_Value(KEY, 0, self.keys[name], inline=False))
             items.append(self.value(value[name], depth + 1))
-        keys = self.elements(VECTOR_KEY, positions, typed=True)
-        return self.elements(MAP, items, keys=keys)
-
-    def vector(self, items: list[_Value]) -> _Value:
-        types = {item.type for item in items}
-        only = types.pop() if len(types) == 1 else None
-        if only == BOOL:
-            return self.elements(VECTOR_BOOL, items, typed=True)
-        if only not in (INT, UINT, FLOAT):
-            return self.elements(VECTOR, items)
-        if 2 <= len(items) <= 4:
-            fixed = VECTOR_INT2 + (len(items) - 2) * 3 + (only - INT)
-            return self.elements(fixed, items, typed=True, length=False)
-        return self.elements(VECTOR_INT + (only - INT), items, typed=True)
+        return self.elements(MAP, items, keys=self.elements(VECTOR_KEY, positions, typed=True))
 
     def elements(
         self,
@@ -184,11 +162,11 @@ class _Writer:
         """Write the prefix, elements and types of a vector or map, with one width for all elements."""
         prefix = (2 if keys else 0) + (1 if length else 0)
         width = _width(len(items)) if length else 0
+        for index, item in enumerate(items, prefix):
+            width = max(width, self.needed(item, index))
         if keys:
             width = max(width, self.needed(keys, 0))
-        for index, item in enumerate(items):
-            width = max(width, self.needed(item, prefix + index))
-        self.align(width)
+        self.out += bytes(-len(self.out) % (1 << width))
         if keys:
             self.element(keys, width)
             self.put(1 << keys.width, UINT, width)
@@ -198,7 +176,7 @@ class _Writer:
         for item in items:
             self.element(item, width)
         if not typed:
-            self.out += bytes(_packed(item, width) for item in items)
+            self.out += bytes(item.packed(width) for item in items)
         return _Value(type, width, position, inline=False)
 
     def needed(self, item: _Value, index: int) -> int:
@@ -216,28 +194,6 @@ class _Writer:
             self.put(item.number, item.type if item.type in (INT, FLOAT) else UINT, width)
         else:
             self.put(len(self.out) - int(item.number), UINT, width)
-
-
-def _packed(item: _Value, width: int) -> int:
-    return item.type << 2 | (max(item.width, width) if item.inline else item.width)
-
-
-def _integer(value: int) -> _Value:
-    if 0 <= value < 1 << 64:
-        return _Value(UINT, _width(value), value, inline=True)
-    if -(1 << 63) <= value < 0:
-        return _Value(INT, _width(2 * ~value), value, inline=True)
-    raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
-
-
-def _float(value: float) -> _Value:
-    if not math.isfinite(value):
-        raise _unwritable(f"a finite number, got {value}. Store None or text instead")
-    try:
-        exact = struct.unpack("<f", struct.pack("<f", value))[0] == value
-    except OverflowError:
-        exact = False
-    return _Value(FLOAT, 2 if exact else 3, value, inline=True)
 
 
 def _utf8(text: str) -> bytes:
@@ -263,9 +219,9 @@ def dumps(value: Any) -> bytes:
     writer = _Writer()
     root = writer.value(value, 0)
     width = writer.needed(root, 0)
-    writer.align(width)
+    writer.out += bytes(-len(writer.out) % (1 << width))
     writer.element(root, width)
-    writer.out += bytes([_packed(root, width), 1 << width])
+    writer.out += bytes([root.packed(width), 1 << width])
     return bytes(writer.out)
 
 
@@ -349,19 +305,16 @@ class _Reader:
             return self.number(kind - INDIRECT_INT + INT, at, child)
         if depth >= MAX_DEPTH:
             raise self.fail(f"at most {MAX_DEPTH} levels of nesting")
-        if kind == MAP:
-            return self.map(at, child, depth)
-        return self.vector(kind, at, child, depth)
-
-    def map(self, at: int, width: int, depth: int) -> dict[str, Any]:
-        keys = self.target(at - 3 * width, width)
-        keys_width: int = self.number(UINT, at - 2 * width, width)
-        n = self.length(at, width)
-        if self.length(keys, keys_width) < n:
-            raise self.fail(f"a map of {n} values must have {n} keys, got {self.length(keys, keys_width)}")
+        if kind != MAP:
+            return self.vector(kind, at, child, depth)
+        keys = self.target(at - 3 * child, child)
+        width = self.number(UINT, at - 2 * child, child)
+        n = self.length(at, child)
+        if self.length(keys, width) < n:
+            raise self.fail(f"a map of {n} values must have {n} keys, got {self.length(keys, width)}")
         self.spend(n)
-        names = [self.key(self.target(keys + i * keys_width, keys_width)) for i in range(n)]
-        return dict(zip(names, self.untyped(at, width, n, depth), strict=True))
+        names = [self.key(self.target(keys + i * width, width)) for i in range(n)]
+        return dict(zip(names, self.untyped(at, child, n, depth), strict=True))
 
     def vector(self, type: int, at: int, width: int, depth: int) -> list[Any]:
         if VECTOR_INT2 <= type <= VECTOR_FLOAT4:
@@ -430,63 +383,37 @@ def load_values(values: Ragged) -> list[Any]:
     rows = values.compact()
     ends = rows.starts + rows.lengths - _END
     packed, widths = rows.values[ends], rows.values[ends + 1]
-    out = np.empty(count, object)
+    parts: list[I64] = []
+    found: list[Any] = []
     rest = np.ones(count, np.bool_)
     for code in np.unique(packed.astype(np.int64) << 8 | widths).tolist():
-        kind, child, width = code >> 10, 1 << (code >> 8 & 3), code & 255
-        places = np.flatnonzero((packed == code >> 8) & (widths == width))
-        places = places[rows.lengths[places] >= width + _END]
-        if width not in (1, 2, 4, 8):
+        kind, length_width, width = code >> 10, 1 << (code >> 8 & 3), code & 255
+        letter = "u" if kind == STRING else _LETTERS.get(kind)
+        if letter is None or width not in (1, 2, 4, 8) or (kind == FLOAT and width == 1):
             continue
-        part = _Part(rows.values, rows.starts[places], ends[places] - width, width)
-        if kind in _LETTERS and (kind != FLOAT or width > 1):
-            _set(out, places, _SCALARS[kind](part))
-        elif kind == STRING:
-            fits, texts = part.texts(child)
-            places = places[fits]
-            _set(out, places, texts)
-        else:
-            continue
-        rest[places] = False
-    others = np.flatnonzero(rest)
-    _set(out, others, list(map(loads, rows.take(others).blobs())))
-    decoded: list[Any] = out.tolist()
-    return decoded
-
-
-def _set(out: NDArray[Any], places: I64, values: list[Any]) -> None:
-    column = np.empty(len(values), object)
-    column[:] = values
-    out[places] = column
-
-
-class _Part:
-    """Values of one kind and one width: the start of each FlexBuffer, and the place of its value."""
-
-    __slots__ = ("_bytes", "_places", "_starts", "_width")
-
-    def __init__(self, data: U8, starts: I64, places: I64, width: int) -> None:
-        self._bytes, self._starts, self._places, self._width = data, starts, places, width
-
-    def numbers(self, kind: int) -> NDArray[Any]:
-        """Return the values as numbers of a type of the format."""
-        return _gather(self._bytes, self._places, f"<{_LETTERS[kind]}{self._width}")
-
-    def texts(self, width: int) -> tuple[NDArray[np.bool_], list[str]]:
-        """Return which values are texts inside of their FlexBuffers, and these texts.
-
-        ``width`` is the number of bytes of a length.
-        """
-        distances = self.numbers(UINT)
-        # A distance is compared as it is: as int64, a huge one would be negative.
-        fits = (distances <= self._places - self._starts - width) & (distances > 0)
-        places = self._places[fits]
-        firsts = places - distances[fits].astype(np.int64)
-        lengths = _gather(self._bytes, firsts - width, f"<u{width}")
-        inside = lengths <= places - firsts
-        fits[np.flatnonzero(fits)[~inside]] = False
-        rows = Ragged(self._bytes, firsts[inside], lengths[inside].astype(np.int64))
-        return fits, rows.texts()
+        chosen = np.flatnonzero((packed == code >> 8) & (widths == width) & (rows.lengths >= width + _END))
+        places = ends[chosen] - width
+        numbers = _gather(rows.values, places, f"<{letter}{width}")
+        decoded: list[Any] = (numbers != 0).tolist() if kind == BOOL else numbers.tolist()
+        if kind == STRING:
+            # A distance is compared as it is: as int64, a huge one would be negative.
+            fits = (numbers <= places - rows.starts[chosen] - length_width) & (numbers > 0)
+            chosen, places, numbers = chosen[fits], places[fits], numbers[fits]
+            firsts = places - numbers.astype(np.int64)
+            lengths = _gather(rows.values, firsts - length_width, f"<u{length_width}")
+            inside = lengths <= places - firsts
+            chosen = chosen[inside]
+            decoded = Ragged(rows.values, firsts[inside], lengths[inside].astype(np.int64)).texts()
+        parts.append(chosen)
+        found += decoded
+        rest[chosen] = False
+    parts.append(np.flatnonzero(rest))
+    found += map(loads, rows.take(parts[-1]).blobs())
+    column, out = np.empty(count, object), np.empty(count, object)
+    column[:] = found
+    out[np.concatenate(parts)] = column
+    in_order: list[Any] = out.tolist()
+    return in_order
 
 
 def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
@@ -495,16 +422,6 @@ def _gather(data: U8, places: I64, dtype: str) -> NDArray[Any]:
     return numbers
 
 
-#: How the values of a kind become Python values.
-_SCALARS: Final[dict[int, Callable[[_Part], list[Any]]]] = {
-    INT: lambda part: part.numbers(INT).tolist(),
-    UINT: lambda part: part.numbers(UINT).tolist(),
-    FLOAT: lambda part: part.numbers(FLOAT).tolist(),
-    BOOL: lambda part: (part.numbers(BOOL) != 0).tolist(),
-}
-
-
-_NO_ITEMS: Final = np.zeros(0, np.int64)
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: loads}
 _COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
@@ -540,20 +457,25 @@ class MetadataColumn:
         if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
             raise InvalidMetadataError(f"names of metadata must be str, got {wrong!r}")
-        dumps = _DUMPERS[spec_version]
+        items = [(name, row[name]) for row in rows for name in sorted(row)]
         try:
-            items = [item for row in rows for item in sorted(row.items())]
             names = Ragged.of_text([name for name, _ in items])
-        except (TypeError, UnicodeEncodeError) as error:
+        except UnicodeEncodeError as error:
             raise InvalidMetadataError(
                 f"names of metadata must be text that UTF-8 can encode, got {error}"
             ) from None
-        values = Ragged.of_bytes([_encoded(dumps, name, value) for name, value in items])
-        return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
+        blobs = []
+        for name, value in items:
+            try:
+                blobs.append(_DUMPERS[spec_version](value))
+            except InvalidMetadataError as error:
+                raise InvalidMetadataError(f"metadata `{name}`: {error.message}") from None
+        counts = np.array(list(map(len, rows)), np.int64)
+        return cls(numbered(counts), names, Ragged.of_bytes(blobs), spec_version)
 
     def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
         """Return which rows have an item of this name whose bytes contain ``text``. Nothing is decoded."""
-        items = self._items()
+        items = self.rows.compact().values
         wanted = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
         if text:
             named = np.flatnonzero(wanted)
@@ -575,7 +497,7 @@ class MetadataColumn:
 
     def is_shared(self) -> bool:
         """Return whether rows share so many bytes that all rows together are larger than the file."""
-        items = self._items()
+        items = self.rows.compact().values
         names, values = self.names.take(items), self.values.take(items)
         return names.total() > len(names.values) or values.total() > len(values.values)
 
@@ -585,15 +507,11 @@ class MetadataColumn:
         Do not use this method for rows that share bytes (``is_shared``).
         """
         with reading(self.source, check="metadata-values"):
-            items = self._items()
+            items = self.rows.compact().values
             names = self.names.take(items).texts()
             values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
             pairs = zip(names, values, strict=True)
             return list(map(dict, map(islice, repeat(pairs), self.rows.lengths.tolist())))
-
-    def _items(self) -> Any:
-        """Return the numbers of the items of all rows."""
-        return self.rows.compact().values
 
     def take(self, rows: Any) -> MetadataColumn:
         """Return some of the rows, which share the items."""
@@ -601,13 +519,10 @@ class MetadataColumn:
 
     def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
         """Return the column with the metadata of one more row before row ``at``."""
-        if not metadata:
-            rows = insert_row(self.rows, at, _NO_ITEMS)
-            return MetadataColumn(rows, self.names, self.values, 2, self.source)
-        more = MetadataColumn.of([metadata])
-        numbers = np.arange(len(more.names)) + len(self.names)
-        names, values = (self.names, self.values)
-        if len(numbers):
+        names, values, numbers = self.names, self.values, np.zeros(0, np.int64)
+        if metadata:
+            more = MetadataColumn.of([metadata])
+            numbers = np.arange(len(more.names)) + len(names)
             names, values = Ragged.concat([names, more.names]), Ragged.concat([values, more.values])
         return MetadataColumn(insert_row(self.rows, at, numbers), names, values, 2, self.source)
 
@@ -621,13 +536,6 @@ class MetadataColumn:
         )
 
 
-def _encoded(dumps: Callable[[Any], bytes], name: str, value: Any) -> bytes:
-    try:
-        return dumps(value)
-    except InvalidMetadataError as error:
-        raise InvalidMetadataError(f"metadata `{name}`: {error.message}") from None
-
-
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
     """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
@@ -637,14 +545,12 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
 
 def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
     """Write the items of n rows. Return the positions of their vectors."""
-    vectors = writer.offset_vectors(column.rows.lengths)
+    items, vectors = writer.table_vectors(_ITEM, column.rows.lengths)
     flat = column.rows.compact().values
     if len(flat):
-        items, places = writer.tables(_ITEM, len(flat))
-        vectors.fill(places)
-        link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
-        link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))
-    return vectors.positions
+        items.link(0, writer.vectors(column.names.take(flat), NUL))
+        items.link(1, writer.vectors(column.values.take(flat)))
+    return vectors
 
 
 def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:

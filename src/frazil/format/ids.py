@@ -2,22 +2,8 @@
 
 Inside Frazil an id is ``bytes``, and many ids are a uint8 matrix of shape (n, 12) or (n, 8). In file names
 and in the public API an id is text in Crockford base32: upper case, no padding, zero bits appended on the
-right.
-
-Specification: *Common Types*.
-
-    repo                                    repo info, the only file that changes
-    overwritten/repo.30729294865234.S0CH…   earlier versions of repo
-    snapshots/1CECHNKREP0F1RSTCMT0          also manifests/, transactions/, chunks/
-
-Spec version 1 has no ``repo``, but
-
-    refs/branch.main/ref.json               a branch; changes
-    refs/tag.v1.0/ref.json                  a tag
-    refs/tag.v1.0/ref.json.deleted          marks the tag as deleted
-    config.yaml                             the configuration, if it was saved; changes
-
-Specification: *File Layout*.
+right. Spec version 1 has no ``repo``, but ``refs/branch.main/ref.json``, ``refs/tag.v1.0/ref.json`` (and
+``ref.json.deleted`` beside it for a deleted tag), and ``config.yaml`` if the configuration was saved.
 """
 
 from __future__ import annotations

@@ -1,24 +1,14 @@
-"""Many small files, whose tables are read together.
+"""Many small files, whose tables are read together: numpy takes as long for ten rows as for a thousand.
 
-A function of numpy takes as long for ten rows as for a thousand, and upkeep reads thousands of files with few
-rows. Here the payloads of several files are one buffer, and the tables of all files are one column of
-positions. Every position is compared with the bounds of its own file, so a damaged file cannot read the bytes
-of another one.
-
-This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
-damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
-
-A snapshot has a list of its manifests, and its arrays refer to manifests. A manifest that is not in the list
-is included, with unknown sizes (0).
-
-Logs with moves are read alone: they are rare.
-
-Specification: *Snapshot Files*, *Chunk Manifest Files*, *Transaction Log Files*.
+The payloads of several files are one buffer, and the tables of all files are one column of positions. Every
+position is compared with the bounds of its own file, so a damaged file cannot read the bytes of another one.
+This reader raises an error of ``IRREGULAR`` for everything that it cannot read fast, damage included. Then
+the caller decodes each file alone, with all rules and with errors that name the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -28,9 +18,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from frazil.errors import FormatError
 from frazil.format.chunk_table import cut, in_order
-from frazil.format.columns import I64, U8, U32, U64, Ragged, require, windows
-from frazil.format.envelope import FileType, open_envelope, reading
-from frazil.format.flatbuffer import Buffer, ranges_by
+from frazil.format.columns import I64, U8, U32, U64, Ragged, ranges, require, windows
+from frazil.format.envelope import FileType, open_envelope, reading, spec_version_of
+from frazil.format.flatbuffer import Buffer
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_order, ids_among
 from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges, read_references
 from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
@@ -47,6 +37,8 @@ from frazil.format.transaction_log import (
 _ALIGNMENT: Final = 8
 #: The largest number of changes of the vtable from one table to the next, for each file.
 _CHANGES: Final = 64
+#: More than the number of slots of any table of the schema.
+_SLOTS: Final = 16
 _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
@@ -54,17 +46,11 @@ _U4: Final = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedFiles:
-    """Payloads of k files, one after the other.
+    """Payloads of k files, one after the other."""
 
-    Attributes:
-        buffer: The bytes.
-        starts: The start of each payload, int64 (k,).
-        stops: The end of each payload, int64 (k,).
-    """
-
-    buffer: Buffer
-    starts: I64
-    stops: I64
+    buffer: Buffer  # The bytes
+    starts: I64  # The start of each payload, int64 (k,)
+    stops: I64  # The end of each payload, int64 (k,)
 
     @classmethod
     def of(cls, payloads: Iterable[Any]) -> JoinedFiles:
@@ -95,17 +81,11 @@ class JoinedFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRows:
-    """The files of n rows, which are in the order of their files.
+    """The files of n rows, which are in the order of their files."""
 
-    Attributes:
-        files: The number of the file of each row, int64 (n,).
-        firsts: The first row of each file that has rows, int64 (m,).
-        owners: The numbers of these files, int64 (m,).
-    """
-
-    files: I64
-    firsts: I64
-    owners: I64
+    files: I64  # The number of the file of each row, int64 (n,)
+    firsts: I64  # The first row of each file that has rows, int64 (m,)
+    owners: I64  # The numbers of these files, int64 (m,)
 
     @classmethod
     def of(cls, files: I64) -> FileRows:
@@ -118,21 +98,13 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedTables:
-    """n tables of one type, in the order of their files.
+    """n tables of one type, in the order of their files."""
 
-    Attributes:
-        joined: The files.
-        positions: The position of each table, int64 (n,).
-        rows: The files of the tables.
-        shapes: The number of the shape of each table, int64 (n,).
-        distances: The distance of each field from the start of a table, 0 where it is absent, int64
-            (shapes, slots).
-    """
-
-    joined: JoinedFiles
-    positions: I64
-    rows: FileRows
-    shapes: I64
+    joined: JoinedFiles  # The files
+    positions: I64  # The position of each table, int64 (n,)
+    rows: FileRows  # The files of the tables
+    shapes: I64  # The number of the shape of each table, int64 (n,)
+    #: The distance of each field from the start of a table, 0 where it is absent, int64 (shapes, slots)
     distances: I64
 
     def __len__(self) -> int:
@@ -159,9 +131,8 @@ class JoinedTables:
             numbers_by_shape.setdefault(data[start + 4 : start + size].tobytes(), len(numbers_by_shape))
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
-        distances = np.zeros(
-            (max(1, len(numbers_by_shape)), 1 + max(map(len, numbers_by_shape), default=0) // 2), np.int64
-        )
+        slots = max(_SLOTS, *(len(shape) // 2 for shape in numbers_by_shape), 0)
+        distances = np.zeros((max(1, len(numbers_by_shape)), slots), np.int64)
         for shape, number in numbers_by_shape.items():
             distances[number, : len(shape) // 2] = np.frombuffer(shape, _U2)
         counts = np.diff(firsts, append=len(positions))
@@ -174,67 +145,57 @@ class JoinedTables:
 
     def present(self, slot: int) -> NDArray[np.bool_]:
         """Return which of the tables have the field."""
-        if slot >= self.distances.shape[1]:
-            return np.zeros(len(self), np.bool_)
         present: NDArray[np.bool_] = (self.distances[:, slot] > 0)[self.shapes]
         return present
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
-        if slot >= self.distances.shape[1] - 1:
-            return not len(self)
-        column = self.distances[:, slot]
-        return bool(column.all()) or bool(column[self.shapes].all())
+        return bool(self.distances[:, slot].all()) or bool(self.present(slot).all())
 
     def scalars(self, slot: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return a field that all tables have, shape (n,)."""
-        kind = np.dtype(dtype)
-        return self.joined.buffer.gather(self._places(slot, kind.itemsize), kind)
+        if not self.all_have(slot):
+            raise FormatError(f"some tables lack the field in slot {slot}")
+        kind, column = np.dtype(dtype), self.distances[:, slot]
+        places: I64 = self.positions + (column[0] if len(column) == 1 else column[self.shapes])
+        self.joined.require_inside(places, places + kind.itemsize, self.rows)
+        return self.joined.buffer.gather(places, kind)
 
     def structs(self, slot: int, width: int) -> U8:
         """Return a struct of bytes that all tables have, shape (n, width)."""
         return self.scalars(slot, f"V{width}").view(np.uint8).reshape(len(self), width)
 
+    def targets(self, slot: int) -> I64:
+        """Return the targets of an offset field that all tables have."""
+        distances = self.scalars(slot, _U4)
+        column = self.distances[:, slot]
+        targets: I64 = self.positions + column[self.shapes] + distances
+        return targets
+
     def tables(self, slot: int) -> JoinedTables:
         """Return the table of a field that all tables have."""
-        return JoinedTables.at(self.joined, self._targets(slot), self.rows)
+        return JoinedTables.at(self.joined, self.targets(slot), self.rows)
 
     def children(self, slot: int) -> tuple[JoinedTables, I64]:
         """Return all tables of a vector of tables, and the number of the tables of each parent."""
         starts, counts = self.vectors(slot, 4)
-        places = ranges_by(starts, counts, 4)
+        places = ranges(starts, counts, 4)
         positions = places + self.joined.buffer.gather(places, _U4)
         rows = FileRows.of(np.repeat(self.rows.files, counts))
         return JoinedTables.at(self.joined, positions, rows), counts
 
     def vectors(self, slot: int, width: int) -> tuple[I64, I64]:
-        """Return the starts and the numbers of the elements of a vector that all tables have.
+        """Return the starts and the numbers of the elements, of ``width`` bytes, of a vector that all have.
 
-        An element has ``width`` bytes. Raises ``FormatError`` if vectors share so many bytes that all of them
-        together are larger than the files.
+        Raises ``FormatError`` if vectors share so many bytes that all of them are larger than the files.
         """
-        starts = self._targets(slot)
+        starts = self.targets(slot)
         self.joined.require_inside(starts, starts + 4, self.rows)
         counts = self.joined.buffer.gather(starts, _U4).astype(np.int64)
         self.joined.require_inside(starts, starts + 4 + counts * width, self.rows)
         if int(counts.sum()) * width > self.joined.buffer.size:
             raise FormatError("tables share vectors")
         return starts + 4, counts
-
-    def _targets(self, slot: int) -> I64:
-        places = self._places(slot, 4)
-        targets: I64 = places + self.joined.buffer.gather(places, _U4)
-        return targets
-
-    def _places(self, slot: int, width: int) -> I64:
-        if not self.all_have(slot):
-            raise FormatError(f"some tables lack the field in slot {slot}")
-        if not len(self):
-            return self.positions
-        column = self.distances[:, slot]
-        places: I64 = self.positions + (column[0] if len(column) == 1 else column[self.shapes])
-        self.joined.require_inside(places, places + width, self.rows)
-        return places
 
 
 #: Errors of files that cannot be read together.
@@ -252,7 +213,9 @@ def decode_logs_together(files: Sequence[Any]) -> list[TransactionLog] | None:
         payloads = (open_envelope(data, FileType.TRANSACTION_LOG, _JOINED_BYTES)[1] for data in files)
         roots = JoinedFiles.of(payloads).roots()
         require_lists(roots)
-        _require_no_moves(roots)
+        moved = roots.present(LOG_MOVES)
+        if moved.any() and roots.take(moved).vectors(LOG_MOVES, 4)[1].any():
+            return None  # they are rare
         names = list(ID_LIST_SLOTS.values())
         lists = zip(*(_ids(roots, slot) for slot in ID_LIST_SLOTS), strict=True)
         chunks = _updated_chunks(roots)
@@ -265,18 +228,12 @@ def decode_logs_together(files: Sequence[Any]) -> list[TransactionLog] | None:
         return None
 
 
-def _require_no_moves(roots: JoinedTables) -> None:
-    present = roots.present(LOG_MOVES)
-    if present.any() and roots.take(present).vectors(LOG_MOVES, 4)[1].any():
-        raise FormatError("a log has moves")
-
-
 def _ids(roots: JoinedTables, slot: int) -> list[U8]:
     """Return the ids of nodes in a list of each log. Raise ``FormatError`` unless they ascend in each log."""
     starts, counts = roots.vectors(slot, NODE_ID_BYTES)
     if not counts.any():
         return [np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(counts)
-    words = windows(roots.joined.buffer.bytes, NODE_ID_BYTES)[ranges_by(starts, counts, NODE_ID_BYTES)]
+    words = windows(roots.joined.buffer.bytes, NODE_ID_BYTES)[ranges(starts, counts, NODE_ID_BYTES)]
     ends = np.cumsum(counts)
     numbers = words.view(">u8").astype(np.uint64)
     ascends = numbers[1:] > numbers[:-1]
@@ -301,7 +258,7 @@ def _updated_chunks(roots: JoinedTables) -> list[dict[bytes, U32]]:
     ranks[sizes > 0] = ndims[firsts[sizes > 0]]
     if not np.array_equal(np.repeat(ranks, sizes), ndims):
         raise FormatError("chunks of one array with coordinates of different rank")
-    numbers = roots.joined.buffer.gather(ranges_by(starts, ndims, 4), "<u4")
+    numbers = roots.joined.buffer.gather(ranges(starts, ndims, 4), "<u4")
     ends = np.cumsum(ranks * sizes)
     coordinates = in_order(cut(numbers, ends - ranks * sizes, sizes, ranks))
     bounds = pairwise(accumulate(counts.tolist(), initial=0))
@@ -314,59 +271,47 @@ _OFFSET, _LENGTH, _CHUNK_ID = 2, 3, 4
 
 def decode_chunk_files_together(files: Sequence[Any]) -> list[ChunkFiles] | None:
     """Read the ids of the chunk files of some small manifests together."""
-    return _together(files, _chunk_files)
+    try:
+        manifests, refs = _references(files)
+        native = refs if refs.all_have(_CHUNK_ID) else refs.take(refs.present(_CHUNK_ID))
+        ids, new = _chunk_ids(native)
+    except IRREGULAR:
+        return None
+    bounds = _bounds(native.rows.files[new], len(manifests))
+    return list(map(ChunkFiles, manifests, map((ids if new.all() else ids[new]).__getitem__, bounds)))
 
 
 def decode_chunk_ranges_together(files: Sequence[Any]) -> list[ChunkRanges] | None:
-    """Read the ranges of the chunks of some small manifests together."""
-    return _together(files, _chunk_ranges)
-
-
-def _together[T](
-    files: Sequence[Any], decode: Callable[[list[bytes], JoinedTables], list[T]]
-) -> list[T] | None:
+    """Read the ranges of the chunks of some small manifests together, if all chunks are native."""
     try:
-        payloads = (open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files)
-        roots = JoinedFiles.of(payloads).roots()
-        _, refs, _ = read_references(roots)
-        return decode(id_list(roots.structs(_ID, OBJECT_ID_BYTES)), refs)
+        manifests, refs = _references(files)
+        ids, new = _chunk_ids(refs)
+        columns = []
+        for slot in (_OFFSET, _LENGTH):
+            present = refs.present(slot)
+            values = np.zeros(len(refs), "<u8")
+            some = refs if present.all() else refs.take(present)
+            values[present] = some.scalars(slot, "<u8")
+            columns.append(values)
     except IRREGULAR:
         return None
-
-
-def _chunk_files(manifests: list[bytes], refs: JoinedTables) -> list[ChunkFiles]:
-    native = refs if refs.all_have(_CHUNK_ID) else refs.take(refs.present(_CHUNK_ID))
-    ids, new = _chunk_ids(native)
-    chosen = ids if new.all() else ids[new]
-    bounds = _bounds(native.rows.files[new], len(manifests))
-    return [ChunkFiles(id_, chosen[rows]) for id_, rows in zip(manifests, bounds, strict=True)]
-
-
-def _chunk_ranges(manifests: list[bytes], refs: JoinedTables) -> list[ChunkRanges]:
-    # Raises an error for chunks that are not native.
-    ids, new = _chunk_ids(refs)
-    offset, length = (
-        refs.scalars(slot, "<u8") if refs.all_have(slot) else _with_zeros(refs, slot)
-        for slot in (_OFFSET, _LENGTH)
-    )
-    kind = np.full(len(refs), ChunkKind.NATIVE, np.uint8)
+    (offset, length), kind = columns, np.full(len(refs), ChunkKind.NATIVE, np.uint8)
     source = (np.cumsum(new) - 1).astype(np.uint32)
-    chosen = ids if new.all() else ids[new]
+    chosen, nothing = ids if new.all() else ids[new], Ragged.empty()
     of_refs = _bounds(refs.rows.files, len(manifests))
     of_ids = _bounds(refs.rows.files[new], len(manifests))
-    nothing = Ragged.empty()
-    return [
-        ChunkRanges(
-            id_,
-            kind[rows],
-            source[rows] - np.uint32(files.start),
-            offset[rows],
-            length[rows],
-            chosen[files],
-            nothing,
-        )
-        for id_, rows, files in zip(manifests, of_refs, of_ids, strict=True)
-    ]
+    out = []
+    for id_, rows, own in zip(manifests, of_refs, of_ids, strict=True):
+        own_source = source[rows] - np.uint32(own.start)
+        out.append(ChunkRanges(id_, kind[rows], own_source, offset[rows], length[rows], chosen[own], nothing))
+    return out
+
+
+def _references(files: Sequence[Any]) -> tuple[list[bytes], JoinedTables]:
+    """Return the ids of some manifests, and all their references."""
+    payloads = (open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files)
+    roots = JoinedFiles.of(payloads).roots()
+    return id_list(roots.structs(_ID, OBJECT_ID_BYTES)), read_references(roots)[1]
 
 
 def _chunk_ids(refs: JoinedTables) -> tuple[U8, NDArray[np.bool_]]:
@@ -380,15 +325,6 @@ def _chunk_ids(refs: JoinedTables) -> tuple[U8, NDArray[np.bool_]]:
             new[1:] |= column[1:] != column[:-1]
         new[1:] |= files[1:] != files[:-1]
     return ids, new
-
-
-def _with_zeros(refs: JoinedTables, slot: int) -> NDArray[Any]:
-    """Return a number of each table, with 0 where it is absent."""
-    present = refs.present(slot)
-    values = np.zeros(len(refs), "<u8")
-    if present.any():
-        values[present] = refs.take(present).scalars(slot, "<u8")
-    return values
 
 
 def _bounds(files: I64, count: int) -> list[slice]:
@@ -421,7 +357,7 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
         require_fields(root)
-        files = read_manifest_files(root, header.spec_version)
+        files = read_manifest_files(root, header.spec_version).sorted()
         nodes, _ = root.children(2)
         require(nodes, "node", _REQUIRED, node_type=_KIND, node_data=_DATA)
         arrays, _ = nodes.take(nodes.scalars(_KIND, np.uint8) == _ARRAY).tables(_DATA)
@@ -446,7 +382,10 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
 def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnapshot] | None:
     """Read the manifests of some small snapshots together."""
     try:
-        roots = JoinedFiles.of(map(_payload, files)).roots()
+        if any(spec_version_of(data) != _JOINED_VERSION for data in files):
+            return None
+        payloads = (open_envelope(data, FileType.SNAPSHOT, _JOINED_BYTES)[1] for data in files)
+        roots = JoinedFiles.of(payloads).roots()
         require_fields(roots)
         listed, counts = roots.children(7)
         ids = listed.structs(0, OBJECT_ID_BYTES)
@@ -463,14 +402,9 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
     stops = np.cumsum(counts)
     names = map(bytes, roots.structs(0, OBJECT_ID_BYTES))
     bounds = zip(names, (stops - counts).tolist(), stops.tolist(), strict=True)
-    return [ManifestsOfSnapshot(name, table.part(start, stop)) for name, start, stop in bounds]
-
-
-def _payload(data: Any) -> Any:
-    header, payload = open_envelope(data, FileType.SNAPSHOT, _JOINED_BYTES)
-    if header.spec_version != _JOINED_VERSION:
-        raise FormatError("the snapshot has another spec version")
-    return payload
+    return [
+        ManifestsOfSnapshot(name, table.select_manifests(slice(start, stop))) for name, start, stop in bounds
+    ]
 
 
 def _same_ids(listed: U8, files: I64, used: U8, users: I64) -> bool:

@@ -1,23 +1,22 @@
-"""Manifests: the references of the chunks of each array.
+"""Manifests: the references of the chunks of each array, as columns, and the search for single references.
 
-*Layout of a written file*, front to back:
+A written file has, front to back: the manifest, its arrays, a vector of references for each array, the
+references grouped by shape (native, virtual, ...) with coordinates in their tails, each distinct location and
+etag once, the inline chunks.
 
-    Manifest ── arrays ── ArrayManifest, one for each array ── refs, one vector for each array
-    records     ChunkRef tables, grouped by shape (native, virtual, ...), with coordinates in their tails
-    strings     each distinct location and etag once, shared by offset; then the inline chunks
-
-*Location compression.* The format allows locations as zstd frames with a common dictionary. Plain locations,
-which are stored once, shared, and compressed with the whole file, are nearly always smaller. So the
-dictionary is only written if a sample shows that it helps.
-
-Specification: *Chunk Manifest Files*.
+The format allows locations as zstd frames with a common dictionary. Plain locations, which are shared and
+compressed with the whole file, are nearly always smaller. So the dictionary is only written if a sample shows
+that it helps.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import batched, repeat
+from struct import Struct, unpack_from
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -34,12 +33,11 @@ from frazil.format.chunk_table import (
     NativeRef,
     VirtualRef,
     by_rank,
-    coordinates_layout,
-    joined,
-    put_coordinates,
+    cut,
     read_coordinates,
     stack,
     unsorted_arrays,
+    write_coordinates,
 )
 from frazil.format.columns import (
     I64,
@@ -48,6 +46,7 @@ from frazil.format.columns import (
     U64,
     HasFields,
     Ragged,
+    decode_text,
     distinct_rows,
     number,
     require,
@@ -63,27 +62,10 @@ from frazil.format.envelope import (
     seal,
     unsorted,
 )
-from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
+from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Records, Tables, Writer
+from frazil.format.ids import id_list
 
-__all__ = [
-    "ArrayTables",
-    "ChunkFiles",
-    "ChunkKind",
-    "ChunkRanges",
-    "ChunkRef",
-    "ChunkTable",
-    "ForeignObjects",
-    "InlineRef",
-    "LocationCompression",
-    "Manifest",
-    "NativeRef",
-    "VirtualRef",
-    "decode_chunk_files",
-    "decode_chunk_ranges",
-    "decode_manifest",
-    "encode_manifest",
-    "stored_locations",
-]
+__all__ = ["ChunkKind", "ChunkRef", "ChunkTable", "ForeignObjects", "InlineRef", "NativeRef", "VirtualRef"]
 
 #: Readers refuse locations that decompress to more bytes.
 MAX_LOCATION_BYTES: Final = 1024
@@ -93,6 +75,7 @@ _LOCATIONS_AT_ONCE: Final = 1 << 12
 _ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
 _NODE_ID, _REFS = 0, 1
 _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMPRESSED = range(9)
+_ID_BYTES: Final = 12
 _ZSTD_DICTIONARY = 1
 _REQUIRED: Final = "manifest-required"
 #: Up to this number of locations without a dictionary that are smaller than any dictionary is worth need
@@ -121,29 +104,21 @@ class LocationCompression:
     level: int = 3
 
 
-# ---------------------------------------------------------------------------------------- writing
-
+_DICTIONARY_LAYOUT: Final = {_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}
+_MANIFEST_WITH_DICTIONARY: Final = Layout(_DICTIONARY_LAYOUT, 5)
 _MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
-_MANIFEST_WITH_DICTIONARY: Final = Layout({_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}, 5)
 _ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
-_RANGE: Final = {_OFFSET: "u8", _LENGTH: "u8"}
+_RANGE: Final = ((_OFFSET, "u8"), (_LENGTH, "u8"))
 #: The shapes of a ChunkRef: its kind, and for virtual references the checksum in the higher bits.
 _WITH_ETAG, _WITH_MODIFIED = 4, 8
-_SHAPES: Final[dict[int, dict[int, str]]] = {
-    ChunkKind.NATIVE: {**_RANGE, _CHUNK_ID: "V12"},
-    ChunkKind.VIRTUAL: {**_RANGE, _LOCATION: "u4"},
-    ChunkKind.VIRTUAL | _WITH_ETAG: {**_RANGE, _LOCATION: "u4", _ETAG: "u4"},
-    ChunkKind.VIRTUAL | _WITH_MODIFIED: {**_RANGE, _LOCATION: "u4", _MODIFIED: "u4"},
-    ChunkKind.INLINE: {_INLINE: "u4"},
+_SHAPES: Final[dict[int, tuple[tuple[int, str], ...]]] = {
+    ChunkKind.NATIVE: (*_RANGE, (_CHUNK_ID, "V12")),
+    ChunkKind.VIRTUAL: (*_RANGE, (_LOCATION, "u4")),
+    ChunkKind.VIRTUAL | _WITH_ETAG: (*_RANGE, (_LOCATION, "u4"), (_ETAG, "u4")),
+    ChunkKind.VIRTUAL | _WITH_MODIFIED: (*_RANGE, (_LOCATION, "u4"), (_MODIFIED, "u4")),
+    ChunkKind.INLINE: ((_INLINE, "u4"),),
 }
-
-
-def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
-    fields = dict(_SHAPES[shape])
-    if compressed and _LOCATION in fields:
-        fields[_COMPRESSED] = fields.pop(_LOCATION)
-    return coordinates_layout(tuple(fields.items()), 10, _INDEX, ndim)
 
 
 def encode_manifest(
@@ -161,119 +136,83 @@ def encode_manifest(
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
-    payload = _layout_manifest(manifest.id, tables, locations if spec_version > 1 else None)
-    return seal(payload, FileType.MANIFEST, spec_version=spec_version, level=level)
-
-
-def _layout_manifest(
-    id_: bytes, tables: Mapping[bytes, ChunkTable], config: LocationCompression | None
-) -> list[U8]:
     arrays = list(tables.values())
     whole = stack(arrays, np.zeros((0, 0), np.uint32)) if arrays else ChunkTable.empty(0)
-    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    strings, location_of = _shared(whole.foreign.locations)
+    foreign = whole.foreign
+    if len(foreign) <= _MANY_ROWS or some_repeat(foreign.locations):
+        strings, location_of = distinct_rows(foreign.locations)
+    else:
+        strings, location_of = foreign.locations.compact(), np.arange(len(foreign), dtype=np.uint32)
     _check_size(whole, location_of, strings)
-    compression = _compress_locations(strings, whole, config)
+    compression = _compress_locations(strings, whole, locations if spec_version > 1 else None)
 
-    writer = Writer()
-    layout = _MANIFEST_WITH_DICTIONARY if compression else _MANIFEST
-    root = writer.table(layout)
-    root.put(_ID, id_)
-    root.put(_ALGORITHM, _ZSTD_DICTIONARY if compression else 0)
-    entries = writer.offset_vectors([len(arrays)])
-    root.link(_ARRAYS, int(entries.positions[0]))
-    records, positions = writer.tables(_ARRAY, len(arrays))
-    entries.fill(positions)
-    records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
-    refs = writer.offset_vectors(counts)
-    link(records, _ARRAY, _REFS, positions, refs.positions)
+    writer = Writer(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
+    root: dict[int, int | bytes] = {_ID: manifest.id}
+    root[_ALGORITHM] = _ZSTD_DICTIONARY if compression else 0
+    entries, (root[_ARRAYS],) = writer.table_vectors(_ARRAY, [len(arrays)])
+    entries.fields[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
+    refs = OffsetVectors(writer, list(map(len, arrays)))
+    entries.link(_REFS, refs.positions)
     groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
     if compression:
-        root.link(_DICTIONARY, writer.vector(compression[0]))
-        strings_at = writer.vectors(compression[1])
+        root[_DICTIONARY] = writer.vector(compression[0])
+        targets = writer.vectors(compression[1])[location_of]
     else:
-        strings_at = writer.strings(strings)
-    _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
-    if any(_ETAG in group.layout.offsets for group in groups):
-        etags, etag_of = distinct_rows(whole.foreign.etags)
-        _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
-    if any(_INLINE in group.layout.offsets for group in groups):
-        _link_sources(groups, _INLINE, writer.vectors(whole.inline))
-    return writer.finish(root.position)
-
-
-def _shared(rows: Ragged) -> tuple[Ragged, U32]:
-    """Return each distinct row once, and the number of each row's value; of many distinct rows, all rows."""
-    if len(rows) <= _MANY_ROWS or some_repeat(rows):
-        return distinct_rows(rows)
-    return rows.compact(), np.arange(len(rows), dtype=np.uint32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """References of one shape and one number of dimensions."""
-
-    source: U32
-    layout: Layout
-    records: NDArray[Any]
-    positions: I64
+        targets = writer.vectors(strings, NUL)[location_of]
+    for slot in (_COMPRESSED if compression else _LOCATION, _ETAG, _INLINE):
+        own = [(source, records) for source, records in groups if slot in records.layout.offsets]
+        if own and slot == _ETAG:
+            etags, etag_of = distinct_rows(foreign.etags)
+            targets = writer.vectors(etags, NUL)[etag_of]
+        elif own and slot == _INLINE:
+            targets = writer.vectors(whole.inline)
+        for source, records in own:
+            records.link(slot, targets[source])
+    return seal(writer.finish(root), FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
 def _write_refs(
     writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
-) -> Iterator[_Group]:
-    """Write the records of all references, without the sources that they lead to."""
+) -> Iterator[tuple[U32, Records]]:
+    """Write the records of all references. Yield the source and the records of each shape and rank."""
     if not arrays:
         return
-    shapes = _shapes(whole)
-    ndims = np.fromiter((table.ndim for table in arrays), np.int64, len(arrays))
-    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    for ndim, members, rows in by_rank(ndims, counts):
-        index = joined([arrays[member].index for member in members])
-        own = shapes if isinstance(shapes, int) or isinstance(rows, slice) else shapes[rows]
-        present = [own] if isinstance(own, int) else np.unique(own).tolist()
-        for shape in present:
-            part: I64 | slice = slice(None)
-            if len(present) > 1:
-                part = np.flatnonzero(own == shape)
-            chosen = part if isinstance(rows, slice) else rows[part]
-            layout = _layout(shape, ndim, compressed)
-            coords = index[part]
-            records, positions = writer.tables(layout, len(coords))
-            put_coordinates(records, layout, _INDEX, coords)
-            source = whole.source[chosen]
-            if _OFFSET in layout.offsets:
-                records[f"f{_OFFSET}"] = whole.offset[chosen]
-                records[f"f{_LENGTH}"] = whole.length[chosen]
-            if _CHUNK_ID in layout.offsets:
-                records[f"f{_CHUNK_ID}"] = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0][source]
-            if _MODIFIED in layout.offsets:
-                records[f"f{_MODIFIED}"] = whole.foreign.modified[source]
-            vectors.lead(chosen, positions)
-            yield _Group(source, layout, records, positions)
-
-
-def _shapes(whole: ChunkTable) -> int | U8:
-    """Return the key of ``_SHAPES`` for each reference, or one number if all have the same shape."""
-    foreign = whole.foreign
+    foreign, shapes = whole.foreign, whole.kind
     flags = np.where(foreign.etags.lengths > 0, _WITH_ETAG, np.where(foreign.modified > 0, _WITH_MODIFIED, 0))
-    shapes = whole.kind
     if flags.any():
         virtual = whole.kind == ChunkKind.VIRTUAL
         shapes = shapes.copy()
         shapes[virtual] |= flags.astype(np.uint8)[whole.source[virtual]]
-    return int(shapes[0]) if (shapes == shapes[0]).all() else shapes
-
-
-def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
-    for group in groups:
-        if slot in group.layout.offsets:
-            link(group.records, group.layout, slot, group.positions, targets[group.source])
+    is_one_shape = bool((shapes == shapes[0]).all())
+    for _, rows, index in by_rank([table.index for table in arrays]):
+        own = shapes[rows]
+        for shape in [int(shapes[0])] if is_one_shape else np.unique(own).tolist():
+            part: I64 | slice = slice(None)
+            if not (is_one_shape or (own == shape).all()):
+                part = np.flatnonzero(own == shape)
+            chosen = part if isinstance(rows, slice) else rows[part]
+            fields = tuple(
+                (_COMPRESSED if slot == _LOCATION and compressed else slot, kind)
+                for slot, kind in _SHAPES[shape]
+            )
+            records = write_coordinates(writer, fields, 10, _INDEX, index[part])
+            source = whole.source[chosen]
+            if _OFFSET in records.layout.offsets:
+                records.fields[f"f{_OFFSET}"] = whole.offset[chosen]
+                records.fields[f"f{_LENGTH}"] = whole.length[chosen]
+            if _CHUNK_ID in records.layout.offsets:
+                ids = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0]
+                records.fields[f"f{_CHUNK_ID}"] = ids[source]
+            if _MODIFIED in records.layout.offsets:
+                records.fields[f"f{_MODIFIED}"] = foreign.modified[source]
+            vectors.lead(records.positions, chosen)
+            yield source, records
 
 
 def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
-    longest = [int(rows.lengths.max(initial=0)) for rows in (strings, whole.foreign.etags, whole.inline)]
-    if (100 + sum(longest)) * len(whole) <= MAX_PAYLOAD_BYTES:
+    """Raise ``FormatError`` for too many bytes, before a writer allocates memory for them."""
+    columns = (strings, whole.foreign.etags, whole.inline)
+    if (100 + sum(int(rows.lengths.max(initial=0)) for rows in columns)) * len(whole) <= MAX_PAYLOAD_BYTES:
         return
     virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
     inline = whole.source[whole.kind == ChunkKind.INLINE]
@@ -329,9 +268,6 @@ def _packed(texts: Iterable[bytes]) -> bytes:
     return zstandard.ZstdCompressor(level=3).compress(b"\0\0\0\0".join(texts))
 
 
-# ---------------------------------------------------------------------------------------- reading
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayTables(Mapping[bytes, ChunkTable]):
     """The tables of a manifest that was read. Each is cut from the common columns at its first use."""
@@ -364,23 +300,20 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         # Cached, so that a table computes its search keys only once.
         table = self.cache.get(node_id)
         if table is None:
-            table = self.cache[node_id] = self._make(self.rows[node_id])
+            row = self.rows[node_id]
+            start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
+            part, first = slice(start, start + count), int(self.coord_starts[row])
+            table = self.cache[node_id] = ChunkTable(
+                self.coords[first : first + count * ndim].reshape(count, ndim),
+                self.kind[part],
+                self.source[part],
+                self.offset[part],
+                self.length[part],
+                self.chunk_ids,
+                self.foreign,
+                self.inline,
+            ).sorted()
         return table
-
-    def _make(self, row: int) -> ChunkTable:
-        start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
-        part, first = slice(start, start + count), int(self.coord_starts[row])
-        table = ChunkTable(
-            self.coords[first : first + count * ndim].reshape(count, ndim),
-            self.kind[part],
-            self.source[part],
-            self.offset[part],
-            self.length[part],
-            self.chunk_ids,
-            self.foreign,
-            self.inline,
-        )
-        return table.sorted()
 
 
 def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None) -> Manifest:
@@ -391,35 +324,20 @@ def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None)
     ``broken`` gets the broken rules that readers do not need.
     """
     with reading(name):
-        return manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1], broken)
+        return _manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1], broken)
 
 
-def manifest_of_payload(payload: Any, broken: list[Violation] | None = None) -> Manifest:
+def _manifest_of_payload(payload: Any, broken: list[Violation] | None = None) -> Manifest:
     """Return the manifest of the decompressed bytes of a file."""
     root = Buffer(payload).root()
     arrays, refs, counts = read_references(root)
     rows = _rows_of_arrays(arrays)
     coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts, "ref-rank")
-    kind, source, ids, foreign, inline = _read_sources(root, refs)
-    offset, length = _read_ranges(refs, kind, source, inline)
     starts = np.cumsum(counts) - counts
-    tables = ArrayTables(
-        rows,
-        starts,
-        counts,
-        ndims,
-        coords,
-        coord_starts,
-        kind,
-        source,
-        offset,
-        length,
-        ids,
-        foreign,
-        inline,
-    )
+    columns = _read_columns(root, refs)
+    tables = ArrayTables(rows, starts, counts, ndims, coords, coord_starts, **columns)
     collect(broken, _violations(root, refs, tables))
-    return Manifest(root.structs(_ID, 12).tobytes(), tables)
+    return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), tables)
 
 
 def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Violation]:
@@ -427,7 +345,7 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
     nodes = list(tables.rows)
     owners = np.repeat(np.arange(len(nodes)), tables.counts)
     yield from unsorted("arrays-sorted", "arrays", nodes)
-    for row in unsorted_arrays(tables.coords, tables.ndims, tables.coord_starts, tables.counts):
+    for row in unsorted_arrays(cut(tables.coords, tables.coord_starts, tables.counts, tables.ndims)):
         yield Violation("refs-sorted", "references must be sorted by coordinates, each once", nodes[row])
     has_id, is_inline = refs.present(_CHUNK_ID).astype(np.uint8), refs.present(_INLINE)
     kinds = has_id + is_inline + (refs.present(_LOCATION) | refs.present(_COMPRESSED))
@@ -451,23 +369,9 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
             return
 
 
-def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
-    """Return the id of a manifest, and the vector of references of each array.
-
-    A vector is the position of its first element, and the number of its elements.
-    """
-    root = buffer.root()
-    arrays = _read_arrays(root)
-    starts, counts = arrays.places(_REFS, 4)
-    vectors = list(zip(starts.tolist(), counts.tolist(), strict=True))
-    rows = _rows_of_arrays(arrays)
-    return root.structs(_ID, 12).tobytes(), {node: vectors[row] for node, row in rows.items()}
-
-
 def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
     """Return the number of each array by its node id."""
-    node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
-    rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
+    rows = dict(zip(id_list(arrays.structs(_NODE_ID, 8)), range(len(arrays)), strict=True))
     if len(rows) != len(arrays):
         text = f"{len(arrays)} arrays must have different node ids, got {len(rows)} ids"
         raise FormatError(text, check="arrays-sorted")
@@ -476,25 +380,15 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRanges:
-    """The id of a manifest, and the ranges of its n references without their arrays and coordinates.
+    """The id of a manifest, and the ranges of its n references without their arrays and coordinates."""
 
-    Attributes:
-        id: The id of the manifest.
-        kind: The ``ChunkKind`` of each reference, uint8 (n,).
-        source: The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,).
-        offset: uint64 (n,), bytes. 0 for inline chunks.
-        length: uint64 (n,), bytes.
-        chunk_ids: Ids of chunk files, uint8 (k, 12), with repetitions.
-        locations: Locations of foreign objects, with repetitions.
-    """
-
-    id: bytes
-    kind: U8
-    source: U32
-    offset: U64
-    length: U64
-    chunk_ids: U8
-    locations: Ragged
+    id: bytes  # The id of the manifest
+    kind: U8  # The ``ChunkKind`` of each reference, uint8 (n,)
+    source: U32  # The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,)
+    offset: U64  # uint64 (n,), bytes. 0 for inline chunks
+    length: U64  # uint64 (n,), bytes
+    chunk_ids: U8  # Ids of chunk files, uint8 (k, 12), with repetitions
+    locations: Ragged  # Locations of foreign objects, with repetitions
 
 
 def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
@@ -502,10 +396,10 @@ def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         _, refs, _ = read_references(root)
-        kind, source, ids, foreign, inline = _read_sources(root, refs)
-        offset, length = _read_ranges(refs, kind, source, inline)
-        id_ = root.structs(_ID, 12).tobytes()
-        return ChunkRanges(id_, kind, source, offset, length, ids, foreign.locations)
+        columns = _read_columns(root, refs)
+        del columns["inline"]
+        locations = columns.pop("foreign").locations
+        return ChunkRanges(root.structs(_ID, _ID_BYTES).tobytes(), **columns, locations=locations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -521,8 +415,8 @@ def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         _, refs, _ = read_references(root)
-        chunk_ids = _read_ids(_some(refs, refs.present(_CHUNK_ID)))[0]
-        return ChunkFiles(root.structs(_ID, 12).tobytes(), chunk_ids)
+        chunk_ids = _read_ids(refs.take(refs.present(_CHUNK_ID)))[0]
+        return ChunkFiles(root.structs(_ID, _ID_BYTES).tobytes(), chunk_ids)
 
 
 def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
@@ -556,44 +450,49 @@ def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
         )
 
 
-def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
-    """Return the kinds and sources of all references, and the values that the sources number."""
-    if len(refs) and refs.all_have(_CHUNK_ID):
-        ids, codes = _read_ids(refs)
-        kinds = np.full(len(refs), ChunkKind.NATIVE, np.uint8)
-        none = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
-        return kinds, codes.astype(np.uint32), ids, none, Ragged.empty()
+def _read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
+    """Return the columns of all references, and the values that their sources number."""
+    count = len(refs)
+    kind, source = np.full(count, ChunkKind.INLINE, np.uint8), np.zeros(count, np.uint32)
+    ids, inline = np.zeros((0, _ID_BYTES), np.uint8), Ragged.empty()
+    foreign = ForeignObjects(inline, inline, np.zeros(0, np.uint32))
+    offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
     native = refs.present(_CHUNK_ID)
     virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
-    inline = ~native & ~virtual
-    kind = np.full(len(refs), ChunkKind.INLINE, np.uint8)
-    kind[native], kind[virtual] = ChunkKind.NATIVE, ChunkKind.VIRTUAL
-    source = np.zeros(len(refs), np.uint32)
-    ids, source[native] = _read_ids(_some(refs, native))
-    foreign, source[virtual] = _read_foreign(root, _some(refs, virtual))
-    blobs, source[inline] = _read_inline(_some(refs, inline))
-    return kind, source, ids, foreign, blobs
-
-
-def _read_ranges(refs: Tables, kind: U8, source: U32, inline: Ragged) -> tuple[U64, U64]:
-    """Return the offset and the length of each reference in bytes."""
-    offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
-    is_inline = kind == ChunkKind.INLINE
-    if is_inline.any():
-        offset = np.where(is_inline, np.uint64(0), offset)
-        # Only inline references: the sources of other kinds may exceed the inline rows.
-        sizes = inline.lengths.astype(np.uint64)
-        length = np.array(length)
-        length[is_inline] = sizes[source[is_inline]]
-    return offset, length
-
-
-def _some(tables: Tables, rows: NDArray[np.bool_]) -> Tables:
-    return tables if rows.all() else tables.take(rows)
+    for mask, each in (
+        (native, ChunkKind.NATIVE),
+        (virtual, ChunkKind.VIRTUAL),
+        (~(native | virtual), ChunkKind.INLINE),
+    ):
+        if not mask.any():
+            continue
+        rows: slice | NDArray[np.bool_] = slice(None) if mask.all() else mask
+        some = refs if isinstance(rows, slice) else refs.take(rows)
+        kind[rows] = each
+        if each == ChunkKind.NATIVE:
+            ids, source[rows] = _read_ids(some)
+        elif each == ChunkKind.VIRTUAL:
+            foreign, source[rows] = _read_foreign(root, some)
+        elif some.all_have(_INLINE):
+            inline, source[rows] = _shared_rows(some, _INLINE)
+            offset, length = np.array(offset), np.array(length)
+            offset[rows], length[rows] = 0, inline.lengths[source[rows]]
+        else:
+            text = "a chunk reference must be native, virtual or inline, got none"
+            raise FormatError(text, check="ref-kind")
+    return {
+        "kind": kind,
+        "source": source,
+        "offset": offset,
+        "length": length,
+        "chunk_ids": ids,
+        "foreign": foreign,
+        "inline": inline,
+    }
 
 
 def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
-    ids = refs.structs(_CHUNK_ID, 12)
+    ids = refs.structs(_CHUNK_ID, _ID_BYTES)
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
     new = np.ones(len(ids), np.bool_)
@@ -632,12 +531,6 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
     return foreign, result
 
 
-def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
-    if not refs.present(_INLINE).all():
-        raise FormatError("a chunk reference must be native, virtual or inline, got none", check="ref-kind")
-    return _shared_rows(refs, _INLINE)
-
-
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
     """Return the distinct strings or byte vectors of a field, and for each table the number of its value.
 
@@ -645,8 +538,7 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
     rows do not reference the buffer, unless a damaged file makes them overlap so much that they would be
     larger than the buffer.
     """
-    targets, _ = tables.targets(slot)
-    distinct, codes = number(targets)
+    distinct, codes = number(tables.targets(slot))
     starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
     # An absent field has the target 0, where no vector can be.
     real = distinct > 0
@@ -690,3 +582,197 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
         return Ragged.of_bytes(locations)
     except zstandard.ZstdError as error:
         raise FormatError(f"a compressed location cannot be read: {error}") from error
+
+
+# ------------------------------------------------------------------------------ single references
+
+#: Writers use a few vtables. The cache forgets all of them when it has this number.
+_MAX_VTABLES: Final = 64
+#: After this number of searches the columns are decoded.
+MAX_SEARCHES: Final = 4096
+_I4: Final = Struct("<i")
+_U4: Final = Struct("<I")
+_U8: Final = Struct("<Q")
+
+Coords = tuple[int, ...]
+
+
+class ReferenceSearch:
+    """A search in the references of one array, a vector that is sorted by coordinates.
+
+    ``start`` is the position of the first element of their vector in ``payload``, and ``count`` is the number
+    of elements. A search is an attempt: it returns None for each reference that it does not find or does not
+    understand. The columns of the manifest then decide, with all their checks. So files with unsorted
+    references and damaged files have the same results and errors as with columns.
+    """
+
+    __slots__ = ("_buffer", "_count", "_ends", "_start", "_vtables")
+
+    def __init__(self, payload: Any, start: int, count: int) -> None:
+        self._buffer = Buffer(payload)
+        self._start = start
+        self._count = count
+        self._vtables: dict[int, list[int]] = {}
+        self._ends: tuple[Coords, Coords] | None = None
+
+    def find_ref(self, coords: Coords) -> ChunkRef | None:
+        """Return the reference at ``coords``, or None if only the columns can tell."""
+        ndim, count = len(coords), self._count
+        if not count:
+            return None
+        if self._ends is None or len(self._ends[0]) != ndim:
+            self._ends = self._coords(0, ndim), self._coords(count - 1, ndim)
+        first, last = self._ends
+        if not first <= coords <= last:
+            return None
+        # The first guess is the place where a dense array has the chunk. A binary search follows.
+        start = stop = wanted = 0
+        for least, most, at in zip(first, last, coords, strict=True):
+            size = max(least, most) + 1
+            start, stop, wanted = start * size + least, stop * size + most, wanted * size + min(at, size - 1)
+        span = stop - start
+        row = min(count - 1, max(0, (wanted - start) * (count - 1) // span)) if span else 0
+        low, high = 0, count
+        while low < high and (stored := self._coords(row, ndim)) != coords:
+            low, high = (row + 1, high) if stored < coords else (low, row)
+            row = (low + high) // 2
+        if low >= high:
+            return None
+        # Neighbours in a wrong order show a damaged file, or one with several references of a chunk.
+        if row and self._coords(row - 1, ndim) >= coords:
+            return None
+        if row + 1 < count and self._coords(row + 1, ndim) <= coords:
+            return None
+        return self._ref(self._table(row))
+
+    def _table(self, row: int) -> int:
+        """Return the position of the table of a reference."""
+        place = self._start + 4 * row
+        return place + self._buffer.integer(place, _U4)
+
+    def _coords(self, row: int, ndim: int) -> Coords:
+        place = self._field(self._table(row), _INDEX)
+        start, count = self._vector(place, 4) if place else (0, -1)
+        if count != ndim:
+            raise FormatError(f"a chunk must have {ndim} coordinates")
+        return unpack_from(f"<{ndim}I", self._buffer.bytes, start)
+
+    def _ref(self, table: int) -> ChunkRef | None:
+        offset, length = self._number(table, _OFFSET, _U8), self._number(table, _LENGTH, _U8)
+        place = self._field(table, _CHUNK_ID)
+        if place:
+            chunk_id = self._buffer.bytes[place : place + _ID_BYTES].tobytes()
+            return NativeRef(chunk_id, offset, length) if len(chunk_id) == _ID_BYTES else None
+        if self._field(table, _COMPRESSED):
+            return None
+        location = self._blob(table, _LOCATION)
+        if location is not None:
+            etag = decode_text(self._blob(table, _ETAG) or b"")
+            modified = self._number(table, _MODIFIED, _U4)
+            return VirtualRef(decode_text(location), offset, length, etag or None, modified or None)
+        inline = self._blob(table, _INLINE)
+        return None if inline is None else InlineRef(inline)
+
+    def _field(self, table: int, slot: int) -> int:
+        """Return the position of a field, 0 if it is absent."""
+        vtable = table - self._buffer.integer(table, _I4)
+        fields = self._vtables.get(vtable)
+        if fields is None:
+            if len(self._vtables) >= _MAX_VTABLES:
+                self._vtables.clear()
+            fields = self._vtables[vtable] = self._buffer.fields(vtable)
+        return table + fields[slot] if fields[slot] else 0
+
+    def _number(self, table: int, slot: int, kind: Struct) -> int:
+        place = self._field(table, slot)
+        return self._buffer.integer(place, kind) if place else 0
+
+    def _vector(self, place: int, width: int) -> tuple[int, int]:
+        """Return the start and the count of the elements of a vector that a field leads to."""
+        return self._buffer.vector(place + self._buffer.integer(place, _U4), width)
+
+    def _blob(self, table: int, slot: int) -> bytes | None:
+        place = self._field(table, slot)
+        if not place:
+            return None
+        start, size = self._vector(place, 1)
+        return self._buffer.bytes[start : start + size].tobytes()
+
+
+@dataclass(slots=True, eq=False)
+class LazyTables(Mapping[bytes, ChunkTable]):
+    """The tables of a manifest. Each use except ``find_ref`` decodes the columns. Threads may share it."""
+
+    name: str  # The name of the file, for errors
+    #: The search in each array, by node id. Empty when there are columns
+    searches: dict[bytes, ReferenceSearch]
+    payload: U8 | None  # The decompressed file; None when there are columns
+    columns: Mapping[bytes, ChunkTable] | None = None  # The decoded tables, or None
+    _number: int = 0
+    _locks: dict[int, Lock] = field(default_factory=dict)
+
+    def find_ref(self, node_id: bytes, coords: Coords) -> ChunkRef | None:
+        """Return the reference of one chunk, or None if the array or the chunk has none."""
+        search = self.searches.get(node_id)
+        if search is not None and self._number < MAX_SEARCHES:
+            self._number += 1
+            try:
+                ref = search.find_ref(coords)
+            except FormatError:
+                ref = None  # the columns raise the error, with the name of the file
+            if ref is not None:
+                return ref
+        return _find_in_table(self.decode().get(node_id), coords)
+
+    def decode(self) -> Mapping[bytes, ChunkTable]:
+        """Return the columns. The first call decodes them, and drops the payload."""
+        if self.columns is None:
+            # A forked child must not wait for a thread that only its parent has.
+            with self._locks.setdefault(os.getpid(), Lock()):
+                if self.columns is None:
+                    with reading(self.name):
+                        self.columns = _manifest_of_payload(self.payload).arrays
+                    self.searches, self.payload = {}, None
+        return self.columns
+
+    def __len__(self) -> int:
+        return len(self.decode())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.decode())
+
+    def __getitem__(self, node_id: bytes) -> ChunkTable:
+        return self.decode()[node_id]
+
+
+def _find_in_table(table: ChunkTable | None, coords: Coords) -> ChunkRef | None:
+    row = -1 if table is None else table.find_chunk(coords)
+    return None if table is None or row < 0 else table.ref(row)
+
+
+def find_ref(manifest: Manifest, node_id: bytes, coords: Coords) -> ChunkRef | None:
+    """Return the reference of one chunk of a manifest, or None if the array or the chunk has none."""
+    arrays = manifest.arrays
+    if isinstance(arrays, LazyTables):
+        return arrays.find_ref(node_id, coords)
+    return _find_in_table(arrays.get(node_id), coords)
+
+
+def open_manifest(data: Any, name: str) -> Manifest:
+    """Read a manifest, as ``decode_manifest``. The references are decoded when they are needed.
+
+    A reader of one chunk needs one reference, and columns of all references cost more time than everything
+    else. So this function only reads the ids of the arrays. The columns are decoded when a caller asks for
+    all references of an array, when a search has no result, or after ``MAX_SEARCHES``. Errors in the
+    references are raised when they are read.
+    """
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        arrays = _read_arrays(root)
+        starts, counts = (column.tolist() for column in arrays.places(_REFS, 4))
+        payload = root.buffer.bytes
+        searches = {
+            node: ReferenceSearch(payload, starts[row], counts[row])
+            for node, row in _rows_of_arrays(arrays).items()
+        }
+        return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), LazyTables(name, searches, payload))

@@ -1,22 +1,17 @@
 """MessagePack: the metadata values of spec version 1, as values, and the files of older formats, as columns.
 
-One value fills the whole buffer. JSON-like values have no extension types, so these are refused. Map keys are
-text.
-
-A *token* is a value, or the head of an array or map, whose members follow. The first bytes of a token
-determine its length. So the position of the next token can be computed for every byte of a block, as if a
-token began there. The real tokens are found by jumping: one gather leads from the first k tokens to the next
-k.
-
-*Containers.* Add up the number of members, less one, of each token. Along the members of a container this sum
-falls by one, for the first time, at the end of each member. A running minimum finds these places.
+A *token* is a value, or the head of an array or map, whose members follow. The position of the next token can
+be computed for every byte of a block, as if a token began there. The real tokens are found by jumping: one
+gather leads from the first k tokens to the next k. The sum of the number of members, less one, of each token
+falls by one, for the first time, at the end of each member of a container.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -28,11 +23,7 @@ from frazil.format.columns import I64, U8, U64, Ragged, windows
 _MAX_DEPTH: Final = 128
 
 #: First byte -> struct format of the following number.
-_NUMBERS: Final = {
-    0xCA: ">f", 0xCB: ">d",
-    0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
-    0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
-}  # fmt: skip
+_NUMBERS: Final = dict(zip(range(0xCA, 0xD4), (f">{code}" for code in "fdBHIQbhiq"), strict=True))
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
 #: First byte -> struct format of the following length, and the kind of the value.
 _SIZED: Final = {
@@ -94,29 +85,33 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
     if value is None or isinstance(value, bool):
         out.append({None: 0xC0, False: 0xC2, True: 0xC3}[value])
     elif isinstance(value, int):
-        _write_int(out, value)
+        if -0x20 <= value < 0:
+            out.append(value & 0xFF)
+        else:
+            kind = "int" if value < 0 else "uint"
+            _write_head(out, value, 0, 0x80, kind, f"an integer of 64 bits, got {value}. Store text instead")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise _unwritable(f"a finite number, got {value}. Store None or text instead")
         out += struct.pack(">Bd", 0xCB, value)
-    elif isinstance(value, np.bool_ | np.integer | np.floating):
-        _write(out, value.item(), depth)
     elif isinstance(value, str):
         try:
             data = value.encode()
         except UnicodeEncodeError:
             raise _unwritable(f"text that UTF-8 can encode, got {value!r:.80}") from None
-        _write_size(out, len(data), 0xA0, 0x20, _TEXT_SIZES)
+        _write_head(out, len(data), 0xA0, 0x20, "text")
         out += data
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        _write_size(out, len(value), 0x90, 0x10, _ARRAY_SIZES)
+        _write_head(out, len(value), 0x90, 0x10, "array")
         for item in value:
             _write(out, item, depth + 1)
     elif isinstance(value, Mapping):
-        _write_size(out, len(value), 0x80, 0x10, _MAP_SIZES)
-        for key, item in sorted(value.items(), key=lambda each: _text_key(each[0])):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise _unwritable(f"text as keys, got {wrong[0]!r:.80}")
+        _write_head(out, len(value), 0x80, 0x10, "map")
+        for key in sorted(value):
             _write(out, key, depth + 1)
-            _write(out, item, depth + 1)
+            _write(out, value[key], depth + 1)
     else:
         raise _unwritable(
             f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
@@ -127,47 +122,26 @@ def _unwritable(expected: str) -> InvalidMetadataError:
     return InvalidMetadataError(f"expected {expected}")
 
 
-def _text_key(key: Any) -> str:
-    if not isinstance(key, str):
-        raise _unwritable(f"text as keys, got {key!r:.80}")
-    return key
+#: Kind -> the forms of a number or a size, shortest first: first byte and format.
+_FORMS: Final = {
+    "uint": ((0xCC, "B"), (0xCD, "H"), (0xCE, "I"), (0xCF, "Q")),
+    "int": ((0xD0, "b"), (0xD1, "h"), (0xD2, "i"), (0xD3, "q")),
+    "text": ((0xD9, "B"), (0xDA, "H"), (0xDB, "I")),
+    "array": ((0xDC, "H"), (0xDD, "I")),
+    "map": ((0xDE, "H"), (0xDF, "I")),
+}
 
 
-def _write_int(out: bytearray, value: int) -> None:
-    if -0x20 <= value < 0x80:
-        out.append(value & 0xFF)
+def _write_head(out: bytearray, number: int, small: int, end: int, kind: str, expected: str = "") -> None:
+    """Write a number or a size: in the first byte if it is less than ``end``, or in the shortest form."""
+    if 0 <= number < end:
+        out.append(small | number)
         return
-    for limits, code, format_ in _POSITIVE if value >= 0 else _NEGATIVE:
-        if limits <= value if value < 0 else value < limits:
-            out += struct.pack(f">B{format_}", code, value)
+    for code, format_ in _FORMS[kind]:
+        with suppress(struct.error):
+            out += struct.pack(f">B{format_}", code, number)
             return
-    raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
-
-
-def _write_size(
-    out: bytearray, size: int, small: int, small_end: int, sizes: tuple[tuple[int, int, str], ...]
-) -> None:
-    if size < small_end:
-        out.append(small | size)
-        return
-    for end, code, format_ in sizes:
-        if size < end:
-            out += struct.pack(f">B{format_}", code, size)
-            return
-    raise _unwritable(f"values of up to 4 GiB, got one of {size} bytes or items")
-
-
-# (end, first byte, format) of the forms for a number or a size, shortest first.
-_POSITIVE: Final = ((1 << 8, 0xCC, "B"), (1 << 16, 0xCD, "H"), (1 << 32, 0xCE, "I"), (1 << 64, 0xCF, "Q"))
-_NEGATIVE: Final = (
-    (-(1 << 7), 0xD0, "b"),
-    (-(1 << 15), 0xD1, "h"),
-    (-(1 << 31), 0xD2, "i"),
-    (-(1 << 63), 0xD3, "q"),
-)
-_TEXT_SIZES: Final = ((1 << 8, 0xD9, "B"), (1 << 16, 0xDA, "H"), (1 << 32, 0xDB, "I"))
-_ARRAY_SIZES: Final = ((1 << 16, 0xDC, "H"), (1 << 32, 0xDD, "I"))
-_MAP_SIZES: Final = ((1 << 16, 0xDE, "H"), (1 << 32, 0xDF, "I"))
+    raise _unwritable(expected or f"values of up to 4 GiB, got one of {number} bytes or items")
 
 
 def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
@@ -199,7 +173,21 @@ def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         raise FormatError(f"a MessagePack {kind} of length {length} in {len(data) - at} bytes")
     if depth >= _MAX_DEPTH:
         raise FormatError(f"MessagePack values must have at most {_MAX_DEPTH} levels of nesting, got more")
-    return _READERS[kind](data, at, length, depth + 1)
+    if kind == "text":
+        try:
+            return data[at : at + length].decode(), at + length
+        except UnicodeDecodeError as error:
+            raise FormatError(f"MessagePack text is not UTF-8: {error}") from error
+    if kind == "bytes":
+        # JSON has no bytes. A vector of bytes becomes a list of numbers.
+        return list(data[at : at + length]), at + length
+    values = []
+    for place in range(length if kind == "array" else 2 * length):
+        value, at = _value(data, at, depth + 1)
+        if kind == "map" and place % 2 == 0 and not isinstance(value, str):
+            raise FormatError(f"a MessagePack map key must be text, got {value!r}")
+        values.append(value)
+    return values if kind == "array" else dict(zip(values[::2], values[1::2], strict=True)), at
 
 
 def _unpack(format_: str, data: bytes, at: int) -> tuple[Any, int]:
@@ -207,44 +195,6 @@ def _unpack(format_: str, data: bytes, at: int) -> tuple[Any, int]:
     if end > len(data):
         raise FormatError("a MessagePack number is cut off")
     return struct.unpack_from(format_, data, at)[0], end
-
-
-def _text(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
-    try:
-        return data[at : at + length].decode(), at + length
-    except UnicodeDecodeError as error:
-        raise FormatError(f"MessagePack text is not UTF-8: {error}") from error
-
-
-def _bytes(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
-    # JSON has no bytes. A vector of bytes becomes a list of numbers.
-    return list(data[at : at + length]), at + length
-
-
-def _array(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
-    out = []
-    for _ in range(length):
-        value, at = _value(data, at, depth)
-        out.append(value)
-    return out, at
-
-
-def _map(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
-    out = {}
-    for _ in range(length):
-        key, at = _value(data, at, depth)
-        if not isinstance(key, str):
-            raise FormatError(f"a MessagePack map key must be text, got {key!r}")
-        out[key], at = _value(data, at, depth)
-    return out, at
-
-
-_READERS: Final[dict[str, Callable[[bytes, int, int, int], tuple[Any, int]]]] = {
-    "text": _text,
-    "bytes": _bytes,
-    "array": _array,
-    "map": _map,
-}
 
 
 _BLOCK: Final = 1 << 15
@@ -257,14 +207,11 @@ NIL: Final = 0xC0
 # By first byte: the bytes of the token without its content; the bytes of the number that is its size.
 _HEAD = np.ones(256, np.int32)
 _SIZE = np.zeros(256, np.int8)
-for _code, _head, _size in (
-    *((code, 1 + width, width) for code, width in zip(range(0xC4, 0xC7), (1, 2, 4), strict=True)),
-    *((code, 1 + width, width) for code, width in zip(range(0xD9, 0xDC), (1, 2, 4), strict=True)),
-    *((code, 1 + width, width) for code, width in zip(range(0xDC, 0xE0), (2, 4, 2, 4), strict=True)),
-    *((code, 1 + width, 0) for code, width in ((0xCA, 4), (0xCB, 8))),
-    *((code, 1 + width, 0) for code, width in zip(range(0xCC, 0xD4), (1, 2, 4, 8) * 2, strict=True)),
-):
-    _HEAD[_code], _SIZE[_code] = _head, _size
+for _code, (_format, _) in _SIZED.items():
+    _SIZE[_code] = struct.calcsize(_format)
+    _HEAD[_code] = 1 + _SIZE[_code]
+for _code, _format in _NUMBERS.items():
+    _HEAD[_code] = 1 + struct.calcsize(_format)
 _FIXED = np.zeros(256, np.int32)  # bytes of content, if the first byte defines them
 _FIXED[0xA0:0xC0] = np.arange(32)
 _IS_SUPPORTED = np.ones(256, np.bool_)

@@ -1,18 +1,20 @@
 """Nodes: the groups and arrays of a snapshot, as columns sorted by the bytes of their paths.
 
 In the order of bytes, all nodes below a group are side by side (from ``/a/`` to ``/a0``, since ``0`` follows
-``/``). For UTF-8 it is also the order of Python's ``str``. The first look-ups search the column; after many
-look-ups a table builds a dictionary.
+``/``). For UTF-8 it is also the order of Python's ``str``. An array may have thousands of manifests, and a
+commit changes one of them. So they are columns too.
 
-Specification: *Snapshot Files* and *Node Paths*.
-
-An array with a hundred million references has thousands of manifests. A commit of one chunk changes one of
-them, so it must not make an object for each.
+    NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
+    ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
+    DimensionShapeV2   0 array_length  1 num_chunks
+    DimensionName      0 name
+    ManifestRef        0 object_id  1 extents
 """
 
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,16 +30,21 @@ from frazil.format.columns import (
     U8,
     U32,
     Ragged,
+    ascending,
     concat_numbered,
     intern,
     join_rows,
+    ranges,
+    require,
     set_rows,
+    spread,
     structs,
     take_rows,
     unshared,
 )
-from frazil.format.envelope import LateFields
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
+from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
+from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Records, Tables, Writer
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,15 +68,10 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRefs(Sequence[ManifestRef]):
-    r"""A sequence of ``ManifestRef``, as columns.
+    r"""A sequence of ``ManifestRef``, as columns."""
 
-    Attributes:
-        ids: uint8 (m, 12).
-        extents: uint32 (m, ndim, 2).
-    """
-
-    ids: U8
-    extents: U32
+    ids: U8  # uint8 (m, 12)
+    extents: U32  # uint32 (m, ndim, 2)
 
     @classmethod
     def of(cls, refs: Iterable[ManifestRef], ndim: int) -> ManifestRefs:
@@ -77,10 +79,9 @@ class ManifestRefs(Sequence[ManifestRef]):
         if isinstance(refs, ManifestRefs):
             return refs
         refs = tuple(refs)
-        ids = np.frombuffer(b"".join([ref.id for ref in refs]), np.uint8).reshape(len(refs), OBJECT_ID_BYTES)
         boxes = [np.asarray(ref.extents, np.uint32).reshape(-1) for ref in refs]
         flat = np.concatenate([np.zeros(0, np.uint32), *boxes])
-        return cls(ids, flat.reshape(len(refs), ndim, 2))
+        return cls(id_matrix([ref.id for ref in refs]), flat.reshape(len(refs), ndim, 2))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -95,8 +96,7 @@ class ManifestRefs(Sequence[ManifestRef]):
         return ManifestRef(self.ids[at].tobytes(), self.extents[at])
 
     def __iter__(self) -> Iterator[ManifestRef]:
-        ids = np.ascontiguousarray(self.ids).view(f"V{OBJECT_ID_BYTES}").reshape(-1).tolist()
-        return map(ManifestRef, ids, self.extents)
+        return map(ManifestRef, id_list(self.ids), self.extents)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ManifestRefs):
@@ -120,29 +120,41 @@ class ManifestRefs(Sequence[ManifestRef]):
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
+_ARRAY: Final = 1
+_GROUP: Final = 2
+_SLASH: Final = ord("/")
 
+_NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
+#: Of groups, and of dimensions without a name.
+_EMPTY_LAYOUT: Final = Layout({}, slots=0)
+#: Spec version -> whether dimensions have names -> layout.
+_ARRAY_LAYOUTS: Final = {
+    version: {
+        is_named: Layout(dict.fromkeys((0, *([1] if is_named else []), *others), "u4"), slots)
+        for is_named in (False, True)
+    }
+    for version, slots, others in ((1, 3, (2,)), (2, 4, (2, 3)))
+}
+_DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
+_NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
+_REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
-def _joined[T: NDArray[Any]](empty: T, parts: Sequence[T]) -> T:
-    """Return the rows of all parts; ``empty`` if there is no part."""
-    out: T = np.concatenate([empty, *parts])  # type: ignore[assignment]
-    return out
+_REQUIRED: Final = "snapshot-required"
+#: The number of pairs of manifests that are compared at once.
+_PAIRS: Final = 1 << 20
+#: Returns a match for an absolute path without empty segments, ``.`` and ``..``.
+_CANONICAL: Final = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/]+)+", re.DOTALL).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayData:
-    """The data of an array in a snapshot besides its Zarr metadata.
+    """The data of an array in a snapshot besides its Zarr metadata."""
 
-    Attributes:
-        shape: The number of elements along each dimension.
-        num_chunks: The number of chunks along each dimension.
-        dimension_names: A name or None for each dimension; None if the array has no names.
-        manifests: The manifests with its references.
-    """
-
-    shape: tuple[int, ...]
-    num_chunks: tuple[int, ...]
+    shape: tuple[int, ...]  # The number of elements along each dimension
+    num_chunks: tuple[int, ...]  # The number of chunks along each dimension
+    #: A name or None for each dimension; None if the array has no names
     dimension_names: tuple[str | None, ...] | None
-    manifests: Sequence[ManifestRef] = ()
+    manifests: Sequence[ManifestRef] = ()  # The manifests with its references
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,51 +174,34 @@ _COLUMNS: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Memo:
     """The values that a table has computed about itself."""
 
-    __slots__ = ("children", "paths", "rows", "searches")
-
-    def __init__(self) -> None:
-        self.paths: list[str] | None = None
-        self.rows: dict[str, int] | None = None
-        self.children: tuple[dict[str, slice], list[str]] | None = None
-        self.searches = 0
+    paths: list[str] | None = None
+    rows: dict[str, int] | None = None
+    children: tuple[dict[str, slice], list[str]] | None = None
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable(LateFields):
-    """n nodes as columns, sorted by the bytes of their paths.
+    """n nodes as columns, sorted by the bytes of their paths."""
 
-    Attributes:
-        ids: uint8 (n, 8).
-        paths: Text.
-        user_data: Bytes, the content of ``zarr.json``.
-        is_array: bool (n,).
-        array_length: uint64 rows, one number for each dimension; empty rows for groups.
-        num_chunks: uint32 rows, one number for each dimension.
-        guessed: bool (n,), whether num_chunks is from a file of version 1, so that only the Zarr metadata are
-            exact.
-        named: bool (n,), whether the node has dimension names.
-        dim_rows: int64 rows: row numbers of dim_names, one for each dimension of a named node, -1 for no
-            name.
-        dim_names: Text.
-        manifests: 'V12' rows, one for each ManifestRef.
-        extents: uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row.
-    """
-
-    ids: U8
-    paths: Ragged
-    user_data: Ragged
-    is_array: NDArray[np.bool_]
-    array_length: Ragged
-    num_chunks: Ragged
+    ids: U8  # uint8 (n, 8)
+    paths: Ragged  # Text
+    user_data: Ragged  # Bytes, the content of ``zarr.json``
+    is_array: NDArray[np.bool_]  # bool (n,)
+    array_length: Ragged  # uint64 rows, one number for each dimension; empty rows for groups
+    num_chunks: Ragged  # uint32 rows, one number for each dimension
+    #: bool (n,), whether num_chunks is from a file of version 1, so that only the Zarr metadata are exact
     guessed: NDArray[np.bool_]
-    named: NDArray[np.bool_]
+    named: NDArray[np.bool_]  # bool (n,), whether the node has dimension names
+    #: int64 rows: row numbers of dim_names, one for each dimension of a named node, -1 for no name
     dim_rows: Ragged
-    dim_names: Ragged
-    manifests: Ragged
-    extents: Ragged
+    dim_names: Ragged  # Text
+    manifests: Ragged  # 'V12' rows, one for each ManifestRef
+    extents: Ragged  # uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
     _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:
@@ -217,39 +212,30 @@ class NodeTable(LateFields):
         """Create a table of a few nodes, such as the changed nodes of a session, in any order."""
         nodes = sorted(nodes, key=lambda node: node.path)
         arrays = [node.array for node in nodes]
-        shapes = [array.shape if array else () for array in arrays]
-        grids = [array.num_chunks if array else () for array in arrays]
-        dims = [(array.dimension_names or ()) if array else () for array in arrays]
-        refs = [array.manifests if array else () for array in arrays]
+        data = [array or ArrayData((), (), None) for array in arrays]
+        dims = [each.dimension_names or () for each in data]
         names = list(chain.from_iterable(dims))
         given = np.fromiter((name is not None for name in names), bool, len(names))
-        columns = [
-            ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True) if len(each)
-        ]
-        ref_counts = np.array([len(each) for each in refs], np.int64)
-        ndim = np.array([len(shape) for shape in shapes], np.int64)
+        columns = [ManifestRefs.of((), 0)]
+        columns += [ManifestRefs.of(each.manifests, len(each.shape)) for each in data if len(each.manifests)]
+        ref_counts = np.array([len(each.manifests) for each in data], np.int64)
+        ndim = np.array([len(each.shape) for each in data], np.int64)
+        dim_rows = np.where(given, np.cumsum(given) - 1, -1)
+        all_ids = np.concatenate([each.ids for each in columns])
+        boxes = np.concatenate([each.extents.reshape(-1) for each in columns])
         table = cls(
             ids=id_matrix([node.id for node in nodes], NODE_ID_BYTES),
             paths=Ragged.of_text([node.path for node in nodes]),
             user_data=Ragged.of_bytes([node.user_data for node in nodes]),
             is_array=np.array([array is not None for array in arrays], bool),
-            array_length=_numbers(shapes, np.uint64),
-            num_chunks=_numbers(grids, np.uint32),
+            array_length=_numbers([each.shape for each in data], np.uint64),
+            num_chunks=_numbers([each.num_chunks for each in data], np.uint32),
             guessed=np.zeros(len(nodes), bool),
-            named=np.array([bool(a and a.dimension_names is not None) for a in arrays], bool),
-            dim_rows=Ragged(
-                np.where(given, np.cumsum(given) - 1, -1),
-                *_starts(np.array([len(each) for each in dims], np.int64)),
-            ),
+            named=np.array([each.dimension_names is not None for each in data], bool),
+            dim_rows=Ragged.from_lengths(dim_rows, np.array([len(each) for each in dims], np.int64)),
             dim_names=Ragged.of_text([name for name in names if name is not None]),
-            manifests=Ragged.from_lengths(
-                structs(_joined(np.zeros((0, OBJECT_ID_BYTES), np.uint8), [each.ids for each in columns])),
-                ref_counts,
-            ),
-            extents=Ragged.from_lengths(
-                _joined(np.zeros(0, np.uint32), [each.extents.reshape(-1) for each in columns]),
-                2 * ndim * ref_counts,
-            ),
+            manifests=Ragged.from_lengths(structs(all_ids), ref_counts),
+            extents=Ragged.from_lengths(boxes, 2 * ndim * ref_counts),
         )
         if table.extents.total() != len(table.extents.values):
             raise InternalError("extents have another rank than their array")
@@ -262,7 +248,8 @@ class NodeTable(LateFields):
         if memo.rows is None and memo.searches < _SEARCHES_BEFORE_INDEX:
             memo.searches += 1
             row = self._bisect(path)
-            return row if row < len(self) and self.paths.bytes(row) == _encoded(path) else -1
+            is_there = row < len(self) and self.paths.bytes(row) == path.encode(errors="surrogatepass")
+            return row if is_there else -1
         return self._rows().get(path, -1)
 
     def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:
@@ -279,12 +266,23 @@ class NodeTable(LateFields):
 
     def node(self, row: int) -> Node:
         """Return one row as a value."""
-        return Node(
-            self.ids[row].tobytes(),
-            self.paths.text(row),
-            self.user_data.bytes(row),
-            self._array(row) if self.is_array[row] else None,
-        )
+        array = None
+        if self.is_array[row]:
+            shape = tuple(self.array_length.row(row).tolist())
+            grid = tuple(self.num_chunks.row(row).tolist())
+            if self.guessed[row]:
+                grid = _num_chunks(self.user_data.bytes(row), shape, grid)
+            names: tuple[str | None, ...] | None = None
+            if self.named[row]:
+                numbers = self.dim_rows.row(row)
+                unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names")
+                text = self.dim_names.text
+                names = tuple([None if number < 0 else text(number) for number in numbers.tolist()])
+            ids = self.manifests.row(row)
+            boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
+            columns = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), OBJECT_ID_BYTES)
+            array = ArrayData(shape, grid, names, ManifestRefs(columns, boxes))
+        return Node(self.ids[row].tobytes(), self.paths.text(row), self.user_data.bytes(row), array)
 
     def paths_list(self) -> list[str]:
         """Return all paths, sorted by bytes. The list is cached: do not change it."""
@@ -295,9 +293,22 @@ class NodeTable(LateFields):
     def children(self, path: str) -> list[str]:
         """Return the names of the direct children of the group ``path``, sorted by bytes."""
         if self._memo.children is None:
-            self._memo.children = self._children()
-        where, names = self._memo.children
-        return names[where.get("" if path == "/" else path, slice(0))]
+            parents: Sequence[str] = ()
+            names: Sequence[str] = ()
+            if len(self):
+                parents, _, names = zip(*map(str.rpartition, self.paths_list(), repeat("/")), strict=True)
+            distinct, codes = intern(parents)
+            # The root is not a child; its name is empty.
+            real = np.fromiter(map(bool, names), bool, len(names))
+            order = np.argsort(codes[real], kind="stable")
+            counts = np.bincount(codes[real], minlength=len(distinct))
+            ends = np.cumsum(counts)
+            named = list(compress(names, real.tolist()))
+            slices = map(slice, (ends - counts).tolist(), ends.tolist())
+            children = list(map(named.__getitem__, order.tolist()))
+            self._memo.children = dict(zip(distinct, slices, strict=True)), children
+        where, children = self._memo.children
+        return children[where.get("" if path == "/" else path, slice(0))]
 
     def below(self, path: str) -> slice:
         """Return the rows of all nodes strictly below ``path``."""
@@ -314,24 +325,25 @@ class NodeTable(LateFields):
         """Return the table without the rows ``removed`` and with the nodes ``added``, sorted."""
         if not len(removed) and not len(added):
             return self
-        if self._are_at(removed, added):
-            return self._with_rows(np.sort(removed), added)
+        if len(removed) == len(added):
+            at = np.sort(removed)
+            if list(map(self.paths_list().__getitem__, at.tolist())) == added.paths_list():
+                return self._with_rows(at, added)
         keep = np.ones(len(self), bool)
         keep[removed] = False
         paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
-        joined = _concat([self.select_nodes(keep), added])
+        parts = [self.select_nodes(keep), added]
+        columns = {name: join_rows([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        dim_names = Ragged.concat([self.dim_names, added.dim_names])
+        columns["dim_rows"] = concat_numbered(
+            [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
+        )
+        joined = NodeTable(**columns, dim_names=dim_names)
         # There are two sorted runs, which Python's sort merges.
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = joined.select_nodes(np.array(order, np.int64))
         table._sorted(list(map(paths.__getitem__, order)))
         return table
-
-    def _are_at(self, rows: NDArray[np.int64], nodes: NodeTable) -> bool:
-        """Return whether some rows have the same paths as ``nodes``, as after a change of nodes."""
-        if len(rows) != len(nodes):
-            return False
-        paths = self.paths_list()
-        return list(map(paths.__getitem__, sorted(rows.tolist()))) == nodes.paths_list()
 
     def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
         """Return the table with other nodes at the same paths."""
@@ -343,7 +355,7 @@ class NodeTable(LateFields):
         order = np.arange(len(self))
         order[rows] = np.arange(len(self), len(numbers))
         columns: dict[str, Any] = {
-            name: _set_rows(getattr(self, name), rows, getattr(nodes, name)) for name in _COLUMNS
+            name: set_rows(getattr(self, name), rows, getattr(nodes, name)) for name in _COLUMNS
         }
         columns["dim_rows"] = numbers.take(order)
         table = NodeTable(**columns, dim_names=Ragged.concat([self.dim_names, nodes.dim_names]))
@@ -392,72 +404,18 @@ class NodeTable(LateFields):
         joined = Ragged.concat([right, others]).take(number)
         return replace(self, num_chunks=joined, guessed=np.zeros(len(self), bool))
 
-    def _array(self, row: int) -> ArrayData:
-        shape = tuple(self.array_length.row(row).tolist())
-        grid = tuple(self.num_chunks.row(row).tolist())
-        if self.guessed[row]:
-            grid = _num_chunks(self.user_data.bytes(row), shape, grid)
-        names: tuple[str | None, ...] | None = None
-        if self.named[row]:
-            numbers = self.dim_rows.row(row)
-            unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names")
-            text = self.dim_names.text
-            names = tuple([None if number < 0 else text(number) for number in numbers.tolist()])
-        ids = self.manifests.row(row)
-        boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
-        columns = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), OBJECT_ID_BYTES)
-        return ArrayData(shape, grid, names, ManifestRefs(columns, boxes))
-
     def _bisect(self, path: str) -> int:
         """Return the first row whose path is not less."""
         if self._memo.paths is not None:
             return bisect_left(self._memo.paths, path)
-        return bisect_left(range(len(self)), _encoded(path), key=self.paths.bytes)
-
-    def _children(self) -> tuple[dict[str, slice], list[str]]:
-        if not len(self):
-            return {}, []
-        parents, _, names = zip(*map(str.rpartition, self.paths_list(), repeat("/")), strict=True)
-        distinct, codes = intern(parents)
-        # The root is not a child; its name is empty.
-        real = np.fromiter(map(bool, names), bool, len(names))
-        order = np.argsort(codes[real], kind="stable")
-        counts = np.bincount(codes[real], minlength=len(distinct))
-        ends = np.cumsum(counts)
-        named = list(compress(names, real.tolist()))
-        slices = map(slice, (ends - counts).tolist(), ends.tolist())
-        return dict(zip(distinct, slices, strict=True)), list(map(named.__getitem__, order.tolist()))
+        # Text that UTF-8 cannot encode is not a path, but looking for it must not raise an error.
+        return bisect_left(range(len(self)), path.encode(errors="surrogatepass"), key=self.paths.bytes)
 
     def _sorted(self, paths: list[str]) -> None:
         """Store the paths, which the caller has sorted."""
         if len(set(paths)) != len(paths):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         self._memo.paths = paths
-
-
-def _set_rows[T: (NDArray[Any], Ragged)](values: T, rows: I64, others: T) -> T:
-    if isinstance(values, Ragged) and isinstance(others, Ragged):
-        return set_rows(values, rows, others)
-    out = values.copy()
-    out[rows] = others
-    return out
-
-
-def _concat(parts: Sequence[NodeTable]) -> NodeTable:
-    columns = {name: join_rows([getattr(part, name) for part in parts]) for name in (*_COLUMNS, "dim_names")}
-    columns["dim_rows"] = concat_numbered(
-        [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
-    )
-    return NodeTable(**columns)
-
-
-def _encoded(path: str) -> bytes:
-    # Text that UTF-8 cannot encode is not a path, but looking for it must not raise an error.
-    return path.encode(errors="surrogatepass")
-
-
-def _starts(lengths: I64) -> tuple[I64, I64]:
-    return np.cumsum(lengths) - lengths, lengths
 
 
 def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:
@@ -488,10 +446,7 @@ def chunk_counts(document: Any, shape: Any) -> tuple[int, ...] | None:
 
 def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
     """Return the chunks along each dimension by the Zarr metadata, or ``guess`` if they are not plain."""
-    try:
-        counts = chunk_counts(json.loads(document), shape)
-    except (ValueError, RecursionError):
-        return guess
+    counts = chunk_counts(_document(document), shape)
     if counts is None:
         return guess
     if max(counts, default=0) > _MAX_U32:
@@ -499,9 +454,262 @@ def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...])
     return counts
 
 
-__all__ = [
-    "ArrayData",
-    "ManifestRef",
-    "Node",
-    "NodeTable",
-]
+def read_nodes(
+    nodes: Tables, spec_version: int, source: str = "snapshot", broken: list[Violation] | None = None
+) -> NodeTable:
+    """Return the nodes, sorted by the bytes of their paths in any order of the file.
+
+    The names of dimensions are decoded when they are read. ``source`` is the name of the file, for the errors
+    of that read.
+    """
+    require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
+    kinds = nodes.scalars(3, np.uint8)
+    is_array = kinds == _ARRAY
+    if not (is_array | (kinds == _GROUP)).all():
+        kind = int(kinds[~is_array].max())
+        raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {kind}", check=_REQUIRED)
+    paths = unshared(nodes.vectors(1), "paths")
+    if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
+        raise FormatError("the path of a node must start with `/`", check="node-path")
+    arrays, _ = nodes.take(is_array).tables(4)
+    collect(broken, _shape_violations(arrays, spec_version))
+    if spec_version == 1:
+        lengths, counts = _shapes_v1(arrays)
+    else:
+        require(arrays, "array", "array-shape-v2", shape_v2=3)
+        dims, each = arrays.children(3)
+        lengths = Ragged.from_lengths(dims.scalars(0, "<u8"), each)
+        counts = Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
+    named = np.zeros(len(nodes), bool)
+    named[is_array] = arrays.present(1)
+    require(arrays, "array", _REQUIRED, manifests=2)
+    refs, refs_each = arrays.children(2)
+    require(refs, "manifest reference", _REQUIRED, object_id=0, extents=1)
+    boxes = refs.numbers(1, "V8")
+    ranks = np.repeat(lengths.lengths, refs_each)
+    if not np.array_equal(boxes.lengths, ranks):
+        wrong = int(np.argmax(boxes.lengths != ranks))
+        text = f"the extents of an array must have {ranks[wrong]} ranges, got {boxes.lengths[wrong]}"
+        raise FormatError(text, check="extents-rank")
+    ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
+    extents = Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths)
+    fields = {
+        "ids": nodes.structs(0, NODE_ID_BYTES),
+        "paths": paths,
+        "user_data": nodes.vectors(2),
+        "is_array": is_array,
+        "array_length": spread(lengths, is_array),
+        "num_chunks": spread(counts, is_array),
+        "guessed": is_array if spec_version == 1 else np.zeros(len(nodes), bool),
+        "named": named,
+        "manifests": spread(ids, is_array),
+        "extents": spread(extents, is_array),
+        "_memo": Memo(),
+    }
+
+    def names() -> dict[str, Ragged]:
+        with reading(source):
+            dims, each = arrays.children(1)
+            numbers = Ragged.from_lengths(np.where(dims.present(0), np.arange(len(dims)), -1), each)
+            return {"dim_rows": spread(numbers, is_array), "dim_names": dims.vectors(0)}
+
+    table = with_late_fields(NodeTable, fields, {"dim_rows": names, "dim_names": names})
+    if ascending(paths):
+        return table
+    texts = paths.texts()
+    if len(set(texts)) != len(texts):
+        raise FormatError("nodes must have different paths, got two with the same", check="nodes-sorted")
+    return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+
+
+def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
+    """Return the array lengths, and the numbers of chunks as far as version 1 stores them."""
+    require(arrays, "array", _REQUIRED, shape=0)
+    pairs = arrays.numbers(0, "V16")
+    both = pairs.values.view("<u8").reshape(-1, 2)
+    length, chunk = both[:, 0], np.maximum(both[:, 1], 1)
+    counts = length // chunk + (length % chunk > 0)
+    return (
+        Ragged(np.ascontiguousarray(length), pairs.starts, pairs.lengths),
+        Ragged(np.minimum(counts, _MAX_U32).astype(np.uint32), pairs.starts, pairs.lengths),
+    )
+
+
+def node_violations(snapshot: Tables, nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the broken rules of the nodes of a snapshot that readers do not need."""
+    paths = snapshot.children(2)[0].vectors(1).texts()
+    # The specification compares paths by their segments. Readers search by bytes, and all present writers
+    # sort by bytes. Both orders are accepted.
+    if paths != nodes.paths_list() and [path.split("/") for path in paths] != sorted(
+        path.split("/") for path in set(paths)
+    ):
+        yield Violation("nodes-sorted", "nodes must be sorted by path, each path once")
+    strange = [path for path in paths if _CANONICAL(path) is None]
+    if strange:
+        rule = "a path must be absolute and in canonical form"
+        yield Violation("node-path", f"{rule}, got {strange[0]!r}")
+    distinct, counts = np.unique(id_keys(nodes.ids), return_counts=True)
+    if (counts > 1).any():
+        id_ = distinct[counts > 1][:1].view(np.uint8).tobytes()
+        yield Violation("node-ids", f"{counts.max()} nodes have the id {id_to_text(id_)}", id_)
+    yield from _document_violations(nodes)
+    edges = nodes.extents.compact().values.reshape(-1, 2)
+    if (edges[:, 0] > edges[:, 1]).any():
+        start, stop = edges[edges[:, 0] > edges[:, 1]][0].tolist()
+        yield Violation("extents-range", f"extents must begin before their end, got {start} to {stop}")
+    for row in np.flatnonzero(nodes.manifests.lengths > 1).tolist():
+        count = int(nodes.manifests.lengths[row])
+        if overlapping(nodes.extents.row(row).reshape(count, int(nodes.array_length.lengths[row]), 2)):
+            detail = f"the extents of the {count} manifests of an array must not overlap"
+            yield Violation("extents-overlap", detail, nodes.ids[row].tobytes())
+
+
+def _shape_violations(arrays: Tables, spec_version: int) -> Iterator[Violation]:
+    if spec_version == 1 and arrays.present(3).any():
+        yield Violation("array-shape-v1", "an array of spec version 1 must not have shape_v2")
+    if spec_version > 1 and arrays.vectors(0, "V16").lengths.any():
+        yield Violation("array-shape-v1-empty", "the list shape must be empty in spec version 2")
+
+
+def _document_violations(nodes: NodeTable) -> Iterator[Violation]:
+    """Yield the nodes whose Zarr metadata do not fit the other fields of the node."""
+    # Many nodes may share the bytes of one document, which is parsed once.
+    texts = nodes.user_data
+    places, codes = np.unique(np.stack((texts.starts, texts.lengths)), axis=1, return_inverse=True)
+    if int(places[1].sum()) > len(texts.values):
+        return  # the documents of a damaged file share bytes
+    documents = [_document(texts.values[at : at + size].tobytes()) for at, size in places.T.tolist()]
+    ranks = nodes.array_length.lengths
+    columns = zip(
+        id_list(nodes.ids),
+        map(documents.__getitem__, codes.reshape(-1).tolist()),
+        nodes.is_array.tolist(),
+        tuples(nodes.array_length),
+        tuples(nodes.num_chunks),
+        strict=True,
+    )
+    for row, (id_, document, is_array, shape, chunks) in enumerate(columns):
+        kind = "array" if is_array else "group"
+        if document.get("node_type") != kind:
+            detail = f"the Zarr metadata must be of a node of type {kind}, got {document.get('node_type')}"
+            yield Violation("node-document", detail, id_)
+        if not is_array:
+            continue
+        stored = document.get("shape")
+        if isinstance(stored, list) and tuple(stored) != shape:
+            yield Violation("array-shape", f"the Zarr metadata have the shape {stored}, got {shape}", id_)
+        expected = chunk_counts(document, stored)
+        if not nodes.guessed[row] and expected not in (None, chunks):
+            detail = f"the Zarr metadata have {expected} chunks along the dimensions, got {chunks}"
+            yield Violation("num-chunks", detail, id_)
+        if nodes.named[row] and nodes.dim_rows.lengths[row] != ranks[row]:
+            detail = f"an array must have {ranks[row]} dimension names, got {nodes.dim_rows.lengths[row]}"
+            yield Violation("dimension-names", detail, id_)
+
+
+def _document(blob: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(blob)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def overlapping(boxes: NDArray[Any]) -> bool:
+    """Return whether any two of n half-open boxes, (n, ndim, 2), have a common point."""
+    boxes = boxes[(boxes[:, :, 0] < boxes[:, :, 1]).all(axis=1)].astype(np.int64)
+    count, rank = boxes.shape[:2]
+    if count < 2 or not rank:
+        return bool(count > 1)
+    best = (np.zeros(count, np.int64), boxes)
+    for axis in range(rank):
+        # Along the best dimension, each box is compared only with boxes that begin before its end.
+        ordered = boxes[np.argsort(boxes[:, axis, 0], kind="stable")]
+        last = np.searchsorted(ordered[:, axis, 0], ordered[:, axis, 1]) - np.arange(count) - 1
+        rivals = np.maximum(last, 0)
+        if not axis or rivals.sum() < best[0].sum():
+            best = rivals, ordered
+    rivals, boxes = best
+    for rows in np.split(np.arange(count), np.flatnonzero(np.diff(np.cumsum(rivals) // _PAIRS)) + 1):
+        one = np.repeat(rows, rivals[rows])
+        a, b = boxes[one], boxes[ranges(rows + 1, rivals[rows])]
+        if ((a[:, :, 0] < b[:, :, 1]) & (b[:, :, 0] < a[:, :, 1])).all(axis=1).any():
+            return True
+    return False
+
+
+def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
+    """Write the nodes and return the position of their vector."""
+    table = table.exact()
+    nodes, (vector,) = writer.table_vectors(_NODE_LAYOUT, [len(table)])
+    nodes.fields["f0"] = structs(table.ids)
+    nodes.fields["f3"] = np.where(table.is_array, _ARRAY, _GROUP)
+    contents = np.zeros(len(table), np.int64)
+    if table.is_array.any():
+        shapes = np.where(table.is_array, table.named, np.int8(-1))
+        groups = list(writer.tables_by_shape(shapes, _ARRAY_LAYOUTS[spec_version], contents))
+        none = OffsetVectors(writer, [0]).positions
+        for rows, arrays in groups:
+            _write_arrays(writer, table, rows, arrays, none if spec_version > 1 else None)
+    # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
+    contents[~table.is_array] = writer.tables(_EMPTY_LAYOUT, 1).positions
+    nodes.link(4, contents)
+    nodes.link(1, writer.vectors(table.paths, NUL))
+    nodes.link(2, writer.vectors(table.user_data))
+    return int(vector)
+
+
+def _write_arrays(
+    writer: Writer, table: NodeTable, rows: I64 | slice, arrays: Records, none: I64 | None
+) -> None:
+    """Write what the tables of some arrays lead to. ``none`` is an empty vector; None for version 1."""
+    lengths = table.array_length.take(rows).compact()
+    counts = table.num_chunks.take(rows).compact().values
+    if none is None:
+        arrays.link(0, _write_shapes_v1(writer, lengths, counts))
+    else:
+        arrays.link(0, none)
+        dims, shapes = writer.table_vectors(_DIM_LAYOUT, lengths.lengths)
+        arrays.link(3, shapes)
+        dims.fields["f0"], dims.fields["f1"] = lengths.values, counts
+    ids = table.manifests.take(rows).compact()
+    refs, lists = writer.table_vectors(_REF_LAYOUT, ids.lengths)
+    arrays.link(2, lists)
+    refs.fields["f0"] = ids.values
+    boxes = table.extents.take(rows).compact().values.view("V8")
+    refs.link(1, writer.vectors(Ragged.from_lengths(boxes, np.repeat(lengths.lengths, ids.lengths))))
+    if 1 not in arrays.layout.offsets:
+        return
+    numbers = table.dim_rows.take(rows).compact()
+    vectors = OffsetVectors(writer, numbers.lengths)
+    arrays.link(1, vectors.positions)
+    given = numbers.values >= 0
+    targets = np.zeros(len(given), np.int64)
+    names = writer.tables(_NAME_LAYOUT, int(given.sum()))
+    targets[given] = names.positions
+    if not given.all():  # dimensions without a name share one table
+        targets[~given] = writer.tables(_EMPTY_LAYOUT, 1).positions
+    names.link(0, writer.vectors(table.dim_names.take(numbers.values[given]), NUL))
+    vectors.lead(targets)
+
+
+def _write_shapes_v1(writer: Writer, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
+    """Write vectors of pairs of array length and chunk length, and return their positions.
+
+    Only the number of chunks is known. As in the reference implementation, the written chunk length is the
+    smallest one that results in this number. The Zarr metadata contain the true chunk length.
+    """
+    counts = np.maximum(num_chunks, 1).astype(np.uint64)
+    chunks = lengths.values // counts + (lengths.values % counts > 0)
+    # In words of 8 bytes: one of padding and the count, then two for each dimension, which are aligned.
+    ranks = lengths.lengths
+    words = np.zeros(len(ranks) + 2 * len(chunks), "<u8")
+    heads = np.arange(len(ranks)) + 2 * (np.cumsum(ranks) - ranks)
+    is_head = np.zeros(len(words), bool)
+    is_head[heads] = True
+    words[heads] = ranks.astype(np.uint64) << np.uint64(32)
+    words[~is_head] = np.stack([lengths.values, chunks], axis=1).reshape(-1)
+    part, start = writer.reserve(words.nbytes, 8)
+    part[:] = words.view(np.uint8)
+    positions: I64 = start + 8 * heads + 4
+    return positions

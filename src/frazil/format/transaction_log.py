@@ -15,19 +15,16 @@ import numpy as np
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.chunk_table import (
     by_rank,
-    coordinates_layout,
     cut,
     in_order,
-    joined,
-    put_coordinates,
-    ranks,
     read_coordinates,
     unsorted_arrays,
+    write_coordinates,
 )
 from frazil.format.columns import U8, U32, HasFields, Ragged, require
 from frazil.format.envelope import FileType, Violation, collect, open_envelope, reading, seal, unsorted
-from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys
+from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_keys, id_list
 
 # Slots of the tables, in the order of the schema.
 LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8
@@ -91,16 +88,30 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
     """Return the file of a log. Ids, arrays, coordinates and moves are sorted if needed."""
     if spec_version == 1 and log.moves:
         raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
-    writer = Writer()
-    root = writer.table(_LOG)
-    root.put(LOG_ID, log.id)
+    writer = Writer(_LOG)
+    root: dict[int, int | bytes] = {LOG_ID: log.id}
     for slot, name in ID_LIST_SLOTS.items():
         ids = _sorted_ids(getattr(log, name))
-        root.link(slot, writer.vector(ids) if len(ids) else writer.no_elements())
-    chunks, moves = log.updated_chunks, sorted(log.moves, key=lambda move: move.target.split("/"))
-    root.link(CHUNK_LISTS, _write_chunks(writer, chunks) if chunks else writer.no_elements())
-    root.link(LOG_MOVES, _write_moves(writer, moves) if moves else writer.no_elements())
-    parts = writer.finish(root.position)
+        root[slot] = writer.vector(ids) if len(ids) else writer.no_elements()
+    if nodes := sorted(log.updated_chunks):
+        arrays = in_order([log.updated_chunks[node] for node in nodes])
+        entries, (root[CHUNK_LISTS],) = writer.table_vectors(_ARRAY, [len(arrays)])
+        entries.fields[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
+        vectors = OffsetVectors(writer, list(map(len, arrays)))
+        entries.link(_CHUNKS, vectors.positions)
+        for _, rows, index in by_rank(arrays):
+            vectors.lead(write_coordinates(writer, (), 1, CHUNK_COORDS, index).positions, rows)
+    else:
+        root[CHUNK_LISTS] = writer.no_elements()
+    if moves := sorted(log.moves, key=lambda move: move.target.split("/")):
+        records, (root[LOG_MOVES],) = writer.table_vectors(_MOVE, [len(moves)])
+        records.fields[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
+        records.fields[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
+        records.link(_FROM, writer.vectors(Ragged.of_text([move.source for move in moves]), NUL))
+        records.link(_TO, writer.vectors(Ragged.of_text([move.target for move in moves]), NUL))
+    else:
+        root[LOG_MOVES] = writer.no_elements()
+    parts = writer.finish(root)
     return seal(parts, FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
 
@@ -108,37 +119,6 @@ def _sorted_ids(ids: U8) -> U8:
     if len(ids) < 2:
         return ids
     return ids[np.unique(id_keys(ids), return_index=True)[1]]
-
-
-def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
-    nodes = sorted(updated)
-    arrays = in_order(list(map(updated.__getitem__, nodes)))
-    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    entries = writer.offset_vectors([len(arrays)])
-    records, positions = writer.tables(_ARRAY, len(arrays))
-    entries.fill(positions)
-    records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
-    vectors = writer.offset_vectors(counts)
-    link(records, _ARRAY, _CHUNKS, positions, vectors.positions)
-
-    for ndim, members, rows in by_rank(ranks(arrays), counts):
-        coords = joined(list(map(arrays.__getitem__, members)))
-        layout = coordinates_layout((), 1, CHUNK_COORDS, ndim)
-        chunks, chunks_at = writer.tables(layout, len(coords))
-        put_coordinates(chunks, layout, CHUNK_COORDS, coords)
-        vectors.lead(rows, chunks_at)
-    return int(entries.positions[0])
-
-
-def _write_moves(writer: Writer, moves: list[Move]) -> int:
-    entries = writer.offset_vectors([len(moves)])
-    records, positions = writer.tables(_MOVE, len(moves))
-    entries.fill(positions)
-    records[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
-    records[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
-    for slot, paths in ((_FROM, [move.source for move in moves]), (_TO, [move.target for move in moves])):
-        link(records, _MOVE, slot, positions, writer.strings(Ragged.of_text(paths)))
-    return int(entries.positions[0])
 
 
 def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None = None) -> TransactionLog:
@@ -176,15 +156,15 @@ def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U3
     chunks, counts = arrays.children(_CHUNKS)
     require(chunks, "updated chunk", _REQUIRED, coords=CHUNK_COORDS)
     coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts, "log-coords-rank")
-    nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
-    wrong = (nodes[row] for row in unsorted_arrays(coords, ndims, starts, counts))
+    nodes, lists = id_list(arrays.structs(_NODE_ID, 8)), cut(coords, starts, counts, ndims)
+    wrong = (nodes[row] for row in unsorted_arrays(lists))
     rule = "coordinates must be sorted, each once"
     collect(
         broken,
         unsorted("log-chunks-sorted", "arrays with updated chunks", nodes),
         (Violation("log-coords-sorted", rule, node) for node in wrong),
     )
-    return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))
+    return dict(zip(nodes, in_order(lists), strict=True))
 
 
 def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> Iterator[Violation]:
@@ -221,6 +201,6 @@ def _move_violations(tables: Tables, moves: Sequence[Move]) -> Iterator[Violatio
 
 
 def _read_moves(moves: Tables) -> tuple[Move, ...]:
-    ids = Ragged.from_lengths(moves.structs(_MOVED_ID, 8).reshape(-1), np.full(len(moves), 8)).blobs()
+    ids = id_list(moves.structs(_MOVED_ID, 8))
     is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
     return tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array))

@@ -41,13 +41,15 @@ from frazil.format.ids import (
 )
 from frazil.format.older.elements import OldRef
 from frazil.format.older.generations import DOT, DRAFT
-from frazil.format.ops_log import OpsEntry, OpsLog, UpdateKind
 from frazil.format.repo_info import (
     Availability,
+    OpsEntry,
+    OpsLog,
     RepoInfo,
     SnapshotEntry,
     SnapshotTable,
     Status,
+    UpdateKind,
     decode_repo_info,
     encode_repo_info,
 )

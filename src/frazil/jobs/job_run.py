@@ -57,7 +57,7 @@ from frazil.errors import (
 from frazil.format.columns import Ragged, distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
-from frazil.format.snapshot_table import Snapshots
+from frazil.format.snapshot import Snapshots
 from frazil.jobs.engine import Engine, EngineName, described, engine_of, is_resumable
 from frazil.jobs.job import Input, Job, JobResult, Metrics, Phase, RunOptions, Target, Tasks, Version, address
 from frazil.jobs.job_history import (

@@ -45,8 +45,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.columns import I64, Ragged
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
-from frazil.format.ops_log import OpsLog
-from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
+from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage

@@ -27,7 +27,7 @@ from frazil.changes.diff import union_of_logs
 from frazil.format.columns import I64, U8, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, ids_among, transaction_key
 from frazil.format.repo_info import RepoInfo
-from frazil.format.snapshot_table import SnapshotTable
+from frazil.format.snapshot import SnapshotTable
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots

@@ -78,7 +78,7 @@ def manifest_batches(manifests: ManifestFiles) -> list[ManifestFiles]:
     weights = np.maximum(manifests.num_chunk_refs.astype(np.int64), _REFS // _MANIFESTS)
     cuts = (np.flatnonzero(np.diff(np.cumsum(weights) // _REFS)) + 1).tolist()
     pairs = zip([0, *cuts], [*cuts, len(manifests)], strict=True)
-    return [manifests.part(low, high) for low, high in pairs if high > low]
+    return [manifests.select_manifests(slice(low, high)) for low, high in pairs if high > low]
 
 
 def side_by_side[T, R](

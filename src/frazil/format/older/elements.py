@@ -1,7 +1,6 @@
 """The values of the older formats, independent of their bytes, and the small parts that all files share.
 
-M5 to M8 have the header of the later formats, 39 bytes, with the same file types. M4 compresses its manifests
-without a header. Earlier formats have neither.
+M5 to M8 have the header of the later formats. M4 compresses its manifests without a header.
 """
 
 from __future__ import annotations
@@ -71,45 +70,28 @@ class OldRef:
 
 @dataclass(frozen=True, slots=True)
 class OldSnapshot:
-    """A snapshot file.
+    """A snapshot file."""
 
-    Attributes:
-        id: The id in the file. The first versions wrote another one into the initial snapshot.
-        parent: The id of the parent, None if there is none.
-        flushed_at: The time of the commit, microseconds since 1970.
-        message: The message of the commit.
-        metadata: JSON-like values by name.
-        nodes: The groups and arrays.
-        total_parents: The number of ancestors, None if the file does not have it.
-        unplaced: The names of fields with values for which a snapshot of spec version 2 has no place.
-    """
-
-    id: bytes
-    parent: bytes | None
-    flushed_at: int
-    message: str
-    metadata: dict[str, Any]
-    nodes: tuple[OldNode, ...]
-    total_parents: int | None = None
+    id: bytes  # The id in the file. The first versions wrote another one into the initial snapshot
+    parent: bytes | None  # The id of the parent, None if there is none
+    flushed_at: int  # The time of the commit, microseconds since 1970
+    message: str  # The message of the commit
+    metadata: dict[str, Any]  # JSON-like values by name
+    nodes: tuple[OldNode, ...]  # The groups and arrays
+    total_parents: int | None = None  # The number of ancestors, None if the file does not have it
+    #: The names of fields with values for which a snapshot of spec version 2 has no place
     unplaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OldManifest:
-    """A manifest file.
+    """A manifest file."""
 
-    Attributes:
-        id: The id in the file, None in formats without one.
-        tables: The references by node and rank. Entries with another rank than the node's array have no
-            meaning.
-        chunk_names: The ids of the draft (16 bytes) of the chunks in the tables.
-        has_flags: Whether the file has format flags, whose meaning was never defined.
-    """
-
-    id: bytes | None
+    id: bytes | None  # The id in the file, None in formats without one
+    #: The references by node and rank. Entries with another rank than the node's array have no meaning
     tables: Mapping[tuple[NodeId, int], ChunkTable]
-    chunk_names: Mapping[bytes, bytes]
-    has_flags: bool = False
+    chunk_names: Mapping[bytes, bytes]  # The ids of the draft (16 bytes) of the chunks in the tables
+    has_flags: bool = False  # Whether the file has format flags, whose meaning was never defined
 
 
 @dataclass(frozen=True, slots=True)

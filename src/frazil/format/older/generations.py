@@ -1,25 +1,9 @@
 """The generations of the format before spec version 1, as tables of their differences.
 
-    name  written by        refs              ids             metadata files
-    D     nobody (a draft)  r/<branch>/       16 bytes        JSON
-    M0    0.1.0a1           refs/branch:<b>/  text            MessagePack
-    M1    0.1.0a2 to a4     refs/branch.<b>/  text            ; nodes are numbered
-    M2    0.1.0a5 to a7     same              text            ; node ids of 8 bytes, transaction logs
-    M3    0.1.0a8           same              text            ; config.yaml, checksums of virtual chunks
-    M4    0.1.0a9           same              text            ; manifests compressed
-    M5    0.1.0a10          same              text            ; header of 39 bytes, everything compressed
-    M6    0.1.0a11, a12     same              [bytes, []]     ; references by node
-    M7    0.1.0a13 to a15   same              [bytes, []]     ; extents
-    M8    0.1.0 to 0.1.3    same              [bytes, []]     ; parent ids, tags can be deleted
-
-The names of the refs determine the *layout* of a repository. Each file shows the other differences itself:
-whether it has a header, how many fields its outermost array has, and the type of its ids. So a reader does
-not need the generation. It is determined for messages only.
-
-The name of a branch file is its sequence number, counted down from the largest number, in base 32. So the
-newest file is the first in a listing sorted by name. M0 counts in 64 bits (13 characters, with a zero bit at
-the end), all other formats in 40 bits (8 characters). A tag is one file. A second file beside it marks the
-tag as deleted.
+The names of the refs determine the *layout* of a repository. Each file shows the other differences itself, so
+the generation is determined for messages only. The name of a branch file is its sequence number, counted down
+from the largest number, in base 32: in 64 bits in M0 (13 characters, with a zero bit at the end), in 40 bits
+in all other formats. A tag is one file. A second file beside it marks the tag as deleted.
 """
 
 from __future__ import annotations
@@ -37,26 +21,16 @@ from frazil.format.older.elements import DRAFT_ID_BYTES, OldRef, decoding, mappi
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a repository has its files.
+    """Where a repository has its files."""
 
-    Attributes:
-        probe: The folder of the branch ``main``, where every repository has files.
-        branch: The beginning of the path of a branch, up to its name.
-        tag: The beginning of the path of a tag, up to its name.
-        snapshots: The folder of snapshots.
-        manifests: The folder of manifests.
-        transactions: The folder of transaction logs, or None.
-        chunks: The folder of chunks.
-        suffixes: The suffixes of snapshots and manifests, in the order in which readers look.
-    """
-
-    probe: str
-    branch: str
-    tag: str
-    snapshots: str = "snapshots"
-    manifests: str = "manifests"
-    transactions: str | None = "transactions"
-    chunks: str = "chunks"
+    probe: str  # The folder of the branch ``main``, where every repository has files
+    branch: str  # The beginning of the path of a branch, up to its name
+    tag: str  # The beginning of the path of a tag, up to its name
+    snapshots: str = "snapshots"  # The folder of snapshots
+    manifests: str = "manifests"  # The folder of manifests
+    transactions: str | None = "transactions"  # The folder of transaction logs, or None
+    chunks: str = "chunks"  # The folder of chunks
+    #: The suffixes of snapshots and manifests, in the order in which readers look
     suffixes: tuple[str, ...] = ("",)
 
     @property
@@ -77,23 +51,15 @@ LAYOUTS: Final = (DOT, COLON, DRAFT)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The properties of a snapshot file that distinguish the generations.
+    """The properties of a snapshot file that distinguish the generations."""
 
-    Attributes:
-        has_header: Whether it begins with the header of 39 bytes.
-        fields: The number of fields of its outermost value.
-        file_fields: The number of fields of an entry in its list of manifests; None without manifests.
-        text_ids: Whether its ids are text.
-        numbered: Whether the ids of its nodes are numbers; None without nodes.
-        has_config: Whether the repository has a config.yaml.
-    """
-
-    has_header: bool
-    fields: int
+    has_header: bool  # Whether it begins with the header of 39 bytes
+    fields: int  # The number of fields of its outermost value
+    #: The number of fields of an entry in its list of manifests; None without manifests
     file_fields: int | None
-    text_ids: bool
-    numbered: bool | None
-    has_config: bool
+    text_ids: bool  # Whether its ids are text
+    numbered: bool | None  # Whether the ids of its nodes are numbers; None without nodes
+    has_config: bool  # Whether the repository has a config.yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +171,12 @@ def sequence_number(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class RefFiles:
-    """The ref files of a repository.
+    """The ref files of a repository."""
 
-    Attributes:
-        branches: The keys of each branch, by sequence number.
-        tags: The key of each tag.
-        deleted_tags: The names of deleted tags.
-    """
-
+    #: The keys of each branch, by sequence number
     branches: dict[str, dict[int, str]] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    deleted_tags: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)  # The key of each tag
+    deleted_tags: set[str] = field(default_factory=set)  # The names of deleted tags
 
 
 def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> RefFiles:

@@ -1,20 +1,14 @@
-"""Manifest files of the older formats, read as columns.
+"""Manifest files and transaction logs of the older formats, read as columns.
 
-    M0-M5   version, flags, {[node, index]: payload}
-    M6      version, flags, {node: {index: payload}}
-    M7      version, flags, id, {node: {index: payload}}
-    M8      id, {node: {index: payload}}
-    D       {"chunks": {"[node,index]": payload}}
-
-    payload   {"Inline": bytes} | {"Ref": [id, offset, length]} | {"Virtual": [location, offset, length, ...]}
+    M0-M5    version, flags, {[node, index]: payload}
+    M6       version, flags, {node: {index: payload}}
+    M7, M8   (version, flags,) id, {node: {index: payload}}
+    D        {"chunks": {"[node,index]": payload}}
+    payload  {"Inline": bytes} | {"Ref": [id, offset, length]} | {"Virtual": [location, offset, length, ...]}
+    logs     (version,) new groups, new arrays, deleted groups, deleted arrays, updated attributes, updated
+             metadata, {node: [index, ...]}; new nodes are also among the updated nodes
 
 M0 to M2 write a location as {"Absolute": url}. From M3, it is the url, and a checksum follows the length.
-
-    M2-M7   version, and the fields of M8
-    M8      new groups, new arrays, deleted groups, deleted arrays, updated attributes, updated metadata,
-            {node: [index, ...]}
-
-New nodes are also among the updated nodes. The later formats list them once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Snapshot files of the older formats: an array whose number of fields determines their names.
 
-A snapshot is small compared with its manifests, and is decoded value by value.
-
-    meta   0 shape  1 data_type  2 chunk_shape  3 chunk_key_encoding  4 fill_value  5 codecs
-           6 storage_transformers  7 dimension_names
-
-The draft writes a map with these names instead. A codec is a pair of name and configuration, in the draft a
-map of both.
+A snapshot is small compared with its manifests, and is decoded value by value. The draft writes maps with
+these names instead.
 """
 
 from __future__ import annotations

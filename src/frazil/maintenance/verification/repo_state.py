@@ -33,8 +33,14 @@ from frazil.format.ids import (
     id_keys,
     id_list,
 )
-from frazil.format.ops_log import OpsLog, UpdateKind
-from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
+from frazil.format.repo_info import (
+    OpsLog,
+    RepoInfo,
+    SnapshotEntry,
+    SnapshotTable,
+    UpdateKind,
+    decode_repo_info,
+)
 from frazil.maintenance.verification.files import check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.snapshots import Version

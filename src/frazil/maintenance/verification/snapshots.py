@@ -25,8 +25,7 @@ from frazil.format.ids import (
 )
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
-from frazil.format.snapshot import ManifestFiles, Snapshot
-from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.snapshot import ManifestFiles, Snapshot, SnapshotEntry
 from frazil.format.transaction_log import Move, TransactionLog
 from frazil.maintenance.verification.files import check_kind, noted, read_finding
 from frazil.maintenance.verification.findings import Finding

@@ -39,10 +39,9 @@ from frazil.format.manifest import (
     decode_chunk_files,
     decode_chunk_ranges,
     decode_manifest,
+    open_manifest,
 )
-from frazil.format.manifest_search import open_manifest
-from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot, open_snapshot
-from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode_snapshot, open_snapshot
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage

@@ -44,7 +44,7 @@ from frazil.format.ids import (
     ids_from_text,
     is_id_text,
 )
-from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.snapshot import SnapshotEntry
 from frazil.repository.catalog.assets import SNAPSHOT_ENTRY, Assets
 from frazil.storage.base import Storage, Version
 from frazil.storage.checks import skip_missing

@@ -39,8 +39,7 @@ from frazil.changes.merge import merge_fork, merge_forks
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
-from frazil.format.manifest_search import find_ref
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.asynchronous import begin

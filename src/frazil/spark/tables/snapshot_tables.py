@@ -17,8 +17,8 @@ from frazil.format.columns import Ragged
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import NodeTable
-from frazil.format.ops_log import OpsEntry
-from frazil.format.snapshot_table import SnapshotEntry
+from frazil.format.repo_info import OpsEntry
+from frazil.format.snapshot import SnapshotEntry
 from frazil.repository.catalog.ancestry import ancestry
 from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.repo_update import ops_log
