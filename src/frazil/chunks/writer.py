@@ -1,30 +1,14 @@
-"""Writes of chunks: the writer collects small chunks in packs, and stores large chunks as separate files.
+"""Writes of chunks: small chunks are collected in packs, and large chunks are separate files.
 
-A reference points to a range of a chunk file, so a file can have many chunks. To create a file takes about a
-millisecond on a disk and tens of milliseconds on an object store, whatever its size. A copy of a small chunk
-into a buffer takes microseconds. So the writer copies chunks below a threshold into the open pack, and
-uploads a full pack in the background as one object.
+To create a file takes a millisecond on a disk and tens of milliseconds on an object store, whatever its size.
+So the writer copies chunks below a threshold into the open pack, and uploads a full pack in the background:
 
-    write ──> open pack ──full──> sealed pack ──upload done──> durable, dropped from memory
-                          flush
-                                  sealed pack ──upload failed──> stays in memory, uploaded again by flush
+    write ──> open pack ──full or flush──> sealed pack ──upload done──> durable, dropped from memory
+                                                       ──failed──> stays in memory, uploaded again by flush
 
-``write`` returns a reference before the pack is durable. So a commit must call ``flush()`` first, which only
-returns when all packs are in storage. Until then, ``pending()`` returns the bytes.
-
-The id of a pack is random, and no other writer uses it, so a second upload of a pack is harmless. An id is
-never used for two different contents. Therefore a forked child cannot continue the open pack of its parent.
-
-Memory: at most ``max_in_flight`` sealed packs and the open pack. A writer that needs more waits for the
-oldest upload.
-
-With deduplication, the ids of files are hashes of their bytes. A chunk that the
-session has packed before gets a second reference to the same range.
-
-Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless
-the settings turn it off. No reference points to the trailer.
-
-ChunkRows ──> inline bytes, packs, or a file for each large chunk ──> ChunkTable
+``write`` returns a reference before the pack is durable, and ``pending()`` its bytes. So a commit must flush
+first. The id of a pack is random, so a second upload is harmless; it never has two different contents, so a
+forked child cannot continue the open pack of its parent. Memory: ``max_in_flight`` sealed packs and one more.
 """
 
 from __future__ import annotations
@@ -69,10 +53,6 @@ MAX_IN_FLIGHT: Final = 4
 _JOINT_BYTES: Final = 4 << 20
 
 
-def _ignore(is_stored: bool) -> None:
-    pass
-
-
 class ChunkFlush:
     """A flush of chunks, some of whose files the caller stores together with other files.
 
@@ -86,7 +66,7 @@ class ChunkFlush:
         self,
         puts: Sequence[Future[None]] = (),
         files: Sequence[tuple[str, Buffer]] = (),
-        done: Callable[[bool], None] = _ignore,
+        done: Callable[[bool], None] | None = None,
     ) -> None:
         self.files = files
         self._puts = puts
@@ -96,14 +76,20 @@ class ChunkFlush:
         return self
 
     def __exit__(self, *error: object) -> None:
-        done, self._done = self._done, _ignore
-        done(False)
+        self._end(is_stored=False)
 
     def confirm(self) -> None:
         """Note that ``files`` are durable, and wait until all other chunks are. Raises their first error."""
-        done, self._done = self._done, _ignore
-        done(True)
-        _wait_for_all(self._puts)
+        self._end(is_stored=True)
+        wait(self._puts)
+        for put in self._puts:
+            if (error := _failure(put)) is not None:
+                raise error
+
+    def _end(self, *, is_stored: bool) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(is_stored)
 
 
 class ChunkWriter:
@@ -198,10 +184,7 @@ class ChunkWriter:
         return self._pack_below
 
     def pack_rows(self, rows: ChunkRows) -> list[tuple[bytes, int, int]]:
-        """Write chunks into packs. Rows that nearly fill a pack become a pack without a copy.
-
-        The writer must not deduplicate.
-        """
+        """Write chunks into packs, without deduplication. Rows that nearly fill a pack become one."""
         places: list[tuple[bytes, int, int]] = []
         begin = 0
         while begin < len(rows):
@@ -219,10 +202,7 @@ class ChunkWriter:
         return self._storage.is_local
 
     def submit_files(self, views: list[memoryview]) -> Future[list[bytes]]:
-        """Store chunks in separate files, on a thread. Return the ids of the files when they are durable.
-
-        The writer must not deduplicate.
-        """
+        """Store chunks in files, on a thread, without deduplication. Return the ids of durable files."""
         return self._file_threads().submit(self._put_files, views)
 
     def flush(self) -> None:
@@ -233,21 +213,15 @@ class ChunkWriter:
         """
         self.begin_uploads().confirm()
 
-    def begin_uploads(self) -> ChunkFlush:
-        """Begin to upload all written chunks. The flush has no files."""
-        self._enter()
-        with self._lock:
-            return ChunkFlush(self._begin_uploads())
-
-    def begin_joint_flush(self) -> ChunkFlush:
-        """Begin to upload all written chunks except a small open pack, which the caller stores.
+    def begin_uploads(self, *, is_joint: bool = False) -> ChunkFlush:
+        """Begin to upload all written chunks. With ``is_joint``, the caller stores a small open pack.
 
         A thread for one small pack takes longer than the pack, and a local disk flushes files together.
         """
         self._enter()
         with self._lock:
             pack = self._open
-            parts = pack.file_parts() if pack is not None and pack.size <= _JOINT_BYTES else ()
+            parts = pack.file_parts() if is_joint and pack and pack.size <= _JOINT_BYTES else ()
             if pack is None or len(parts) != 1:
                 return ChunkFlush(self._begin_uploads())
             self._open = None
@@ -329,10 +303,7 @@ class ChunkWriter:
         return None if self._content is None else digest_of(view)
 
     def _append(self, view: memoryview, digest: bytes | None, crc: int | None) -> NativeRef | Future[None]:
-        """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full.
-
-        With deduplication, the reference can point to an earlier copy.
-        """
+        """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full."""
         self._enter()
         size = view.nbytes
         with self._lock:
@@ -366,21 +337,17 @@ class ChunkWriter:
                 busy = self._no_room() if pack is not None or is_pack else None
                 if busy is not None:
                     return busy
-                if is_pack:
-                    return self._add_pack(rows)
+                if is_pack:  # a pack of their own. The open pack stays open
+                    pack = Pack(self._new_id(), limit, total, rows.data)
+                    pack.record(rows)
+                    self._sealed[pack.id] = pack
+                    self._submit(pack)
+                    return pack.id, 0, len(rows)
                 if pack is not None:
                     self._seal(pack)
                 pack = self._open = Pack(self._new_id(), limit)
                 count = max(1, int(np.searchsorted(np.cumsum(rows.length), limit, "right")))
             return pack.id, pack.append_rows(rows.rows(0, count)), count
-
-    def _add_pack(self, rows: ChunkRows) -> tuple[bytes, int, int]:
-        """Make rows a pack of their own. The open pack stays open."""
-        pack = Pack(self._new_id(), self._settings.pack_size, len(rows.data), rows.data)
-        pack.record(rows)
-        self._sealed[pack.id] = pack
-        self._submit(pack)
-        return pack.id, 0, len(rows)
 
     def _no_room(self) -> Future[None] | None:
         """Return the oldest upload if no other may start, or None. Raises the error of a failed upload."""
@@ -447,15 +414,6 @@ def _copy_result(to: Future[None], put: Future[None]) -> None:
         to.set_result(None)
     else:
         to.set_exception(error)
-
-
-def _wait_for_all(puts: Sequence[Future[None]]) -> None:
-    """Wait for uploads, and raise their first error."""
-    wait(puts)
-    for put in puts:
-        error = _failure(put)
-        if error is not None:
-            raise error
 
 
 def _bytes_of(data: Buffer) -> memoryview:
