@@ -74,7 +74,7 @@ def process_all(
     if len(remote) < 2:
         failures += map(process, remote)
     else:
-        failures += reader.map_requests(process, remote)
+        failures += reader.pool.map(process, remote)
     rows = [each for one in failures for each in one]
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
