@@ -101,11 +101,6 @@ class Session(Rearranging, Inspection):
     # Properties
 
     @property
-    def workspace(self) -> Workspace:
-        """The nodes and chunks that this session sees. For other modules of Frazil."""
-        return self._state.workspace
-
-    @property
     def snapshot_id(self) -> str:
         """The id of the snapshot that this session reads.
 

@@ -376,7 +376,7 @@ class Workspace:
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
-            (manifest,) = self._manifests([entry.manifests[number].id])
+            (manifest,) = self._manifests([entry.ids[number]])
             ref = find_ref(manifest, entry.node.id, coords)
             if ref is not None:
                 return ref
@@ -395,7 +395,7 @@ class Workspace:
         meeting = entry.manifests_meeting(index)
         wanted = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
         numbers = [number for number, each in wanted.items() if len(each)]
-        manifests = self._manifests([entry.manifests[number].id for number in numbers])  # all at once
+        manifests = self._manifests([entry.ids[number] for number in numbers])  # all at once
         for number, manifest in zip(numbers, manifests, strict=True):
             table = manifest.arrays.get(entry.node.id)
             if table is not None:
@@ -410,7 +410,7 @@ class Workspace:
         if entry is None:
             return True
         has = self.context.assets.has_manifest
-        return all(has(entry.manifests[number].id) for number in entry.manifests_at(coords))
+        return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
     def ref_table(self, path: str) -> ChunkTable:
         """Return all references of an array."""
@@ -719,6 +719,11 @@ class Permissions:
     """Checks of what a session may do now. Base of ``Session``."""
 
     _state: SessionState
+
+    @property
+    def workspace(self) -> Workspace:
+        """The nodes and chunks that this session sees. For other modules of Frazil."""
+        return self._state.workspace
 
     @property
     def read_only(self) -> bool:
