@@ -19,7 +19,8 @@ from zarr.storage import MemoryStore
 import frazil
 import frazil.zarr_pipeline
 from frazil.arrays import zarr_arrays as zarr_reads
-from frazil.arrays.zarr_arrays import OpenedArray, ZarrRead, ZarrWrite
+from frazil.arrays.box_writing import BoxWriting
+from frazil.arrays.zarr_arrays import OpenedArray, ZarrRead
 from frazil.errors import InvalidInputError, ReadOnlyError
 
 
@@ -47,13 +48,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ZarrRead]:
 def writes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether Frazil has written the values, for each write that it takes."""
     writes: list[bool] = []
-    run = ZarrWrite.run
-
-    def counted(write: ZarrWrite) -> bool:
-        writes.append(run(write))
-        return writes[-1]
-
-    monkeypatch.setattr(ZarrWrite, "run", counted)
+    run = BoxWriting.run
+    monkeypatch.setattr(BoxWriting, "run", lambda *args: writes.append(run(*args)) or writes[-1])
     return writes
 
 

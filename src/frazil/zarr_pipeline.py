@@ -74,7 +74,7 @@ class BulkCodecPipeline(FusedCodecPipeline):
         """Write the chunks of a selection. zarr calls this method."""
         batch = list(batch_info)
         write = zarr_write(batch, value, self.opened) if batch else None
-        if write is None or drop_axes or not await asyncio.to_thread(write.run):
+        if write is None or drop_axes or not await asyncio.to_thread(write):
             await super().write(batch, value, drop_axes)
 
 

@@ -33,7 +33,7 @@ def bulk_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(session: frazil.Session, path: str) -> None:
         pytest.fail(f"zarr writes {path}")
 
-    monkeypatch.setattr("frazil.arrays.box_writing._zarr_array", refused)
+    monkeypatch.setattr("frazil.arrays.box_writing.zarr_array", refused)
 
 
 def writable(inline: int = 0, **chunks: Any) -> frazil.Session:

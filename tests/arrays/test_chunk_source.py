@@ -10,7 +10,8 @@ import zarr
 from tests.arrays.test_array import same
 
 import frazil
-from frazil.arrays.box_reading import ArrayChunks
+from frazil.arrays.box_reading import refs_of
+from frazil.arrays.encoding import encoding_of
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.manifest import NativeRef
 from frazil.testing import LatencyStorage
@@ -140,7 +141,9 @@ def test_impossible_references(compressor: object, offset: int, length: int) -> 
     good = workspace.ref("/t", (0,))
     assert isinstance(good, NativeRef)
     workspace.set_ref("/t", (2,), NativeRef(good.chunk_id, offset, length))
-    refs, rows = ArrayChunks(session.workspace, "/t").refs(np.arange(4, dtype="u4")[:, None])
+    encoding = encoding_of(workspace.require_array("/t").user_data)
+    assert encoding is not None
+    refs, rows = refs_of(workspace, "/t", encoding, np.arange(4, dtype="u4")[:, None])
     assert rows.tolist() == [2]
     assert refs.ref(2) is None
     array = frazil.Array(session, "/t")

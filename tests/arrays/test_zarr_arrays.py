@@ -24,17 +24,22 @@ def session() -> frazil.Session:
     return frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
 
 
+def _counted(method: Any, selections: list[Any]) -> Any:
+    def call(array: Any, selection: Any = ..., *args: Any, **kwargs: Any) -> Any:
+        if isinstance(array, NamingArray):
+            selections.append(selection)
+        return method(array, selection, *args, **kwargs)
+
+    return call
+
+
 @pytest.fixture
 def of_zarr(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The selections that zarr reads and writes."""
     selections: list[Any] = []
-    named = NamingArray._named
-
-    def counted(array: NamingArray, method: str, selection: Any, *args: Any) -> Any:
-        selections.append(selection)
-        return named(array, method, selection, *args)
-
-    monkeypatch.setattr(NamingArray, "_named", counted)
+    for kind in ("basic", "orthogonal", "coordinate", "mask", "block"):
+        for name in (f"get_{kind}_selection", f"set_{kind}_selection"):
+            monkeypatch.setattr(zarr.Array, name, _counted(getattr(zarr.Array, name), selections))
     return selections
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.change_set import ChangeSet, PreparedManifests, table_of
-from frazil.changes.diff import transaction_log
+from frazil.changes.change_set import ChangeSet, PreparedManifests, table_of, transaction_log
 from frazil.changes.merge import merge_forks
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list

@@ -11,10 +11,12 @@ import pytest
 from tests.chunks.stand_ins import Foreign
 from tests.support.patience import patience
 
+from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.manifest import VirtualRef
 from frazil.storage.credential_families import Credentials
+from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store_config import (
     azure_store,
     gcs_store,
@@ -33,6 +35,10 @@ CONTAINERS = (
     Container(None, "http://127.0.0.1:9/", http_store()),
     Container(None, "az://c/", azure_store(account="x")),
 )
+
+
+def reader_of(some: VirtualSources) -> ChunkReader:
+    return ChunkReader(MemoryStorage(), some)
 
 
 def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> VirtualSources:
@@ -148,9 +154,9 @@ def test_what_has_no_container_is_refused(location: str) -> None:
 def test_only_authorised_containers_are_read() -> None:
     foreign = Foreign({"s3://b/k": (DATA, "e", 1), "s3://b/pre/k": (DATA, "e", 1)})
     some = sources(["s3://b/"], foreign)
-    assert bytes(some.read(VirtualRef("s3://b/k", 3, 4))) == DATA[3:7]
+    assert bytes(reader_of(some).read(VirtualRef("s3://b/k", 3, 4))) == DATA[3:7]
     for location in ("s3://b/pre/k", "vcc://pre/k", "file:///data/x"):
-        for read in (some.read, lambda ref: asyncio.run(some.read_async(ref))):
+        for read in (reader_of(some).read, lambda ref: asyncio.run(reader_of(some).read_async(ref))):
             with pytest.raises(InvalidInputError) as error:
                 read(VirtualRef(location, 0, 1))
             assert error.value.kind == ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
@@ -162,8 +168,8 @@ def test_a_store_is_opened_once_with_its_own_credentials() -> None:
     foreign = Foreign({"s3://b/k": (DATA, "e", 1), "file:///data/x": (DATA, "e", 1)})
     both = VirtualSources(CONTAINERS, {"s3://b/": "secret", "file:///data/": None}, open_foreign=foreign)
     for _ in range(3):
-        assert bytes(both.read(VirtualRef("vcc://loc/x", 0, 9), 2, 5)) == DATA[2:5]
-        assert bytes(asyncio.run(both.read_async(VirtualRef("s3://b/k", 1, 9)))) == DATA[1:10]
+        assert bytes(reader_of(both).read(VirtualRef("vcc://loc/x", 0, 9), 2, 5)) == DATA[2:5]
+        assert bytes(asyncio.run(reader_of(both).read_async(VirtualRef("s3://b/k", 1, 9)))) == DATA[1:10]
     assert foreign.opened == [
         (local_filesystem_store("/data"), None, "file:///data/"),
         (s3_store(), "secret", "s3://b/"),
@@ -173,15 +179,15 @@ def test_a_store_is_opened_once_with_its_own_credentials() -> None:
 def test_credentials_match_any_spelling_of_the_prefix() -> None:
     foreign = Foreign({"file:///data/x": (DATA, "e", 1)})
     some = sources(["file:///other/../data/"], foreign)
-    assert bytes(some.read(VirtualRef("file:/data/x", 0, 2))) == DATA[:2]
+    assert bytes(reader_of(some).read(VirtualRef("file:/data/x", 0, 2))) == DATA[:2]
 
 
 def test_checksums_go_with_the_read() -> None:
     some = sources(["s3://b/"], Foreign({"s3://b/k": (DATA, "e", 100)}))
-    assert bytes(some.read(VirtualRef("s3://b/k", 0, 2, "e", 100))) == DATA[:2]
+    assert bytes(reader_of(some).read(VirtualRef("s3://b/k", 0, 2, "e", 100))) == DATA[:2]
     for etag, modified in (("other", None), (None, 99)):
         with pytest.raises(StorageError) as error:
-            some.read(VirtualRef("s3://b/k", 0, 2, etag, modified))
+            reader_of(some).read(VirtualRef("s3://b/k", 0, 2, etag, modified))
         assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
 
 
@@ -193,11 +199,11 @@ def test_containers_of_early_formats_name_a_scheme() -> None:
 def test_a_pickle_opens_its_stores_anew() -> None:
     foreign = Foreign({"s3://b/k": (DATA, "e", 1)})
     some = sources(["s3://b/"], foreign)
-    some.read(VirtualRef("s3://b/k", 0, 2))
+    reader_of(some).read(VirtualRef("s3://b/k", 0, 2))
     copy = pickle.loads(pickle.dumps(some))
     assert copy.containers == CONTAINERS
     assert copy._readers == {}
-    assert bytes(copy.read(VirtualRef("s3://b/k", 0, 2))) == DATA[:2]
+    assert bytes(reader_of(copy).read(VirtualRef("s3://b/k", 0, 2))) == DATA[:2]
 
 
 def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -> None:
@@ -210,8 +216,8 @@ def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -
     some = VirtualSources(containers, {prefix: Credentials.LocalFileSystemAccess()})
     relative = "vcc://here/sp ace/data.bin"
     for location in (f"{prefix}sp ace/data.bin", f"{prefix}none/../sp%20ace/data.bin", relative):
-        assert bytes(some.read(VirtualRef(location, 10, 20, modified=1000), 1, 5)) == DATA[11:15]
-        assert bytes(asyncio.run(some.read_async(VirtualRef(location, 250, 6)))) == DATA[250:]
+        assert bytes(reader_of(some).read(VirtualRef(location, 10, 20, modified=1000), 1, 5)) == DATA[11:15]
+        assert bytes(asyncio.run(reader_of(some).read_async(VirtualRef(location, 250, 6)))) == DATA[250:]
     for ref, kind in (
         (VirtualRef(relative, 0, 1, modified=999), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
         (VirtualRef(relative, 0, 1, etag="other"), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
@@ -219,7 +225,7 @@ def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -
         (VirtualRef(relative, 250, 7), ErrorKind.VIRTUAL_CHUNK_FETCH),
     ):
         with pytest.raises(StorageError) as error:
-            some.read(ref)
+            reader_of(some).read(ref)
         assert error.value.kind == kind
 
 

@@ -387,7 +387,7 @@ def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
     storage, threads = Storage(), set(threading.enumerate())
     writer = writer_on(storage)
     ref = writer.write(b"abc")
-    with writer.begin_joint_flush() as flush:
+    with writer.begin_uploads(is_joint=True) as flush:
         [(key, data)] = flush.files
         assert (key, bytes(data)) == (chunk_key(ref.chunk_id), b"abc")
         assert not list(storage.list("chunks"))
@@ -396,7 +396,7 @@ def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
         flush.confirm()
     assert (pending(writer, ref), stored(storage, ref)) == (None, b"abc")
     assert set(threading.enumerate()) == threads
-    assert not writer.begin_joint_flush().files
+    assert not writer.begin_uploads(is_joint=True).files
     assert writer.write(b"d").chunk_id != ref.chunk_id
 
 
@@ -405,7 +405,7 @@ def test_a_joint_flush_that_is_not_confirmed_is_an_upload() -> None:
     writer = writer_on(storage)
     ref = writer.write(b"abc")
     with ThreadPoolExecutor(1) as other:
-        with writer.begin_joint_flush() as flush:
+        with writer.begin_uploads(is_joint=True) as flush:
             assert flush.files
             waiting = other.submit(writer.flush)  # such as the pickle of a fork
         waiting.result(timeout=60)
@@ -418,7 +418,7 @@ def test_large_packs_are_uploaded_during_a_joint_flush() -> None:
     storage = Storage()
     writer = writer_on(storage, PackSettings(threshold=8 << 20, pack_size=16 << 20))
     ref = writer.write(bytes(5 << 20))
-    with writer.begin_joint_flush() as flush:
+    with writer.begin_uploads(is_joint=True) as flush:
         assert not flush.files
         flush.confirm()
     assert stored(storage, ref) == bytes(5 << 20)

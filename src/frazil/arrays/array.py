@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from frazil.arguments import checked
-from frazil.arrays.box_reading import PointReading, chunks_of, read_box, zarr_array
+from frazil.arrays.box_reading import PointReading, read_box, zarr_array
 from frazil.arrays.box_writing import assign
 from frazil.arrays.encoding import encoding_of
 from frazil.arrays.selection import BoxSelection, PointSelection, outer_selection, points_of, selection_of
@@ -101,7 +101,7 @@ class Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the elements in memory."""
-        encoding = self._encoding()
+        encoding = encoding_of(self._node().user_data)
         return np.dtype(self._zarr().dtype) if encoding is None else encoding.dtype
 
     @property
@@ -155,7 +155,7 @@ class Array:
             StorageError: A chunk cannot be read.
             FormatError: A chunk is damaged.
         """
-        return self._read(selection_of(index, self.shape))
+        return self._read(selection_of, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Set the selected elements.
@@ -180,8 +180,12 @@ class Array:
     def _write(self, selection: BoxSelection | PointSelection, value: Any) -> None:
         assign(self._session, self._path, self._node().user_data, selection, value)
 
-    def _read(self, selection: BoxSelection | PointSelection) -> Any:
-        encoding = self._encoding()
+    def _read(
+        self, select: Callable[[Any, tuple[int, ...]], BoxSelection | PointSelection], index: Any
+    ) -> Any:
+        node = self._node()
+        assert node.array is not None
+        selection, encoding = select(index, tuple(node.array.shape)), encoding_of(node.user_data)
         if isinstance(selection, PointSelection):
             return self._read_points(encoding, selection)[selection.view]
         if encoding is None:
@@ -202,8 +206,8 @@ class Array:
                 flat[part] = array.vindex[columns]
                 continue
             points = points_of(encoding, columns)
-            chunks = chunks_of(self._session.workspace, self._path, encoding)
-            failures = PointReading(chunks, encoding, points, flat[part]).run()
+            workspace = self._session.workspace
+            failures = PointReading(workspace, self._path, encoding, points, flat[part]).run()
             if len(failures):
                 flat[part][failures] = self._zarr().vindex[tuple(each[failures] for each in columns)]
         return out
@@ -212,9 +216,6 @@ class Array:
         workspace = self._session.workspace
         entry = workspace.array_entry(self._path)
         return workspace.require_array(self._path) if entry is None else entry.node
-
-    def _encoding(self) -> Encoding | None:
-        return encoding_of(self._node().user_data)
 
     def _zarr(self) -> zarr.Array[Any]:
         return zarr_array(self._session, self._path)
@@ -230,7 +231,7 @@ class OuterIndex:
 
     def __getitem__(self, index: Any) -> Any:
         """Return the selected elements. See ``Array.oindex``."""
-        return self._array._read(outer_selection(index, self._array.shape))
+        return self._array._read(outer_selection, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Set the selected elements. See ``Array.oindex``."""

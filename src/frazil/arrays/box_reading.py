@@ -2,10 +2,6 @@
 
 The index of a shard becomes rows of references, one for each inner chunk. So inner chunks are read as chunks
 are: each by its own range of bytes.
-
-The bytes of some pieces are in the same order in their chunk and in the result. Neighbouring pieces of this
-kind are a *run*: their bytes follow each other in an object and in the result. A run is read by one call into
-the memory of the result, without a copy.
 """
 
 from __future__ import annotations
@@ -13,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.encoding import CRC_BYTES, ShardLayout, plain, zstd, zstd_into
-from frazil.arrays.selection import AxisSlice, Region, chunks_of_slice, pieces_of_axes, place_pieces
+from frazil.arrays.encoding import CRC_BYTES, ENTRY_BYTES, plain, zstd, zstd_into
+from frazil.arrays.selection import AxisSlice, Pieces, Region, chunks_of_slice, pieces_of_axes, place_pieces
 from frazil.chunks.reader import ChunkReader, ColumnRequest, requests_of
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import I64, ranges, windows
@@ -30,8 +26,8 @@ from frazil.repository.session.workspace import size_of
 from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
-    from frazil.arrays.encoding import Encoding
-    from frazil.arrays.selection import Pieces, Points
+    from frazil.arrays.encoding import Encoding, ShardLayout
+    from frazil.arrays.selection import Points
     from frazil.format.columns import U8, U32, U64
     from frazil.repository.session.session import Session
     from frazil.repository.session.workspace import Workspace
@@ -74,7 +70,7 @@ def process_all(
     if len(remote) < 2:
         failures += map(process, remote)
     else:
-        failures += reader.map_requests(process, remote)
+        failures += reader.pool.map(process, remote)
     rows = [each for one in failures for each in one]
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
@@ -83,131 +79,188 @@ def process_all(
 _LARGEST: Final = np.uint64(1 << 61)
 
 
-class ArrayChunks:
-    """The chunks of the array at ``path``.
-
-    Attributes:
-        reader: The reader of the bytes of chunks.
-    """
-
-    def __init__(self, workspace: Workspace, path: str) -> None:
-        self._workspace = workspace
-        self._path = path
-        self.reader: ChunkReader = workspace.reader
-
-    def refs(self, index: U32) -> tuple[ChunkTable, I64]:
-        """Return the references of chunks, in the order of ``index``, and the rows of impossible references.
-
-        A damaged manifest may contain ranges of bytes that no object has. Their rows are ``ABSENT``.
-        """
-        self._workspace.note_chunks(self._path, index)
-        refs = self._workspace.refs_at(self._path, index)
-        is_wrong = (refs.kind != ChunkKind.ABSENT) & (
-            (refs.length == 0) | (refs.length > _LARGEST) | (refs.offset > _LARGEST)
-        )
-        if is_wrong.any():
-            refs = replace(refs, kind=np.where(is_wrong, np.uint8(ChunkKind.ABSENT), refs.kind))
-        return refs, np.flatnonzero(is_wrong)
-
-
 #: The offset and the length of a missing inner chunk.
 _MISSING: Final = np.uint64(2**64 - 1)
 
 
-class ShardedChunks:
-    """The inner chunks of an array with shards. It has the methods of ``ArrayChunks``."""
+def refs_of(workspace: Workspace, path: str, encoding: Encoding, index: U32) -> tuple[ChunkTable, I64]:
+    """Return the references of chunks, in the order of ``index``, and the rows that cannot be read.
 
-    def __init__(self, shards: ArrayChunks, layout: ShardLayout) -> None:
-        self._shards = shards
-        self._layout = layout
-        self.reader: ChunkReader = shards.reader
-
-    def refs(self, index: U32) -> tuple[ChunkTable, I64]:
-        """Return the references of inner chunks, and the rows whose shard has no readable index."""
-        counts = np.array(self._layout.counts, np.uint32)
-        number, local = np.divmod(index, counts)
-        distinct, shard = np.unique(number, axis=0, return_inverse=True)
+    The chunks of an array with shards are their inner chunks. Rows that cannot be read are ``ABSENT``: their
+    shard has no readable index, or a damaged manifest has a range of bytes that no object has.
+    """
+    layout, chunks = encoding.shards, index
+    if layout is not None:
+        number, local = np.divmod(index, np.array(layout.counts, np.uint32))
+        chunks, shard = np.unique(number, axis=0, return_inverse=True)
         shard = shard.reshape(-1)
-        refs, failures = self._shards.refs(distinct)
-        entries, is_failed = self._indexes(refs)
-        is_failed[failures] = True
-        place = (
-            np.ravel_multi_index(tuple(local.T), self._layout.counts) if local.shape[1] else np.zeros(1, int)
-        )
-        offset, length = entries[shard, place].T
-        kind = refs.kind[shard]
-        is_missing = ((offset == _MISSING) & (length == _MISSING)) | is_failed[shard]
-        end = offset + length
-        is_outside = ~is_missing & (kind != ChunkKind.ABSENT) & ((end < offset) | (end > refs.length[shard]))
-        kind = np.where(is_missing | is_outside, np.uint8(ChunkKind.ABSENT), kind)
-        is_absent = kind == ChunkKind.ABSENT
-        inner = replace(
-            refs,
-            index=index,
-            kind=kind,
-            source=refs.source[shard],
-            offset=np.where(is_absent, np.uint64(0), refs.offset[shard] + offset),
-            length=np.where(is_absent, np.uint64(0), length),
-        )
-        return inner, np.flatnonzero(is_failed[shard] | is_outside)
-
-    def _indexes(self, refs: ChunkTable) -> tuple[U64, NDArray[np.bool_]]:
-        """Return the entries of the index of each shard, and whether the index could not be read."""
-        size = self._layout.index_bytes
-        entries = np.full((len(refs), prod(self._layout.counts), 2), _MISSING, np.uint64)
-        is_absent = refs.kind == ChunkKind.ABSENT
-        length = refs.length.astype(np.int64)
-        is_failed = ~is_absent & (length < size)
-        rows = np.flatnonzero(~is_absent & ~is_failed)
-        start = np.zeros(len(rows), np.int64) if self._layout.is_index_first else length[rows] - size
-
-        def process(request: ColumnRequest) -> list[I64]:
-            try:
-                data = request.read()
-                indexes = windows(data, size)[request.offset].view(np.uint8).reshape(len(request.rows), size)
-            except Exception:  # zarr reads these shards again, and raises the error
-                return [request.rows]
-            is_right = _checksums(indexes[:, :-CRC_BYTES]) == indexes[:, -CRC_BYTES:].copy().view("<u4")[:, 0]
-            shape = (-1, entries.shape[1], 2)
-            entries[rows[request.rows]] = indexes[:, :-CRC_BYTES].copy().view("<u8").reshape(shape)
-            return [request.rows[~is_right]]
-
-        if len(rows):
-            sizes = np.full(len(rows), size, np.int64)
-            requests = requests_of(self.reader, refs.select_chunks(rows), start, sizes)
-            is_failed[rows[process_all(self.reader, process, requests, size * len(rows))]] = True
-        return entries, is_failed
-
-
-def _checksums(indexes: U8) -> I64:
-    """Return the checksum of each index. The loop runs once for each shard."""
-    return np.fromiter(
-        (crc32c(memoryview(np.ascontiguousarray(each))) for each in indexes), np.int64, len(indexes)
+    workspace.note_chunks(path, chunks)
+    refs = workspace.refs_at(path, chunks)
+    is_wrong = (refs.kind != ChunkKind.ABSENT) & (
+        (refs.length == 0) | (refs.length > _LARGEST) | (refs.offset > _LARGEST)
     )
+    if is_wrong.any():
+        refs = replace(refs, kind=np.where(is_wrong, np.uint8(ChunkKind.ABSENT), refs.kind))
+    if layout is None:
+        return refs, np.flatnonzero(is_wrong)
+    entries, is_failed = _shard_indexes(workspace.reader, refs, layout)
+    is_failed |= is_wrong
+    place = np.ravel_multi_index(tuple(local.T), layout.counts) if local.shape[1] else np.zeros(1, int)
+    offset, length = entries[shard, place].T
+    kind = refs.kind[shard]
+    is_missing = ((offset == _MISSING) & (length == _MISSING)) | is_failed[shard]
+    end = offset + length
+    is_outside = ~is_missing & (kind != ChunkKind.ABSENT) & ((end < offset) | (end > refs.length[shard]))
+    kind = np.where(is_missing | is_outside, np.uint8(ChunkKind.ABSENT), kind)
+    is_absent = kind == ChunkKind.ABSENT
+    inner = replace(
+        refs,
+        index=index,
+        kind=kind,
+        source=refs.source[shard],
+        offset=np.where(is_absent, np.uint64(0), refs.offset[shard] + offset),
+        length=np.where(is_absent, np.uint64(0), length),
+    )
+    return inner, np.flatnonzero(is_failed[shard] | is_outside)
 
 
-type ChunkSource = ArrayChunks | ShardedChunks
+def _shard_indexes(
+    reader: ChunkReader, refs: ChunkTable, layout: ShardLayout
+) -> tuple[U64, NDArray[np.bool_]]:
+    """Return the entries of the index of each shard, and whether the index could not be read."""
+    count = prod(layout.counts)
+    size = count * ENTRY_BYTES + CRC_BYTES
+    entries = np.full((len(refs), count, 2), _MISSING, np.uint64)
+    is_absent = refs.kind == ChunkKind.ABSENT
+    length = refs.length.astype(np.int64)
+    is_failed = ~is_absent & (length < size)
+    rows = np.flatnonzero(~is_absent & ~is_failed)
+    start = np.zeros(len(rows), np.int64) if layout.is_index_first else length[rows] - size
 
+    def process(request: ColumnRequest) -> list[I64]:
+        try:
+            data = request.read()
+            indexes = windows(data, size)[request.offset].view(np.uint8).reshape(len(request.rows), size)
+        except Exception:  # zarr reads these shards again, and raises the error
+            return [request.rows]
+        parts = (memoryview(np.ascontiguousarray(each)) for each in indexes[:, :-CRC_BYTES])
+        sums = np.fromiter(map(crc32c, parts), np.int64, len(indexes))  # once for each shard
+        is_right = sums == indexes[:, -CRC_BYTES:].copy().view("<u4")[:, 0]
+        entries[rows[request.rows]] = indexes[:, :-CRC_BYTES].copy().view("<u8").reshape(-1, count, 2)
+        return [request.rows[~is_right]]
 
-def chunks_of(workspace: Workspace, path: str, encoding: Encoding) -> ChunkSource:
-    """Return the chunks of an array: its shards' inner chunks if it has shards."""
-    chunks = ArrayChunks(workspace, path)
-    return chunks if encoding.shards is None else ShardedChunks(chunks, encoding.shards)
+    if len(rows):
+        requests = requests_of(reader, refs.select_chunks(rows), start, np.full(len(rows), size, np.int64))
+        is_failed[rows[process_all(reader, process, requests, size * len(rows))]] = True
+    return entries, is_failed
 
 
 #: The smallest mean length of the runs of a request, in bytes. Fewer bytes are copied faster than read alone.
 _SHORTEST_RUN: Final = 64 << 10
 
 
-class DirectReading:
-    """The places of pieces in the memory of a result."""
+def _is_run(counts: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether a box of ``counts`` elements is one run of an array in C order."""
+    is_whole = [count == length for count, length in zip(counts, shape, strict=True)]
+    longer = [axis for axis, count in enumerate(counts) if count > 1]
+    return not longer or all(is_whole[longer[0] + 1 :])
 
-    def __init__(self, pieces: Pieces, out: NDArray[Any], length: I64) -> None:
-        self._memory = memoryview(out.reshape(-1).view(np.uint8))
-        self._place = pieces.target @ np.array(out.strides, np.int64)
-        self._length = length
 
-    def read(self, request: ColumnRequest) -> bool:
+class PieceReading:
+    """One read of the pieces of a selection.
+
+    The bytes of some pieces are in the same order in their chunk and in the result. Neighbouring pieces of
+    this kind are a *run*, which one call reads into the memory of the result. Large zstd frames of such
+    pieces are decoded there.
+    """
+
+    def __init__(
+        self, workspace: Workspace, path: str, encoding: Encoding, pieces: Pieces, out: NDArray[Any]
+    ) -> None:
+        self._workspace = workspace
+        self._path = path
+        self._encoding = encoding
+        self._pieces = pieces
+        self._out = out
+        self._is_partial = np.zeros(len(pieces.regions), np.bool_)
+        # Elements have the same bytes in chunks and in the result, both in C order.
+        is_in_order = encoding.is_in_c_order and encoding.stored == out.dtype and out.flags.c_contiguous
+        runs = [is_in_order and _is_run(region.counts, out.shape) for region in pieces.regions]
+        pairs = list(zip(pieces.regions, runs, strict=True))
+        self._has_runs = encoding.decoder is plain and all(
+            is_run and region.is_dense for region, is_run in pairs
+        )
+        #: The size of the decoded chunks of each region that are decoded into the result, or 0.
+        self._sizes = [
+            encoding.chunk_bytes(region.shape)
+            if is_run and region.is_whole and encoding.decoder is zstd
+            else 0
+            for region, is_run in pairs
+        ]
+        if is_in_order:
+            self._memory = memoryview(out.reshape(-1).view(np.uint8))
+            self._place = pieces.target @ np.array(out.strides, np.int64)
+
+    def run(self) -> I64:
+        """Read the pieces. Return the rows of the pieces that could not be read or decoded."""
+        pieces, encoding, reader = self._pieces, self._encoding, self._workspace.reader
+        refs, failures = refs_of(self._workspace, self._path, encoding, pieces.index)
+        is_absent = refs.kind == ChunkKind.ABSENT
+        absent = np.flatnonzero(is_absent)
+        for same in rows_by_number(pieces.region[absent]):
+            region = pieces.regions[int(pieces.region[absent[same[0]]])]
+            place_pieces(self._out, pieces.target[absent[same]], region.counts, encoding.fill)
+        start, self._length = np.zeros(len(pieces.index), np.int64), refs.length.astype(np.int64)
+        if encoding.decoder is plain:
+            sizes = np.array([encoding.chunk_bytes(region.shape) for region in pieces.regions])
+            if ((self._length != sizes[pieces.region]) & ~is_absent).any():
+                return np.arange(len(pieces.index))
+            for number, region in enumerate(pieces.regions if encoding.is_in_c_order else ()):
+                first, last = region.elements()
+                if last - first < prod(region.shape):  # only these elements are read
+                    self._is_partial[number] = True
+                    rows = slice(None) if len(pieces.regions) == 1 else pieces.region == number
+                    start[rows] = first * encoding.stored.itemsize
+                    size = (last - first) * encoding.stored.itemsize
+                    self._length[rows] = np.where(self._length[rows] > 0, size, 0)
+        requests = requests_of(reader, refs, start, self._length)
+        failed = process_all(reader, self._process, requests, int(self._length.sum()))
+        return failed if not len(failures) else np.union1d(failures, failed)
+
+    def _process(self, request: ColumnRequest) -> list[I64]:
+        rows = request.rows
+        try:
+            if self._has_runs and request.is_local and self._read_runs(request):
+                return []
+            data = request.read()
+        except Exception:  # zarr reads these chunks again, and raises the error of the first one
+            return [rows]
+        if int((request.offset + self._length[rows]).max()) > len(data):
+            return [rows]
+        failures: list[I64] = []
+        for same in rows_by_number(self._pieces.region[rows]):
+            number = int(self._pieces.region[rows[same[0]]])
+            region, size = self._pieces.regions[number], self._sizes[number]
+            if size >= _SHORTEST_RUN:
+                for row, at in zip(rows[same].tolist(), request.offset[same].tolist(), strict=True):
+                    first = int(self._place[row])  # once for each chunk: large chunks are few
+                    try:
+                        frame = data[at : at + int(self._length[row])]
+                        zstd_into(frame, self._memory[first : first + size])
+                    except Exception:  # zarr reads these chunks again, and raises the error
+                        failures.append(np.array([row]))
+                continue
+            for batch in batches_of(same, self._encoding.chunk_bytes(region.shape)):
+                chosen = rows[batch]
+                try:
+                    values = self._values(region, data, request.offset[batch], chosen)
+                except Exception:
+                    failures.append(chosen)
+                else:
+                    place_pieces(self._out, self._pieces.target[chosen], region.counts, values)
+        return failures
+
+    def _read_runs(self, request: ColumnRequest) -> bool:
         """Read a request into the result. Return False if its runs are too short; then nothing is read."""
         rows = request.rows
         place, length, offset = self._place[rows], self._length[rows], request.offset
@@ -220,152 +273,6 @@ class DirectReading:
         for begin, first, size in zip(offset.tolist(), place.tolist(), length.tolist(), strict=True):
             request.read_into(begin, self._memory[first : first + size])
         return True
-
-
-class DirectDecoding:
-    """The decoding of large zstd frames into the memory of a result."""
-
-    def __init__(self, encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> None:
-        self._memory = memoryview(out.reshape(-1).view(np.uint8))
-        self._place = pieces.target @ np.array(out.strides, np.int64)
-        self._sizes = [
-            encoding.chunk_bytes(region.shape) if region.is_whole and _is_run(region.counts, out.shape) else 0
-            for region in pieces.regions
-        ]
-
-    def is_for(self, region: int) -> bool:
-        """Return whether the chunks of a region can be decoded in this way."""
-        return self._sizes[region] >= _SHORTEST_RUN
-
-    def decode(self, region: int, data: U8, offset: I64, length: I64, rows: I64) -> I64:
-        """Decode the chunks of some pieces of a region. Return the rows that failed.
-
-        The loop runs once for each chunk. Large chunks are few.
-        """
-        size = self._sizes[region]
-        failures: list[int] = []
-        for row, at, count in zip(rows.tolist(), offset.tolist(), length.tolist(), strict=True):
-            first = int(self._place[row])
-            try:
-                zstd_into(data[at : at + count], self._memory[first : first + size])
-            except Exception:  # zarr reads these chunks again, and raises the error
-                failures.append(row)
-        return np.array(failures, np.int64)
-
-
-def direct_reading(
-    encoding: Encoding, pieces: Pieces, out: NDArray[Any], length: I64
-) -> DirectReading | None:
-    """Return the direct reading of pieces, or None if their bytes are in another order in the result."""
-    if encoding.decoder is not plain or not _is_same_order(encoding, out):
-        return None
-    if not all(_is_dense(region, out.shape) for region in pieces.regions):
-        return None
-    return DirectReading(pieces, out, length)
-
-
-def direct_decoding(encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> DirectDecoding | None:
-    """Return the direct decoding of pieces, or None if no frame can be decoded into the result."""
-    if encoding.decoder is not zstd or not _is_same_order(encoding, out):
-        return None
-    decoding = DirectDecoding(encoding, pieces, out)
-    return decoding if any(map(decoding.is_for, range(len(pieces.regions)))) else None
-
-
-def _is_same_order(encoding: Encoding, out: NDArray[Any]) -> bool:
-    """Return whether elements have the same bytes in chunks and in the result, both in C order."""
-    return encoding.is_in_c_order and encoding.stored == out.dtype and bool(out.flags.c_contiguous)
-
-
-def _is_dense(region: Region, shape: tuple[int, ...]) -> bool:
-    """Return whether the elements of a region follow each other in the chunk, and in an array of a shape."""
-    first, last = region.elements()
-    return last - first == prod(region.counts) and _is_run(region.counts, shape)
-
-
-def _is_run(counts: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Return whether a box of ``counts`` elements is one run of an array in C order."""
-    is_whole = [count == length for count, length in zip(counts, shape, strict=True)]
-    longer = [axis for axis, count in enumerate(counts) if count > 1]
-    return not longer or all(is_whole[longer[0] + 1 :])
-
-
-class PieceReading:
-    """One read of the pieces of a selection."""
-
-    def __init__(self, source: ChunkSource, encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> None:
-        self._source = source
-        self._encoding = encoding
-        self._pieces = pieces
-        self._out = out
-        self._is_partial = np.zeros(len(pieces.regions), np.bool_)
-
-    def run(self) -> I64:
-        """Read the pieces. Return the rows of the pieces that could not be read or decoded."""
-        pieces = self._pieces
-        refs, failures = self._source.refs(pieces.index)
-        is_absent = refs.kind == ChunkKind.ABSENT
-        if is_absent.any():
-            self._fill(np.flatnonzero(is_absent))
-        start, self._length = np.zeros(len(pieces), np.int64), refs.length.astype(np.int64)
-        if self._encoding.decoder is plain:
-            sizes = np.array([self._encoding.chunk_bytes(region.shape) for region in pieces.regions])
-            if ((self._length != sizes[pieces.region]) & ~is_absent).any():
-                return np.arange(len(pieces))
-            if self._encoding.is_in_c_order:
-                self._narrow(start)
-        self._direct = direct_reading(self._encoding, pieces, self._out, self._length)
-        self._decoding = direct_decoding(self._encoding, pieces, self._out)
-        requests = requests_of(self._source.reader, refs, start, self._length)
-        failed = process_all(self._source.reader, self._process, requests, int(self._length.sum()))
-        return failed if not len(failures) else np.union1d(failures, failed)
-
-    def _fill(self, rows: I64) -> None:
-        for same in rows_by_number(self._pieces.region[rows]):
-            region = self._region_of(rows[same])
-            place_pieces(self._out, self._pieces.target[rows[same]], region.counts, self._encoding.fill)
-
-    def _region_of(self, rows: I64) -> Region:
-        return self._pieces.regions[int(self._pieces.region[rows[0]])]
-
-    def _narrow(self, start: I64) -> None:
-        """Set the bytes to read of chunks without compression: those from the first to the last element."""
-        pieces, itemsize = self._pieces, self._encoding.stored.itemsize
-        for number, region in enumerate(pieces.regions):
-            first, last = region.elements()
-            if last - first < prod(region.shape):
-                self._is_partial[number] = True
-                rows = slice(None) if len(pieces.regions) == 1 else pieces.region == number
-                start[rows] = first * itemsize
-                self._length[rows] = np.where(self._length[rows] > 0, (last - first) * itemsize, 0)
-
-    def _process(self, request: ColumnRequest) -> list[I64]:
-        rows = request.rows
-        try:
-            if self._direct is not None and request.is_local and self._direct.read(request):
-                return []
-            data = request.read()
-        except Exception:  # zarr reads these chunks again, and raises the error of the first one
-            return [rows]
-        if int((request.offset + self._length[rows]).max()) > len(data):
-            return [rows]
-        failures: list[I64] = []
-        for same in rows_by_number(self._pieces.region[rows]):
-            chosen, number = rows[same], int(self._pieces.region[rows[same[0]]])
-            if self._decoding is not None and self._decoding.is_for(number):
-                offset, length = request.offset[same], self._length[chosen]
-                failures.append(self._decoding.decode(number, data, offset, length, chosen))
-                continue
-            region = self._pieces.regions[number]
-            for batch in batches_of(same, self._encoding.chunk_bytes(region.shape)):
-                chosen = rows[batch]
-                try:
-                    values = self._values(region, data, request.offset[batch], chosen)
-                except Exception:
-                    failures.append(chosen)
-                else:
-                    place_pieces(self._out, self._pieces.target[chosen], region.counts, values)
-        return failures
 
     def _values(self, region: Region, data: U8, offset: I64, rows: I64) -> NDArray[Any]:
         """Return the elements of a region from several chunks, shape (m, ...)."""
@@ -387,17 +294,20 @@ def strided_regions(region: Region, spans: NDArray[Any]) -> NDArray[Any]:
 class PointReading:
     """One read of points."""
 
-    def __init__(self, source: ChunkSource, encoding: Encoding, points: Points, out: NDArray[Any]) -> None:
-        self._source = source
+    def __init__(
+        self, workspace: Workspace, path: str, encoding: Encoding, points: Points, out: NDArray[Any]
+    ) -> None:
+        self._workspace = workspace
+        self._path = path
         self._encoding = encoding
         self._points = points
         self._out = out
 
     def run(self) -> I64:
         """Read the points. Return the points that could not be read or decoded."""
-        points, encoding = self._points, self._encoding
+        points, encoding, reader = self._points, self._encoding, self._workspace.reader
         itemsize = encoding.stored.itemsize
-        refs, failures = self._source.refs(points.index)
+        refs, failures = refs_of(self._workspace, self._path, encoding, points.index)
         if len(failures):
             return np.arange(len(points.chunk))
         is_absent = refs.kind == ChunkKind.ABSENT
@@ -407,13 +317,13 @@ class PointReading:
             if ((refs.length != points.size * itemsize) & ~is_absent).any():
                 return np.arange(len(points.chunk))
             start, length = points.element * itemsize, np.full(len(points.chunk), itemsize, np.int64)
-            requests = requests_of(self._source.reader, refs.select_chunks(points.chunk), start, length)
-            return process_all(self._source.reader, self._take, requests, int(length.sum()))
+            requests = requests_of(reader, refs.select_chunks(points.chunk), start, length)
+            return process_all(reader, self._take, requests, int(length.sum()))
         self._order = np.argsort(points.chunk, kind="stable")
         self._bounds = np.searchsorted(points.chunk[self._order], np.arange(len(refs) + 1))
         self._length = refs.length.astype(np.int64)
-        requests = requests_of(self._source.reader, refs, np.zeros(len(refs), np.int64), self._length)
-        return process_all(self._source.reader, self._decode, requests, int(self._length.sum()))
+        requests = requests_of(reader, refs, np.zeros(len(refs), np.int64), self._length)
+        return process_all(reader, self._decode, requests, int(self._length.sum()))
 
     def _take(self, request: ColumnRequest) -> list[I64]:
         """Copy elements of chunks without compression."""
@@ -462,8 +372,7 @@ def read_in_chunk(
 ) -> NDArray[Any] | None:
     """Return the elements of a box in one chunk.
 
-    None: the box is in several chunks, or the chunk cannot be read or decoded. The caller then reads it in
-    the general way, which raises the errors.
+    None: the box is in several chunks, or the chunk cannot be read: the caller reads it in the general way.
     """
     coords: list[int] = []
     shape: list[int] = []
@@ -505,7 +414,7 @@ def read_in_chunk(
 
 def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...]) -> NDArray[Any]:
     """Return the elements of a box."""
-    shape = tuple(each.count for each in slices)
+    shape = tuple([each.count for each in slices])
     if 0 in shape:
         return np.empty(shape, encoding.dtype)
     if encoding.shards is None:
@@ -514,34 +423,8 @@ def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[Axis
             return values
     out = np.empty(shape, encoding.dtype)
     pieces, failures = read_box_into(session, path, encoding, slices, out)
-    if len(failures):
-        _read_with_zarr(zarr_array(session, path), pieces, failures, slices, out)
-    return out
-
-
-def read_box_into(
-    session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...], out: NDArray[Any]
-) -> tuple[Pieces, I64]:
-    """Read a box that is not empty into ``out``. Return its pieces, and the rows of the failed ones."""
-    axes = [
-        chunks_of_slice(each.start, each.count, each.step, length)
-        for each, length in zip(slices, encoding.lengths, strict=True)
-    ]
-    pieces = pieces_of_axes(axes)
-    chunks = chunks_of(session.workspace, path, encoding)
-    return pieces, PieceReading(chunks, encoding, pieces, out).run()
-
-
-def zarr_array(session: Session, path: str) -> zarr.Array[Any]:
-    """Return the array of zarr, for codecs and errors that only zarr has."""
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
-
-
-def _read_with_zarr(
-    array: zarr.Array[Any], pieces: Pieces, rows: I64, slices: tuple[AxisSlice, ...], out: NDArray[Any]
-) -> None:
-    """Read pieces with the codecs of zarr, which raise the errors of damaged chunks."""
-    for row in rows.tolist():
+    array = zarr_array(session, path) if len(failures) else None
+    for row in failures.tolist():  # with the codecs of zarr, which raise the errors of damaged chunks
         counts = pieces.regions[int(pieces.region[row])].counts
         target = pieces.target[row].tolist()
         spot = tuple(slice(a, a + n) for a, n in zip(target, counts, strict=True))
@@ -549,4 +432,20 @@ def _read_with_zarr(
             AxisSlice(each.start + a * each.step, n, each.step).as_slice()
             for each, a, n in zip(slices, target, counts, strict=True)
         )
+        assert array is not None
         out[spot] = array[source]
+    return out
+
+
+def read_box_into(
+    session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...], out: NDArray[Any]
+) -> tuple[Pieces, I64]:
+    """Read a box that is not empty into ``out``. Return its pieces, and the rows of the failed ones."""
+    axes = zip(slices, encoding.lengths, strict=True)
+    pieces = pieces_of_axes([chunks_of_slice(each.start, each.count, each.step, n) for each, n in axes])
+    return pieces, PieceReading(session.workspace, path, encoding, pieces, out).run()
+
+
+def zarr_array(session: Session, path: str, mode: Literal["r", "r+"] = "r") -> zarr.Array[Any]:
+    """Return the array of zarr, for codecs and errors that only zarr has."""
+    return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)

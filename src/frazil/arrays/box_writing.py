@@ -2,18 +2,9 @@
 
 values ──boxes_of──> boxes of chunks ──threads──> encoded chunks ──RowWriter──> packs, references as columns
 
-Few boxes are in memory at the same time, so values can be larger than the memory, for example a file that is
-mapped into it. The references are set when all chunks are stored: an error leaves the array as it was.
-
-The chunks of each dimension fall into few runs: the first chunk, the chunks that are written whole, and the
-last chunk. A box has a run of each dimension. So a write has at most three boxes for each dimension, however
-many chunks it has. Boxes are split into parts of limited size, which are encoded one after the other.
-
-The comparison with the fill value has the rules of zarr, for many chunks at once. A fill value of zero is
-compared by its bits, so that -0.0 differs from 0.0. All other values are compared as numbers, and all NaN are
-equal. A complex zero is compared as a number, too.
-
-A box of whole chunks with one value costs one chunk: all its references lead to the same bytes.
+Few boxes are in memory at the same time, so values can be larger than the memory. The references are set when
+all chunks are stored: an error leaves the array as it was. The comparison with the fill value has the rules
+of zarr: a real zero is compared by its bits, all other values as numbers, and all NaN are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +24,7 @@ import zarr
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from frazil.arrays.box_reading import PieceReading, chunks_of
+from frazil.arrays.box_reading import PieceReading, zarr_array
 from frazil.arrays.encoding import encoder_of, encoding_of, uncompressed
 from frazil.arrays.selection import (
     AxisChunks,
@@ -166,18 +157,13 @@ def _runs(axis: AxisChunks, size: int, length: int | I64) -> Iterator[AxisRun]:
         # Chunks of a class with all their elements are whole chunks, or one chunk at the end of the array.
         is_complete = axis.step == 1 and first == 0 and count >= min(high, size) - low
         elements = slice(first, first + (count - 1) * axis.step + 1, axis.step)
-        for part in np.split(members, _changes(axis.target[members])):
+        # The positions of the chunks of a run have equal distances.
+        for part in np.split(members, np.flatnonzero(np.diff(axis.target[members], 2)) + 2):
             target = axis.target[part]
             spacing = int(target[1] - target[0]) if len(target) > 1 else 0
             yield AxisRun(
                 axis.number[part], int(target[0]), spacing, high - low, elements, count, is_complete
             )
-
-
-def _changes(target: I64) -> I64:
-    """Return where to split positions, so that the positions of each part have equal distances."""
-    distance = np.diff(target)
-    return np.flatnonzero(np.diff(distance)) + 2
 
 
 #: The dtypes whose elements can be "not a number".
@@ -206,11 +192,7 @@ def _equal(values: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def missing_element(array: zarr.Array[Any]) -> Any:
-    """Return the element of a cell without a value.
-
-    This is an element that the CF conventions decode as missing: ``_FillValue``, NaN or NaT. An array without
-    such an element has its fill value.
-    """
+    """Return the element of a cell without a value: one that decodes as missing, or the fill value."""
     element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
     return array.fill_value if element is None else element
 
@@ -289,19 +271,8 @@ def _fill_chunks(
     workspace.replace_refs(path, replace(rows, index=index), workspace.discards)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodedBox:
-    """The result of the encoding of a box.
-
-    Attributes:
-        index: The coordinates of the encoded chunks, uint32 of shape (n, ndim).
-        rows: Their bytes.
-        fill: The coordinates of the chunks that have only the fill value, and no bytes.
-    """
-
-    index: U32
-    rows: ChunkRows
-    fill: U32
+#: The coordinates and the bytes of encoded chunks, and the coordinates of chunks of the fill value.
+type EncodedBox = tuple[U32, ChunkRows, U32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,8 +280,6 @@ class ChunkEncoding:
     """How chunks become bytes.
 
     Attributes:
-        encoding: The encoding of the array.
-        encoder: The encoder of the bytes of chunks.
         writes_fill: Whether chunks that have only the fill value are stored, too.
         crc_below: Chunks that are smaller get a checksum here, others when they are stored. In bytes.
         views_from: Chunks without compression of at least this size are stored before the write returns, so
@@ -337,13 +306,16 @@ class ChunkEncoding:
         if len(chunks):
             data, length = self.encoder(chunks.view(np.uint8).reshape(len(chunks), -1))
         crc = crc32c_rows(data, length) if (length < self.crc_below).any() else None
-        return EncodedBox(index, ChunkRows(data, length, crc), fill)
+        return index, ChunkRows(data, length, crc), fill
 
     def _chunks(self, box: ChunkBox, values: NDArray[Any], before: NDArray[Any] | None) -> NDArray[Any]:
         """Return the new elements of chunks as they are stored, shape (m, n), without gaps."""
         encoding, tiles = self.encoding, box.tiles
         m, ndim = prod(tiles), len(tiles)
-        if box.is_whole and self._may_be_views(box, values):
+        # Chunks need no copy if they lie in the values as they are stored.
+        is_stored = self.encoder is not uncompressed or encoding.chunk_bytes(box.shape) >= self.views_from
+        is_same = encoding.is_in_c_order and values.dtype == encoding.stored
+        if box.is_whole and is_stored and is_same:
             view = box.view(values)
             if view.flags.c_contiguous:
                 return view.reshape(m, prod(box.shape))
@@ -353,12 +325,6 @@ class ChunkEncoding:
             chunks[...] = encoding.fill if before is None else before.reshape(tiles + box.shape)
         chunks[(..., *box.elements)] = box.view(values)  # type: ignore[index]  # a tuple of slices
         return stored.reshape(m, prod(box.shape))
-
-    def _may_be_views(self, box: ChunkBox, values: NDArray[Any]) -> bool:
-        """Return whether the chunks need no copy if they lie in the values as they are stored."""
-        encoding = self.encoding
-        is_stored = self.encoder is not uncompressed or encoding.chunk_bytes(box.shape) >= self.views_from
-        return is_stored and encoding.is_in_c_order and values.dtype == encoding.stored
 
 
 #: The most bytes of chunks that are encoded together: those of a pack.
@@ -382,39 +348,32 @@ class BoxWriting:
         self._inline_threshold = workspace.context.settings.inline_chunk_threshold_bytes
 
     def run(self, slices: tuple[AxisSlice, ...], values: NDArray[Any]) -> bool:
-        """Write values."""
-        workspace = self._workspace
-        encoder = self._encoder()
-        if encoder is None:
+        """Write values. Return False if zarr has to write them; then nothing has changed."""
+        workspace, encoding, writer = self._workspace, self._encoding, self._workspace.writer
+        encode = None if encoding.shards or writer.deduplicates else encoder_of(encoding.codecs)
+        if encode is None:
             return False
+        crc_below = writer.pack_below if writer.has_checksums else 0
+        views_from = max(writer.pack_below, self._inline_threshold + 1)
+        encoder = ChunkEncoding(encoding, encode, self._writes_fill, crc_below, views_from)
         while True:
             discards = workspace.discards
-            writer = RowWriter(workspace.writer, len(slices), self._inline_threshold)
+            rows = RowWriter(writer, len(slices), self._inline_threshold)
             for box in self._encoded(encoder, slices, values):
                 if box is None:
                     return False
-                writer.add(box.index, box.rows)
-                writer.delete(box.fill)
-            if workspace.replace_refs(self._path, writer.table(), discards):
+                index, chunks, fill = box
+                rows.add(index, chunks)
+                rows.delete(fill)
+            if workspace.replace_refs(self._path, rows.table(), discards):
                 return True
-
-    def _encoder(self) -> ChunkEncoding | None:
-        encoding, writer = self._encoding, self._workspace.writer
-        if encoding.shards is not None or writer.deduplicates:
-            return None
-        encoder = encoder_of(encoding.codecs_of_bytes)
-        if encoder is None:
-            return None
-        crc_below = writer.pack_below if writer.has_checksums else 0
-        views_from = max(writer.pack_below, self._inline_threshold + 1)
-        return ChunkEncoding(encoding, encoder, self._writes_fill, crc_below, views_from)
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
     ) -> Iterator[EncodedBox | None]:
-        """Yield the encoded chunks, box by box. Threads encode the next boxes.
+        """Yield the encoded chunks, box by box, or None for chunks that cannot be read.
 
-        None: the chunks of a box cannot be read.
+        Threads encode the next boxes.
         """
         size = prod(values.shape) * self._encoding.stored.itemsize
         batch = _LARGEST_BATCH
@@ -460,8 +419,7 @@ class BoxWriting:
         pieces = Pieces(index, target, np.zeros(len(index), np.int64), (region,))
         # The chunks lie one after the other along the first dimension.
         out = np.empty((len(index) * shape[0], *shape[1:]) if shape else (), self._encoding.dtype)
-        chunks = chunks_of(self._workspace, self._path, self._encoding)
-        if len(PieceReading(chunks, self._encoding, pieces, out).run()):
+        if len(PieceReading(self._workspace, self._path, self._encoding, pieces, out).run()):
             return None
         return out.reshape(len(index), *shape)
 
@@ -476,8 +434,10 @@ def assign(
     """Write values to the selected elements."""
     session.require_writable()
     encoding = encoding_of(document)
-    dtype = np.dtype(_zarr_array(session, path).dtype) if encoding is None else encoding.dtype
-    values = _array_of(value, dtype)
+    dtype = np.dtype(zarr_array(session, path, "r+").dtype) if encoding is None else encoding.dtype
+    # Arrays of other dtypes are converted later, part by part.
+    is_array = hasattr(value, "shape") and not np.isscalar(value)
+    values = np.asarray(value) if is_array else np.asarray(value, dtype)
     if isinstance(selection, PointSelection):
         _assign_points(session, path, selection, _broadcast(values, selection.shape))
         return
@@ -491,7 +451,7 @@ def assign(
             return
     # zarr converts all values at once, and takes no values of another shape.
     slices = tuple(each.as_slice() for each in selection.slices)
-    _zarr_array(session, path).set_basic_selection(slices, box)
+    zarr_array(session, path, "r+").set_basic_selection(slices, box)
 
 
 def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
@@ -511,13 +471,6 @@ def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
     return box
 
 
-def _array_of(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a value as an array. Arrays of other dtypes are converted later, part by part."""
-    if np.isscalar(value) or not hasattr(value, "shape"):
-        return np.asarray(value, dtype)
-    return np.asarray(value)
-
-
 def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     more = values.ndim - len(shape)
     if more > 0 and prod(values.shape[:more]) == 1:
@@ -533,23 +486,14 @@ def _broadcast(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _assign_points(session: Session, path: str, selection: PointSelection, values: NDArray[Any]) -> None:
     """Write points. Of equal points, the last value counts, as in numpy."""
-    array = _zarr_array(session, path)
+    array = zarr_array(session, path, "r+")
     coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
     for begin in range(0, prod(selection.shape), _MOST_POINTS):
         part = slice(begin, begin + _MOST_POINTS)
         columns = [each[part] for each in coordinates]
-        rows = _last_of_equal(columns)
+        order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
+        ordered = [each[order] for each in columns]
+        is_last = np.ones(len(order), np.bool_)
+        is_last[:-1] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
+        rows = order[is_last]
         array.set_coordinate_selection(tuple(each[rows] for each in columns), values.flat[part][rows])
-
-
-def _last_of_equal(columns: list[I64]) -> I64:
-    """Return the last row of each distinct point."""
-    order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
-    ordered = [each[order] for each in columns]
-    is_last = np.ones(len(order), np.bool_)
-    is_last[:-1] = np.any([each[1:] != each[:-1] for each in ordered], axis=0)
-    return order[is_last]
-
-
-def _zarr_array(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)

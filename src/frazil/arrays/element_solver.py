@@ -1,18 +1,9 @@
 """The solver that merges chunks element by element.
 
 A chunk that both sides changed is decoded on both sides and in the base. Each element comes from the side
-that changed it. Elements that both sides changed to different values are the conflict that is left.
-
-Elements are compared by their bits, so that no change is lost: NaN equals NaN of the same bits, and -0.0
-differs from 0.0. A missing chunk, and the cells beyond the shape of a side, have the fill value. A side that
-has a smaller shape than the base has changed the cells outside of it.
-
-The merged chunk is encoded, decoded and compared with the merged elements. If they differ, because the
-codecs are lossy, the conflict stays. So do the conflicts of an array whose encoding, fill value or packing
-differs between the sides.
-
-Chunks are merged a few at a time. The answer for a chunk is a function that returns its bytes. Only the bytes
-of the first chunks stay in memory until then. Other chunks are merged again.
+that changed it, compared by its bits. A missing chunk, and the cells beyond the shape of a side, have the
+fill value. The merged chunk is encoded, decoded and compared: a conflict stays if the codecs are lossy. Only
+the bytes of the first chunks stay in memory until they are stored; others are merged again.
 """
 
 from __future__ import annotations
@@ -177,7 +168,8 @@ class ElementSolver(ConflictSolver):
                 self.discarded.append(
                     DiscardedValues(conflict.path, side, sum(lost), int(np.count_nonzero(lost)))
                 )
-        return [each.answer() for each in merged]
+        # Bytes are functions, as ``ConflictSolver.solve`` describes.
+        return [each.side if each.side is not _FAIL else each.bytes for each in merged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +178,6 @@ class _Merged:
 
     Attributes:
         side: The side whose chunk is the result. ``Fail`` if the result is another chunk, or undecided.
-        data: The bytes of another chunk.
         lost: The number of elements of each side that the side changed, and that the result does not have.
         clashes: The number of elements that both sides changed to different values.
         cells: The first of these elements.
@@ -201,12 +192,6 @@ class _Merged:
     cells: tuple[Coords, ...] = ()
     problem: str = ""
     again: partial[_Merged] | None = None
-
-    def answer(self) -> Any:
-        """Return the answer for the chunk. Bytes are functions, as ``ConflictSolver.solve`` describes."""
-        if self.side is not _FAIL:
-            return self.side
-        return self.bytes
 
     def bytes(self) -> bytes:
         """Return the bytes of the chunk."""
@@ -231,12 +216,7 @@ def _reason(merged: Sequence[_Merged]) -> str | None:
 class _Arrays:
     """The array of a conflict on all sides, with the same encoding and fill value.
 
-    Attributes:
-        base: The array in the base.
-        ours: The array of ours.
-        theirs: The array of theirs.
-        result: The array with the shape of the result.
-        edges: The borders of the chunks.
+    ``result`` has the shape of the result, ``edges`` are the borders of the chunks.
     """
 
     base: zarr.Array[Any]
@@ -315,10 +295,8 @@ def _box(edges: Edges, at: Coords) -> Box:
 
 def _inside(array: zarr.Array[Any], box: Box) -> Box:
     """Return the cells of a box that an array has, relative to the box."""
-    return tuple(
-        slice(0, max(0, min(part.stop, size) - part.start))
-        for part, size in zip(box, array.shape, strict=True)
-    )
+    pairs = zip(box, array.shape, strict=True)
+    return tuple(slice(0, max(0, min(part.stop, size) - part.start)) for part, size in pairs)
 
 
 def _in_array(inside: Box, box: Box) -> Box:
@@ -379,10 +357,8 @@ def _merge(arrays: _Arrays, at: Coords, otherwise: VersionSelection) -> _Merged:
     inside = _inside(arrays.result, box)
     chosen, problem, data = _FAIL, "", b""
     for side, array in ((_THEIRS, arrays.theirs), (_OURS, arrays.ours)):
-        pairs = zip(_inside(array, box), inside, strict=True)
-        covers = all(
-            mine.stop >= each.stop for mine, each in pairs
-        )  # stored chunks may have other cells beyond
+        # Stored chunks may have other cells beyond.
+        covers = all(mine.stop >= each.stop for mine, each in zip(_inside(array, box), inside, strict=True))
         if covers and not _differ(values[side][inside], elements[inside]).any():
             chosen = side
             break

@@ -1,7 +1,4 @@
-"""The encoding of the chunks of an array, and the decoders and encoders of many chunks at once.
-
-Only the header of gzip differs: zarr writes the time of the compression into it.
-"""
+"""The encoding of the chunks of an array, and the decoders and encoders of many chunks at once."""
 
 from __future__ import annotations
 
@@ -30,14 +27,13 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
-from zarr.core.metadata.v3 import ArrayV3Metadata
+from zarr.core.metadata.v3 import ArrayV3Metadata, RectilinearChunkGridMetadata
 
-from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, copy_rows
 
-#: The bytes of an entry of the index: an offset and a length.
-_ENTRY_BYTES: Final = 16
+#: The bytes of an entry of the index of a shard: an offset and a length.
+ENTRY_BYTES: Final = 16
 #: The bytes of the checksum after the entries.
 CRC_BYTES: Final = 4
 
@@ -53,11 +49,6 @@ class ShardLayout:
 
     counts: tuple[int, ...]
     is_index_first: bool
-
-    @property
-    def index_bytes(self) -> int:
-        """The number of bytes of the index of a shard, with its checksum."""
-        return prod(self.counts) * _ENTRY_BYTES + CRC_BYTES
 
 
 #: Returns the decoded bytes of m chunks, uint8 of shape (m, size). Arguments: the bytes that contain the
@@ -168,7 +159,9 @@ def uncompressed(chunks: U8) -> tuple[U8, I64]:
 
 
 def encoder_of(codecs: Sequence[Any]) -> Encoder | None:
-    """Return the encoder of an array, or None for codecs without an encoder."""
+    """Return the encoder for the codecs of an array after ``bytes``, or None if one has no encoder."""
+    types = [type(codec) for codec in codecs]
+    codecs = codecs[types.index(BytesCodec) + 1 :] if BytesCodec in types else ()
     if not codecs:
         return uncompressed
     create = _ENCODERS.get(type(codecs[0])) if len(codecs) == 1 else None
@@ -201,6 +194,7 @@ def _blosc(codec: BloscCodec) -> Encoder:
 
 
 def _gzip(codec: GzipCodec) -> Encoder:
+    # Only the header differs from zarr's: zarr writes the time of the compression into it.
     compress = partial(zlib.compress, level=codec.level, wbits=31)
     return lambda chunks: _encoded_parts(map(compress, chunks))
 
@@ -228,13 +222,12 @@ class Encoding:
     """The encoding of an array whose chunks are decoded in bulk.
 
     Attributes:
-        shape: The shape of the array.
         lengths: For each dimension, the length of all chunks, or the bounds of the chunks as
             ``chunks_of_slice`` takes them.
         dtype: The dtype of the elements in memory.
         stored: The dtype of the decoded bytes, which may have another byte order.
         order: The dimensions of the array in the order in which they are stored.
-        decoder: The decoder of the bytes of chunks.
+        is_in_c_order: Whether this is C order.
         fill: The value of the elements of missing chunks, an array of shape ().
         shards: The layout of shards; then all other attributes are those of the inner chunks.
         codecs: The codecs of the array, as zarr has them.
@@ -245,29 +238,11 @@ class Encoding:
     dtype: np.dtype[Any]
     stored: np.dtype[Any]
     order: tuple[int, ...]
+    is_in_c_order: bool
     decoder: Decoder
     fill: NDArray[Any]
     shards: ShardLayout | None
     codecs: tuple[Any, ...]
-
-    @property
-    def num_chunks(self) -> tuple[int, ...]:
-        """The number of chunks along each dimension."""
-        return tuple(
-            -(-n // each) if isinstance(each, int) else len(each) - 1
-            for n, each in zip(self.shape, self.lengths, strict=True)
-        )
-
-    @property
-    def is_in_c_order(self) -> bool:
-        """Whether chunks are stored in C order."""
-        return self.order == tuple(range(len(self.shape)))
-
-    @property
-    def codecs_of_bytes(self) -> tuple[Any, ...]:
-        """The codecs of zarr after ``bytes``."""
-        types = [type(codec) for codec in self.codecs]
-        return self.codecs[types.index(BytesCodec) + 1 :] if BytesCodec in types else ()
 
     def decoded(self, data: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return chunks of one shape, from their decoded bytes of shape (m, bytes)."""
@@ -282,10 +257,7 @@ class Encoding:
 
 
 def encoding_of(document: bytes) -> Encoding | None:
-    """Return the encoding of an array, or None if its chunks cannot be decoded in bulk.
-
-    The results of the documents that were used last are cached.
-    """
+    """Return the encoding of an array, or None if its chunks cannot be decoded in bulk. It is cached."""
     return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
 
 
@@ -294,7 +266,10 @@ def _encoding(document: bytes) -> Encoding | None:
     dtype = metadata.dtype.to_native_dtype()
     if metadata.storage_transformers or dtype.hasobject or not dtype.itemsize:
         return None
-    lengths: Sequence[int | list[int]] = chunk_lengths(document)
+    grid = metadata.chunk_grid
+    lengths: Sequence[int | Sequence[int]] = (
+        grid.chunk_shapes if isinstance(grid, RectilinearChunkGridMetadata) else grid.chunk_shape
+    )
     codecs, shards = metadata.codecs, None
     if len(codecs) == 1 and isinstance(codecs[0], ShardingCodec):
         shards = _shards(codecs[0], lengths)
@@ -303,16 +278,35 @@ def _encoding(document: bytes) -> Encoding | None:
         lengths, codecs = codecs[0].chunk_shape, codecs[0].codecs
     if any(isinstance(each, int) and each > _LONGEST for each in (*lengths, *metadata.shape)):
         return None
-    chain = _chain(codecs, len(metadata.shape), dtype)
-    if chain is None:
+    order: tuple[int, ...] = tuple(range(len(metadata.shape)))
+    if codecs and isinstance(codecs[0], TransposeCodec):
+        order, codecs = tuple(codecs[0].order), codecs[1:]
+    decoder = DECODERS.get(tuple([type(codec) for codec in codecs[1:]]))
+    if not codecs or type(codecs[0]) is not BytesCodec or decoder is None:
         return None
-    fill = np.array(metadata.fill_value, dtype)
+    endian = codecs[0].endian
+    stored = dtype if endian is None else dtype.newbyteorder("<" if _text(endian) == "little" else ">")
+    bounds = tuple(
+        [
+            each if isinstance(each, int) else np.concatenate([[0], np.cumsum(each, dtype=np.int64)])
+            for each in lengths
+        ]
+    )
     return Encoding(
-        metadata.shape, tuple(map(_bounds, lengths)), dtype, *chain, fill, shards, metadata.codecs
+        shape=metadata.shape,
+        lengths=bounds,
+        dtype=dtype,
+        stored=stored,
+        order=order,
+        is_in_c_order=order == tuple(range(len(metadata.shape))),
+        decoder=decoder,
+        fill=np.array(metadata.fill_value, dtype),
+        shards=shards,
+        codecs=metadata.codecs,
     )
 
 
-def _shards(codec: ShardingCodec, lengths: Sequence[int | list[int]]) -> ShardLayout | None:
+def _shards(codec: ShardingCodec, lengths: Sequence[int | Sequence[int]]) -> ShardLayout | None:
     """Return the layout of shards, or None for an index with other codecs than usual."""
     if [type(each) for each in codec.index_codecs] != [BytesCodec, Crc32cCodec]:
         return None
@@ -320,36 +314,15 @@ def _shards(codec: ShardingCodec, lengths: Sequence[int | list[int]]) -> ShardLa
         return None
     counts = []
     for length, inner in zip(lengths, codec.chunk_shape, strict=True):
-        if isinstance(length, list):
+        if not isinstance(length, int):
             return None
         counts.append(length // inner)
     return ShardLayout(tuple(counts), _text(codec.index_location) == "start")
 
 
-def _chain(
-    codecs: Sequence[Any], ndim: int, dtype: np.dtype[Any]
-) -> tuple[np.dtype[Any], tuple[int, ...], Decoder] | None:
-    """Return the stored dtype, the stored order of dimensions, and the decoder. None for other codecs."""
-    order = tuple(range(ndim))
-    if codecs and isinstance(codecs[0], TransposeCodec):
-        order, codecs = tuple(codecs[0].order), codecs[1:]
-    if not codecs or type(codecs[0]) is not BytesCodec:
-        return None
-    decoder = DECODERS.get(tuple(type(codec) for codec in codecs[1:]))
-    if decoder is None:
-        return None
-    endian = codecs[0].endian
-    stored = dtype if endian is None else dtype.newbyteorder("<" if _text(endian) == "little" else ">")
-    return stored, order, decoder
-
-
 def _text(value: Any) -> str:
     """Return the text of an option of a codec, which older versions of zarr have as an enum."""
     return str(getattr(value, "value", value))
-
-
-def _bounds(lengths: int | list[int]) -> int | I64:
-    return lengths if isinstance(lengths, int) else np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 _of_small = lru_cache(256)(_encoding)

@@ -1,15 +1,9 @@
 """What an index selects from an array: the elements, as numpy defines it, and their pieces by chunk.
 
 An index without arrays is a *box*: a slice with a positive step for each dimension. An index with arrays is a
-set of *points*: coordinates that broadcast to the shape of the result, as numpy defines it.
-
-The chunks of a slice fall into few *classes*: chunks from which the same elements are taken. A slice with the
-step 1 has at most three: the first chunk, the chunks that are taken whole, and the last chunk.
-
-Pieces are columns. The *region* of a piece is the selection in its chunk. A box has at most three regions for
-each dimension, however many chunks it has. The decoder and the copy treat all pieces of a region in one call.
-
-Each chunk is read once. Of chunks without compression, only the bytes of the elements are read.
+set of *points*: coordinates that broadcast to the shape of the result. The chunks of a slice fall into few
+*classes*, from which the same elements are taken, at most three for a step of 1. So a box has few *regions*,
+selections in a chunk: all pieces of a region are decoded in one call.
 """
 
 from __future__ import annotations
@@ -53,36 +47,25 @@ class AxisChunks:
     step: int
 
     def classes(self) -> tuple[I64, I64]:
-        """Return the class of each chunk, and a chunk (its row) for each class.
-
-        All chunks of a class have equal values of ``first``, ``count`` and ``length``.
-        """
+        """Return the class of each chunk, and a chunk (its row) for each class: equal in three columns."""
+        columns = (self.first, self.count, self.length)
         k = len(self.number)
         if k == 1:
             return np.zeros(1, np.int64), np.zeros(1, np.int64)
-        middle = slice(1, k - 1)
-        is_uniform = all(
-            (column[middle] == column[1]).all() for column in (self.first, self.count, self.length)
-        )
-        if not is_uniform:
-            columns = np.stack([self.first, self.count, self.length], axis=1)
-            _, rows, class_ = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        if not all((column[1 : k - 1] == column[1]).all() for column in columns):
+            stacked = np.stack(columns, axis=1)
+            _, rows, class_ = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
             return class_.reshape(-1), rows
         # The usual case, without a sort: the first, the middle and the last chunks.
         rows = np.unique([0, 1, k - 1])
         class_ = np.ones(k, np.int64)
         class_[0], class_[-1] = 0, len(rows) - 1
-        return _joined(class_, rows, (self.first, self.count, self.length))
-
-
-def _joined(class_: I64, rows: I64, columns: tuple[I64, ...]) -> tuple[I64, I64]:
-    """Return classes without doubles."""
-    values = [tuple(int(column[row]) for column in columns) for row in rows.tolist()]
-    distinct = list(dict.fromkeys(values))
-    if len(distinct) == len(values):
-        return class_, rows
-    renumbered = np.array([distinct.index(value) for value in values])
-    return renumbered[class_], rows[[values.index(value) for value in distinct]]
+        values = [tuple([int(column[row]) for column in columns]) for row in rows.tolist()]
+        distinct = list(dict.fromkeys(values))
+        if len(distinct) == len(values):
+            return class_, rows
+        renumbered = np.array([distinct.index(value) for value in values])
+        return renumbered[class_], rows[[values.index(value) for value in distinct]]
 
 
 def chunks_of_slice(start: int, count: int, step: int, length: int | I64) -> AxisChunks:
@@ -142,8 +125,7 @@ class BoxSelection:
     Attributes:
         slices: A slice for each dimension of the array.
         view: The index of the box that gives the result: it removes the dimensions of integers, reverses
-            dimensions with negative steps, and adds the dimensions of ``None``. With an ellipsis, a single
-            element stays an array.
+            those with negative steps, and adds those of ``None``. With an ellipsis, one element is an array.
     """
 
     slices: tuple[AxisSlice, ...]
@@ -215,7 +197,7 @@ def _normalized(index: Any, shape: tuple[int, ...]) -> tuple[list[_Item], tuple[
     """Return an item for each dimension, with the items that are None, and the ellipsis if there is one."""
     items = list(index) if isinstance(index, tuple) else [index]
     items = [_item(each) for each in items]
-    used = sum(_rank(each) for each in items)
+    used = sum([_rank(each) for each in items])
     if used > len(shape):
         raise InvalidIndexError(
             f"an index of {len(shape)} dimensions must have at most as many items, got {used}"
@@ -229,7 +211,10 @@ def _normalized(index: Any, shape: tuple[int, ...]) -> tuple[list[_Item], tuple[
     axis = 0
     for item in items:
         if isinstance(item, np.ndarray) and item.dtype == bool:
-            normalized += _of_mask(item, shape[axis : axis + item.ndim])
+            if item.shape != shape[axis : axis + item.ndim]:
+                expected = shape[axis : axis + item.ndim]
+                raise InvalidIndexError(f"a boolean array must have the shape {expected}, got {item.shape}")
+            normalized += item.nonzero()
         elif isinstance(item, np.ndarray | int):
             normalized.append(_inside(item, shape[axis], axis))
         else:
@@ -263,12 +248,6 @@ def _rank(item: _Item | EllipsisType) -> int:
     if isinstance(item, np.ndarray) and item.dtype == bool:
         return item.ndim
     return 0 if item is None or item is Ellipsis else 1
-
-
-def _of_mask(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> list[_Item]:
-    if mask.shape != shape:
-        raise InvalidIndexError(f"a boolean array must have the shape {shape}, got {mask.shape}")
-    return list(mask.nonzero())
 
 
 def _inside(item: NDArray[Any] | int, length: int, axis: int) -> NDArray[Any] | int:
@@ -358,6 +337,12 @@ class Region:
         """Whether the region is the chunk."""
         return self.shape == self.counts
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements of the region follow each other in the chunk."""
+        first, last = self.elements()
+        return last - first == prod(self.counts)
+
     def elements(self) -> tuple[int, int]:
         """Return the first element of the region in the chunk, in C order, and the element after the last."""
         first = last = 0
@@ -383,9 +368,6 @@ class Pieces:
     region: I64
     regions: tuple[Region, ...]
 
-    def __len__(self) -> int:
-        return len(self.index)
-
 
 def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
     """Return the pieces of the box that the selections of all dimensions span. A scalar has one piece."""
@@ -393,7 +375,7 @@ def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
     m, ndim = prod(shape), len(axes)
     index, target = np.empty((m, ndim), np.uint32), np.empty((m, ndim), np.int64)
     region = np.zeros(shape, np.int64)
-    rows_of_classes: list[I64] = []
+    regions = [Region((), (), ())]
     for d, axis in enumerate(axes):
         across = tuple(-1 if e == d else 1 for e in range(ndim))
         index.reshape(*shape, ndim)[..., d] = axis.number.reshape(across)
@@ -401,25 +383,18 @@ def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
         class_, rows = axis.classes()
         region *= len(rows)
         region += class_.reshape(across)
-        rows_of_classes.append(rows)
-    return Pieces(index, target, region.reshape(m), _regions(axes, rows_of_classes))
-
-
-def _regions(axes: Sequence[AxisChunks], rows_of_classes: Sequence[I64]) -> tuple[Region, ...]:
-    regions = [Region((), (), ())]
-    for axis, rows in zip(axes, rows_of_classes, strict=True):
         columns = (axis.length[rows], axis.first[rows], axis.count[rows])
-        classes = list(zip(*(column.tolist() for column in columns), strict=True))
+        classes = list(zip(*[column.tolist() for column in columns], strict=True))
         regions = [
             Region(
-                (*region.shape, length),
-                (*region.slices, slice(first, first + (count - 1) * axis.step + 1, axis.step)),
-                (*region.counts, count),
+                (*each.shape, length),
+                (*each.slices, slice(first, first + (count - 1) * axis.step + 1, axis.step)),
+                (*each.counts, count),
             )
-            for region in regions
+            for each in regions
             for length, first, count in classes
         ]
-    return tuple(regions)
+    return Pieces(index, target, region.reshape(m), tuple(regions))
 
 
 def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values: NDArray[Any]) -> None:
@@ -428,7 +403,7 @@ def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values
         out[...] = values.reshape(())
         return
     if len(target) == 1:
-        spot = tuple(slice(a, a + n) for a, n in zip(target[0].tolist(), counts, strict=True))
+        spot = tuple([slice(a, a + n) for a, n in zip(target[0].tolist(), counts, strict=True)])
         out[spot] = values[0] if values.ndim else values
         return
     low = target.min(axis=0)
@@ -439,17 +414,13 @@ def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values
     tiles = tuple((place.max(axis=0) + 1).tolist())
     ends = (low + distance.max(axis=0) + np.array(counts)).tolist()
     corner = out[tuple(map(slice, low.tolist(), ends))]
-    strides = tuple(s * n for s, n in zip(corner.strides, spacing.tolist(), strict=True)) + corner.strides
+    strides = tuple([s * n for s, n in zip(corner.strides, spacing.tolist(), strict=True)]) + corner.strides
     grid = as_strided(corner, tiles + counts, strides)
-    if len(target) == prod(tiles) and _is_in_order(place, tiles):
+    is_full = len(target) == prod(tiles)
+    if is_full and (np.ravel_multi_index(tuple(place.T), tiles) == np.arange(len(target))).all():
         grid[...] = values.reshape(tiles + counts) if values.ndim else values
     else:
         grid[tuple(place.T)] = values
-
-
-def _is_in_order(place: I64, tiles: tuple[int, ...]) -> bool:
-    numbers = np.ravel_multi_index(tuple(place.T), tiles)
-    return bool((numbers == np.arange(len(numbers))).all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -474,7 +445,10 @@ def points_of(encoding: Encoding, coordinates: tuple[I64, ...]) -> Points:
     numbers = [
         chunk_numbers(each, length) for each, length in zip(coordinates, encoding.lengths, strict=True)
     ]
-    num_chunks = encoding.num_chunks
+    num_chunks = [
+        -(-n // each) if isinstance(each, int) else len(each) - 1
+        for n, each in zip(encoding.shape, encoding.lengths, strict=True)
+    ]
     if prod(num_chunks) < 1 << 62:
         key = numbers[0]
         for each, count in zip(numbers[1:], num_chunks[1:], strict=True):

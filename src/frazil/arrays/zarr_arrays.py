@@ -1,27 +1,19 @@
 """Reads and writes of zarr in bulk: all chunks of one selection in one call.
 
-They are ``NamingArray`` in everything else: an array with a codec or dtype that has no fast decoder, an index
-with arrays, a damaged chunk, a write of a part of a chunk, and values of another dtype or shape are those of
-zarr, with errors that name the chunk.
-
 zarr gives its codec pipeline a list with the selection of each chunk. The selections of a box follow from the
-first and the last of them, so the list is not read. Other selections, such as those with arrays of indices,
-stay with zarr.
+first and the last of them, so the list is not read. All others, and damaged chunks, stay with zarr.
 
-zarr reads the metadata of an array once. If another array is created at its path later, with another grid or
-encoding, its coordinates and bytes are those of other elements. Reads and writes refuse such a stale array.
-
-As with reads, the box follows from the first and the last selection. A write of few chunks
-costs less in zarr's own way.
+zarr reads the metadata of an array once. If another array is created at its path later, its coordinates and
+bytes are those of other elements. Reads and writes refuse such a stale array.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final, override
 
@@ -48,13 +40,8 @@ from frazil.zarr_store.store import IcechunkStore
 class ZarrBox:
     """A box of an array.
 
-    Attributes:
-        store: The store of the array.
-        path: The path of the array.
-        encoding: The encoding of the array.
-        slices: The box.
-        shape: The shape of the box for zarr, without the dimensions of integers.
-        is_slice: For each dimension, whether the index is a slice. Otherwise it is an integer.
+    ``shape`` is the shape of the box for zarr, without the dimensions of integers. ``is_slice``: for each
+    dimension, whether the index is a slice. Otherwise it is an integer.
     """
 
     store: IcechunkStore
@@ -64,11 +51,6 @@ class ZarrBox:
     shape: tuple[int, ...]
     is_slice: tuple[bool, ...]
 
-    @property
-    def session(self) -> Session:
-        """The session of the store."""
-        return self.store.session
-
     def whole(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return a view of values of ``shape`` with all dimensions of the array."""
         return values[(*(slice(None) if each else None for each in self.is_slice), ...)]
@@ -76,14 +58,7 @@ class ZarrBox:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredArray:
-    """The array of a list of chunks of zarr, as its session has it.
-
-    Attributes:
-        store: The store of the array.
-        path: The path of the array.
-        document: The content of ``zarr.json``.
-        coords: The coordinates of the first and the last chunk.
-    """
+    """The array of a list of chunks of zarr: its ``zarr.json``, and the first and the last chunk."""
 
     store: IcechunkStore
     path: str
@@ -93,12 +68,7 @@ class StoredArray:
 
 @dataclass(slots=True, eq=False)
 class OpenedArray:
-    """An array that zarr has opened.
-
-    Attributes:
-        metadata: The metadata that zarr has read.
-        document: The content of ``zarr.json`` that was compared with them last.
-    """
+    """An array that zarr has opened. ``document`` was compared with its ``metadata`` last."""
 
     metadata: ArrayV3Metadata
     document: bytes = b""
@@ -118,18 +88,18 @@ class OpenedArray:
             return None
         document = entry.node.user_data
         if document is not self.document:
-            self._require_same(path, _stored_metadata(document))
+            stored = _stored_metadata(document)
+            different = next(
+                (name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), ""
+            )
+            if different:
+                raise InvalidInputError(
+                    f"the stored array `{path}` must have the {different} that it had when zarr opened it, "
+                    "but the array was changed or created again. Open it again",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
             self.document = document
         return StoredArray(place.store, path, document, (first, last))
-
-    def _require_same(self, path: str, stored: ArrayV3Metadata) -> None:
-        different = next((name for name, is_same in _COMPARISONS if not is_same(self.metadata, stored)), None)
-        if different is not None:
-            raise InvalidInputError(
-                f"the stored array `{path}` must have the {different} that it had when zarr opened it, but "
-                "the array was changed or created again. Open it again",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
 
 
 def opened_array(metadata: Any, store: Any) -> OpenedArray | None:
@@ -194,23 +164,22 @@ def zarr_box(array: StoredArray | None, batch: Sequence[tuple[Any, ...]]) -> Zar
     if encoding is None:
         return None
     coords, last_coords = array.coords
-    bounds = _chunk_bounds(encoding, spec.shape)
+    # Those of shards if there are shards.
+    bounds: tuple[int | I64, ...] = encoding.lengths if encoding.shards is None else spec.shape
     slices = tuple(map(_box, first, batch[-1][2], coords, last_coords, bounds))
     is_slice = tuple(isinstance(each, slice) for each in first)
     shape = tuple(each.count for each, is_axis in zip(slices, is_slice, strict=True) if is_axis)
-    if 0 in shape or (len(batch) > 1 and _touched(slices, bounds) != len(batch)):
+    if 0 in shape:
         return None
+    if len(batch) > 1:
+        pairs = zip(slices, bounds, strict=True)
+        touched = (len(chunks_of_slice(each.start, each.count, each.step, n).number) for each, n in pairs)
+        if prod(touched) != len(batch):
+            return None
     ends = (each.start + (each.count - 1) * each.step for each in slices)
     if any(end >= length for end, length in zip(ends, encoding.shape, strict=True)):
         return None  # the array has become smaller since zarr opened it
     return ZarrBox(array.store, array.path, encoding, slices, shape, is_slice)
-
-
-def _chunk_bounds(encoding: Encoding, chunk_shape: tuple[int, ...]) -> list[int | I64]:
-    """Return the lengths of the chunks that zarr knows: those of shards if there are shards."""
-    if encoding.shards is None:
-        return list(encoding.lengths)
-    return list(chunk_shape)
 
 
 def _box(first: slice | int, last: slice | int, low: int, high: int, bounds: int | I64) -> AxisSlice:
@@ -227,30 +196,15 @@ def _begin(number: int, bounds: int | I64) -> int:
     return number * bounds if isinstance(bounds, int) else int(bounds[number])
 
 
-def _touched(slices: tuple[AxisSlice, ...], bounds: list[int | I64]) -> int:
-    """Return the number of chunks that contain elements of the box."""
-    return prod(
-        len(chunks_of_slice(each.start, each.count, each.step, length).number)
-        for each, length in zip(slices, bounds, strict=True)
-    )
-
-
 #: The size of a chunk whose decoding does not hold up an event loop, in bytes.
 _SMALL_CHUNK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrRead:
-    """A read of zarr that is a box.
+    """A read of zarr that is a box, into ``out`` with all dimensions of the array.
 
-    Attributes:
-        session: The session of the store.
-        path: The path of the array.
-        encoding: The encoding of the array.
-        slices: The box.
-        out: The result, with all dimensions of the array.
-        chunks: The number of chunks, or of shards.
-        chunk_bytes: The number of bytes of the first chunk or shard after decoding.
+    ``chunks`` is the number of chunks, or of shards, and ``chunk_bytes`` the size of a decoded one.
     """
 
     session: Session
@@ -291,36 +245,21 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | 
     if values.dtype != box.encoding.dtype or values.shape != box.shape:
         return None
     chunk_bytes = prod(spec.shape) * box.encoding.dtype.itemsize
-    return ZarrRead(
-        box.session, box.path, box.encoding, box.slices, box.whole(values), len(batch), chunk_bytes
-    )
+    session, encoding = box.store.session, box.encoding
+    return ZarrRead(session, box.path, encoding, box.slices, box.whole(values), len(batch), chunk_bytes)
 
 
 #: Fewer chunks are written by zarr.
 _FEW: Final = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ZarrWrite:
-    """A write of zarr that is a box.
+def zarr_write(
+    batch: Sequence[tuple[Any, ...]], value: Any, opened: OpenedArray | None
+) -> Callable[[], bool] | None:
+    """Return a function that writes the box of a list of chunks of zarr, or None for other writes.
 
-    Attributes:
-        writing: The writer of the box.
-        slices: The box.
-        values: The values, with all dimensions of the array.
+    The function returns False if zarr has to write the box. Then nothing has changed.
     """
-
-    writing: BoxWriting
-    slices: tuple[AxisSlice, ...]
-    values: NDArray[Any]
-
-    def run(self) -> bool:
-        """Write the box. Return False if zarr has to write it. Then nothing has changed."""
-        return self.writing.run(self.slices, self.values)
-
-
-def zarr_write(batch: Sequence[tuple[Any, ...]], value: Any, opened: OpenedArray | None) -> ZarrWrite | None:
-    """Return the box that a list of chunks of zarr writes, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
     if len(batch) < _FEW:
         return None
@@ -332,10 +271,11 @@ def zarr_write(batch: Sequence[tuple[Any, ...]], value: Any, opened: OpenedArray
         return None
     if values.shape != () and values.shape != box.shape:
         return None
-    box.session.require_writable()
+    box.store.session.require_writable()
     writes_fill = batch[0][1].config.write_empty_chunks
-    writing = BoxWriting(box.session.workspace, box.path, box.encoding, writes_fill=writes_fill)
-    return ZarrWrite(writing, box.slices, box.whole(np.broadcast_to(values, box.shape)))
+    workspace = box.store.session.workspace
+    writing = BoxWriting(workspace, box.path, box.encoding, writes_fill=writes_fill)
+    return partial(writing.run, box.slices, box.whole(np.broadcast_to(values, box.shape)))
 
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
@@ -406,7 +346,12 @@ def _writes_in_bulk(array: BulkArray, selection: Any, value: Any, options: dict[
         return False
     counts = tuple(each.count for each in slices.slices)
     shape = np.broadcast_to(np.zeros((), np.bool_), counts)[slices.view].shape
-    if 0 in counts or value.shape != shape or not _has_chunks(array, encoding):
+    if 0 in counts or value.shape != shape:
+        return False
+    # The regular grid and the fill value that zarr has read are those of the encoding.
+    fill = np.array(array.fill_value, encoding.dtype)
+    is_regular = encoding.shards is None and all(isinstance(each, int) for each in encoding.lengths)
+    if not is_regular or array.chunks != encoding.lengths or fill.tobytes() != encoding.fill.tobytes():
         return False
     # A read of chunks that change in part needs the references of the session as columns, after each write.
     if not all(box.is_complete for box in boxes_of(encoding, slices.slices)):
@@ -430,14 +375,6 @@ def _encoding_of(array: NamingArray, options: dict[str, Any]) -> tuple[IcechunkS
     if encoding is None or (encoding.shape, encoding.dtype) != (array.shape, array.dtype):
         return None
     return store, path, encoding
-
-
-def _has_chunks(array: NamingArray, encoding: Encoding) -> bool:
-    """Return whether an array has the regular grid and the fill value of an encoding."""
-    if encoding.shards is not None or not all(isinstance(each, int) for each in encoding.lengths):
-        return False
-    fill = np.array(array.fill_value, encoding.dtype)
-    return array.chunks == encoding.lengths and fill.tobytes() == encoding.fill.tobytes()
 
 
 def _slices_of(selection: Any, shape: tuple[int, ...]) -> BoxSelection | None:

@@ -2,28 +2,13 @@
 
 A change set is relative to the nodes of one snapshot, ``base``. The caller passes ``base`` to the methods. So
 a change set is small, can be pickled, and can be merged with the change sets of forks.
-
-zarr sets chunks one by one. They are collected in a dict until columns are needed. Virtual references come in
-tables with millions of rows, which stay tables. Later edits replace earlier edits.
-
-A commit with very many references does not send them through one process. Workers write whole manifests of an
-array, with the old and the new references. They return a ``PreparedManifests``, a few bytes for each
-manifest. The commit puts it into the snapshot.
-
-A change set has one ``Move`` for each moved node, by its id: from its path in the base to its path now. A
-node that was moved back to its first path has a move to its own path: the change set is not empty then, but a
-log does not have the move. The other changes of a change set are relative to the base after its moves.
-
-A session moves one subtree at a time, and a program may rename thousands of nodes one by one. ``MoveTree``
-checks and makes each move without a new table of nodes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final
 
@@ -38,8 +23,8 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.chunk_table import within
-from frazil.format.columns import U8, U32, Ragged, intern
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.columns import U8, U32, Ragged, intern, row_keys
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_matrix
 from frazil.format.manifest import (
     ChunkKind,
     ChunkRef,
@@ -50,7 +35,7 @@ from frazil.format.manifest import (
     VirtualRef,
 )
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
-from frazil.format.transaction_log import Move
+from frazil.format.transaction_log import Move, TransactionLog
 
 Coords = tuple[int, ...]
 #: This number of tables of similar size is joined at a time. With more, reads look into more tables.
@@ -58,7 +43,10 @@ _JOINED: Final = 4
 
 
 class ChunkChanges:
-    """The edits of one array, newest last. None as a reference is a deletion."""
+    """The edits of one array, newest last. None as a reference is a deletion.
+
+    zarr sets chunks one by one: they are in a dict until columns are needed. Large tables stay tables.
+    """
 
     __slots__ = ("_single", "_tables", "ndim", "path")
 
@@ -89,17 +77,10 @@ class ChunkChanges:
         stays[rows[rows >= 0]] = False
         self._tables = [table.select_chunks(stays)]
 
-    def set_table(self, table: ChunkTable) -> None:
-        """Set many references."""
+    def add_table(self, table: ChunkTable) -> None:
+        """Set many references. Tables of similar size are joined, so that there are few tables."""
         self._columns()
         self._tables.append(table)
-
-    def add_table(self, table: ChunkTable) -> None:
-        """Set many references, if there are many tables.
-
-        Tables of similar size are joined, so that there are few tables.
-        """
-        self.set_table(table)
         tables = self._tables
         while len(tables) >= _JOINED and len(tables[-_JOINED]) <= _JOINED * len(tables[-1]):
             tables[-_JOINED:] = [ChunkTable.merge_tables(tables[-_JOINED:])]
@@ -197,10 +178,6 @@ class PreparedManifests:
         index = None if self.index is None else self.index[:0]
         return (PreparedManifests, (self.path, self.manifests, self.files, index))
 
-    def log(self) -> U32:
-        """Return the coordinates for the transaction log."""
-        return np.zeros((0, 0), np.uint32) if self.index is None else self.index
-
 
 #: Moves by node id.
 Moves = dict[bytes, Move]
@@ -231,19 +208,12 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
 
 
 def logged_moves(moves: Moves) -> tuple[Move, ...]:
-    """Return the moves that a transaction log has."""
-    return tuple(filterfalse(_stays, moves.values()))
-
-
-def _stays(move: Move) -> bool:
-    return move.source == move.target
+    """Return the moves that a transaction log has: not those of nodes that were moved back."""
+    return tuple(move for move in moves.values() if move.source != move.target)
 
 
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
-    """Return the old path of a node that was moved twice, or None if there is no such node.
-
-    A node was moved twice if two forks moved it, or if a fork moved it and ``unseen`` has a move of it.
-    """
+    """Return the old path of a node that two of ``forks`` moved, or a fork and ``unseen``, or None."""
     seen: Moves = {}
     for part in unseen:
         seen |= part
@@ -263,15 +233,10 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
     is_array = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
     unmoved = is_array.keys() - gone
     groups = {path for path in unmoved if not is_array[path]}
-    groups.update(map(_target, filterfalse(_is_array, moves.values())))
+    groups.update(move.target for move in moves.values() if not move.is_array)
     if len(set(targets)) < len(targets) or not unmoved.isdisjoint(targets):
         return next(path for path in targets if path in unmoved or targets.count(path) > 1)
     return next((path for path in targets if parent_of(path) not in groups), None)
-
-
-def pairs_of(moves: Collection[Move]) -> list[tuple[str, str]]:
-    """Return the old and the new path of each move."""
-    return list(zip(map(_source, moves), map(_target, moves), strict=True))
 
 
 def in_order(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -290,9 +255,9 @@ def parent_of(path: str) -> str:
 
 
 class MoveTree:
-    """The paths of the base's nodes after some moves, and a method for more moves.
+    """The paths of the base's nodes after some moves. ``move`` changes ``moves`` in place.
 
-    The methods change ``moves`` in place.
+    A program may rename thousands of nodes one by one: no move makes a new table of nodes.
     """
 
     def __init__(self, base: NodeTable, moves: Moves) -> None:
@@ -312,12 +277,7 @@ class MoveTree:
         return row
 
     def move(self, source: str, target: str) -> None:
-        """Move a node and all nodes below it.
-
-        Raises ``NodeNotFoundError``, ``AlreadyExistsError`` (``move-wont-overwrite``), and
-        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
-        ``move-destination-parent-not-group``).
-        """
+        """Move a node and all nodes below it. ``_check`` raises the errors."""
         row = self.find_node(source)
         self._check(row, source, target)
         base, came = self._base, self._came
@@ -325,7 +285,13 @@ class MoveTree:
         stayed = dict(zip(base.paths_list()[below], range(below.start, below.stop), strict=True))
         for gone in stayed.keys() & self._left:
             del stayed[gone]
-        arrived = self._taken(source)
+        # The paths below ``source`` to which earlier moves have brought nodes.
+        places = self._places
+        moved = slice(bisect_left(places, f"{source}/"), bisect_left(places, f"{source}0"))
+        arrived = places[moved]
+        del places[moved]
+        if source in came:
+            del places[bisect_left(places, source)]
         subtree = {source: row, **stayed, **dict(zip(arrived, map(came.__getitem__, arrived), strict=True))}
         rows = list(subtree.values())
         origins = list(map(base.paths_list().__getitem__, rows))
@@ -335,21 +301,11 @@ class MoveTree:
         for path in came.keys() & subtree.keys():
             del came[path]
         came.update(zip(targets, rows, strict=True))
-        insort(self._places, target)
-        at = bisect_left(self._places, f"{target}/")
-        self._places[at:at] = sorted(targets[1:])
+        insort(places, target)
+        at = bisect_left(places, f"{target}/")
+        places[at:at] = sorted(targets[1:])
         self._left.update(origins)
         self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
-
-    def _taken(self, path: str) -> list[str]:
-        """Remove ``path`` and the paths below it from the paths of moved nodes. Return those below it."""
-        places = self._places
-        below = slice(bisect_left(places, f"{path}/"), bisect_left(places, f"{path}0"))
-        taken = places[below]
-        del places[below]
-        if path in self._came:
-            del places[bisect_left(places, path)]
-        return taken
 
     def _check(self, row: int, source: str, target: str) -> None:
         if row < 0:
@@ -391,7 +347,8 @@ class ChangeSet:
         updated: The ids of nodes of the base with changed metadata.
         deleted: The ids of deleted nodes of the base, each with whether it was an array.
         chunks: The edits of references by node id.
-        moves: The moves from one path of the base to another, by node id.
+        moves: The moves from one path of the base to another, by node id. A node that was moved back has a
+            move to its own path: the change set is not empty then.
         ready: Manifests that workers have written, by node id. ``chunks`` has later edits.
     """
 
@@ -404,12 +361,8 @@ class ChangeSet:
     ready: dict[bytes, PreparedManifests] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.moves) or not self.only_moves
-
-    @property
-    def only_moves(self) -> bool:
-        """Whether there are no changes except moves."""
-        return not (self.created or self.updated or self.deleted or self.ready or any(self.chunks.values()))
+        changes = (self.moves, self.created, self.updated, self.deleted, self.ready)
+        return any(changes) or any(self.chunks.values())
 
     def copy(self) -> ChangeSet:
         """Return an independent copy."""
@@ -437,12 +390,10 @@ class ChangeSet:
     def node(self, base: NodeTable, path: str) -> Node | None:
         """Return the node at ``path`` after the changes, or None if there is none."""
         if path in self.nodes:
-            return self._with_manifests(self.nodes[path])
-        row = base.find_node(path)
-        return None if row < 0 else self._with_manifests(base.node(row))
-
-    def _with_manifests(self, node: Node | None) -> Node | None:
-        """Return the node with its prepared manifests."""
+            node = self.nodes[path]
+        else:
+            row = base.find_node(path)
+            node = base.node(row) if row >= 0 else None
         if node is None or node.array is None or node.id not in self.ready:
             return node
         return replace(node, array=replace(node.array, manifests=self.ready[node.id].manifests))
@@ -556,11 +507,17 @@ class ChangeSet:
             self.chunk_changes_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
-        """Set many references of one array. All of them must be inside of its grid."""
-        self._set_chunks(self.array(base, path), table)
+        """Set many references of one array, and delete those of the kind ``ABSENT`` (see ``delete_chunk``).
 
-    def _set_chunks(self, node: Node, table: ChunkTable) -> None:
+        All of them must be inside of the grid.
+        """
+        node = self.array(base, path)
         assert node.array is not None
+        is_deleted = table.kind == ChunkKind.ABSENT
+        if node.id in self.created and is_deleted.any():
+            if node.id in self.chunks:
+                self.chunks[node.id].unset_many(table.index[is_deleted])
+            table = table.select_chunks(~is_deleted)
         if len(table):
             if table.ndim != len(node.array.num_chunks):
                 raise _bad_coords(node, tuple(table.index[0].tolist()))
@@ -568,19 +525,6 @@ class ChangeSet:
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
             self.chunk_changes_of(node).add_table(table)
-
-    def write_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
-        """Set many references of one array, and delete the chunks whose rows are ``ABSENT``.
-
-        A deletion has the same effect as ``delete_chunk``.
-        """
-        node = self.array(base, path)
-        is_deleted = table.kind == ChunkKind.ABSENT
-        if node.id in self.created and is_deleted.any():
-            if node.id in self.chunks:
-                self.chunks[node.id].unset_many(table.index[is_deleted])
-            table = table.select_chunks(~is_deleted)
-        self._set_chunks(node, table)
 
     def chunk_changes_of(self, node: Node) -> ChunkChanges:
         """Return the edits of an array, which are empty for an array without edits."""
@@ -594,11 +538,7 @@ class ChangeSet:
 
     def apply(self, base: NodeTable) -> NodeTable:
         """Return the nodes of the base with these changes. References do not change."""
-        return self.apply_to_moved(self.moved_nodes(base))
-
-    def moved_nodes(self, base: NodeTable) -> NodeTable:
-        """Return the nodes of the base after the moves. The methods above need this table as ``base``."""
-        return moved_nodes(base, self.moves)
+        return self.apply_to_moved(moved_nodes(base, self.moves))
 
     def apply_to_moved(self, base: NodeTable) -> NodeTable:
         """Return the nodes of the moved ``base`` with all other changes."""
@@ -632,3 +572,52 @@ def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
         f"counted from 0, got {coords}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
+
+
+def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
+    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot.
+
+    Specification: *Transaction Log Files*.
+    """
+    now = [node for node in changes.nodes.values() if node is not None]
+    arrays = {node.id for node in now if node.array is not None}
+    groups = {node.id for node in now if node.array is None}
+    gone_arrays = {id_ for id_, is_array in changes.deleted.items() if is_array}
+    lists = {
+        "new_groups": changes.created & groups,
+        "new_arrays": changes.created & arrays,
+        "deleted_groups": changes.deleted.keys() - gone_arrays,
+        "deleted_arrays": gone_arrays,
+        "updated_arrays": changes.updated & arrays,
+        "updated_groups": changes.updated & groups,
+    }
+    prepared = {id_: ready.index for id_, ready in sorted(changes.ready.items())}
+    edited = {id_: edits.table().index for id_, edits in sorted(changes.chunks.items())}
+    return TransactionLog(
+        id=id_,
+        **{name: id_matrix(sorted(ids), NODE_ID_BYTES) for name, ids in lists.items()},
+        updated_chunks=union_of_chunks(
+            [
+                {id_: index for id_, index in part.items() if index is not None and len(index)}
+                for part in (prepared, edited)
+            ]
+        ),
+        moves=logged_moves(changes.moves),
+    )
+
+
+def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+    """Return the union of the coordinates of several logs, oldest first, by array.
+
+    If the number of dimensions of an array has changed, only coordinates with the last number count.
+    """
+    chunks: dict[bytes, U32] = {}
+    several: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in chunks.keys() & part.keys():
+            several.setdefault(id_, [chunks[id_]]).append(part[id_])
+        chunks.update(part)
+    for id_, columns in several.items():
+        every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
+        chunks[id_] = every[np.unique(row_keys(every), return_index=True)[1]]
+    return chunks

@@ -1,23 +1,11 @@
 """The conflicts between two sides that changed the same version, as a table.
 
-*Ours* is the side that is applied to another version: the changes of a session that is rebased, or of a
-commit that is merged, picked or reverted. *Theirs* is the difference between the version that ours started
-from (the *base*) and the version that ours is applied to (the *tip*). Two nodes are the same if they have the
-same id. Two chunks are the same if they have the same node and coordinates.
+*Ours* is a change set on the *base*, which is applied to another version, the *tip*. *Theirs* is the
+difference between base and tip. ``TABLE`` defines all conflicts. **Changes without a row are compatible**:
+both orders have the same result, or one change applies to the result of the other.
 
-``TABLE`` defines all conflicts. A row means: if ours made this change and theirs made that change, and the
-two changes have this relation, then there is a conflict of this type. **Changes without a row are
-compatible**: both orders of the changes have the same result, or one change applies to the result of the
-other. So chunks with different coordinates never conflict. Neither do two deletions of the same node, a new
-attribute of an array whose chunks they wrote, or a chunk that we wrote in an array that they moved (it
-follows the array).
-
-A relation is a function that yields the matching nodes, with the coordinates of the chunks in conflict.
-
-Ours is a change set on a *base*. Theirs is the difference between the base and the *tip*. A node that one
-side moved is at the path where that side moved it, whatever the other side changed in it. A node that the
-other side created in a group, or moved into it, follows the group. The *moved tip* is the tip with the moves
-of ours, where new nodes of theirs follow their groups. The paths of both sides are paths of the moved tip.
+A node that one side moved is at the path where that side moved it. A new node of the other side in a moved
+group follows the group. The *moved tip* is the tip with the moves of ours; its paths are those of both sides.
 """
 
 from __future__ import annotations
@@ -31,7 +19,14 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet, Moves, moved_nodes, parent_of
-from frazil.changes.node_changes import NodeChanges, ancestors, in_both, node_changes_of_change_set, rows_of
+from frazil.changes.node_changes import (
+    NodeChanges,
+    ancestors,
+    in_both,
+    node_changes_of_change_set,
+    row_of,
+    rows_of,
+)
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -101,7 +96,7 @@ def align_nodes(
     changes: ChangeSet, base: NodeTable, theirs: NodeChanges, tip: NodeTable, *, by_chunk: bool = False
 ) -> NodeAlignment:
     """Return the alignment of both sides. ``theirs`` leads from ``base`` to ``tip``."""
-    moved_base = changes.moved_nodes(base)
+    moved_base = moved_nodes(base, changes.moves)
     ours = node_changes_of_change_set(changes, base)
     places = _places(changes, ours, theirs.moved)
     torn = {
@@ -118,7 +113,7 @@ def align_nodes(
     }
     # Nodes that theirs created in groups of ours, or moved there, follow the groups.
     sources = {source: targets[id_] for id_, (source, _) in ours.moved.items() if id_ in targets}
-    arrived = {**theirs.created, **_targets(theirs.moved)}
+    arrived = {**theirs.created, **{id_: target for id_, (_, target) in theirs.moved.items()}}
     carried = _carried(arrived.values(), sources, set(arrived.values()))
     targets.update((id_, carried[path]) for id_, path in arrived.items() if path in carried)
     blocked = _cannot_go(targets, tip, ours, places)
@@ -144,7 +139,7 @@ def _cannot_go(
 
     These nodes, and the nodes below them, stay at the paths of theirs.
     """
-    taken = dict(zip(tip.paths_list(), _ids(tip), strict=True))
+    taken = dict(zip(tip.paths_list(), tip.identities(np.arange(len(tip)))[0], strict=True))
     arrays = set(compress(taken.values(), tip.is_array.tolist()))
     new_groups = {places.get(path, path) for id_, path in ours.created.items() if id_ not in ours.arrays}
     going = dict(targets)
@@ -165,20 +160,9 @@ def _cannot_go(
             or above in gone  # another group of theirs is there, not the group that this node follows
         ]
         if not lost:
-            return {id_: _our_path(ours, id_, targets[id_]) for id_ in targets.keys() - going.keys()}
+            stays = targets.keys() - going.keys()
+            return {id_: ours.moved[id_][1] if id_ in ours.moved else targets[id_] for id_ in stays}
         gone.update(map(going.pop, lost))
-
-
-def _our_path(ours: NodeChanges, id_: bytes, path: str) -> str:
-    return ours.moved[id_][1] if id_ in ours.moved else path
-
-
-def _targets(moved_paths: Mapping[bytes, tuple[str, str]]) -> dict[bytes, str]:
-    return {id_: target for id_, (_, target) in moved_paths.items()}
-
-
-def _ids(nodes: NodeTable) -> list[bytes]:
-    return nodes.identities(np.arange(len(nodes)))[0]
 
 
 def _places(
@@ -193,10 +177,7 @@ def _places(
 
 
 def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) -> dict[str, str]:
-    """Return the new paths of nodes that were moved, or whose group was moved.
-
-    ``new`` nodes only follow their group.
-    """
+    """Return the new paths of nodes that were moved, or whose group was. ``new`` nodes follow their group."""
 
     def place(path: str) -> str:
         above = path
@@ -208,28 +189,26 @@ def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) ->
 
 
 def _nodes(node_changes: NodeChanges, did: ChangeKind) -> dict[bytes, str]:
-    match did:
-        case ChangeKind.CREATED:
-            return node_changes.created
-        case ChangeKind.UPDATED:
-            return node_changes.updated
-        case ChangeKind.WROTE:
-            return node_changes.chunk_paths
-        case ChangeKind.DELETED:
-            return node_changes.deleted
-        case ChangeKind.MOVED:
-            return dict(moved_roots(node_changes.moved))
+    """Return the nodes with a change, by id, with their new paths."""
+    if did is not ChangeKind.MOVED:
+        changed: dict[bytes, str] = getattr(node_changes, _FIELDS[did])
+        return changed
+    # Not the nodes that were only moved with their group.
+    places = dict(node_changes.moved.values())
+    return {
+        id_: target
+        for id_, (source, target) in node_changes.moved.items()
+        if places.get(parent_of(source)) != parent_of(target)
+        or source.rpartition("/")[2] != target.rpartition("/")[2]
+    }
 
 
-def moved_roots(moved_paths: Mapping[bytes, tuple[str, str]]) -> Iterator[tuple[bytes, str]]:
-    """Return the nodes that were moved themselves, not only with their group, with their new paths."""
-    places = dict(moved_paths.values())
-    along = (
-        places.get(parent_of(source)) == parent_of(target)
-        and source.rpartition("/")[2] == target.rpartition("/")[2]
-        for source, target in moved_paths.values()
-    )
-    return ((id_, moved_paths[id_][1]) for id_ in compress(moved_paths, (not each for each in along)))
+_FIELDS: Final = {
+    ChangeKind.CREATED: "created",
+    ChangeKind.UPDATED: "updated",
+    ChangeKind.WROTE: "chunk_paths",
+    ChangeKind.DELETED: "deleted",
+}
 
 
 class ConflictType(Enum):
@@ -301,10 +280,7 @@ def _same_chunk(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) 
 
 
 def _chunk_lost(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
-    """Ours changed the metadata of an array so that chunks of theirs are lost, which the conflict names.
-
-    They are outside of the smaller grid, or chunks are cut or encoded in another way.
-    """
+    """Chunks of theirs are lost: ours made the grid smaller, or the encoding different."""
     for path, id_, _ in _same_node(alignment, ours, theirs):
         if id_ in alignment.theirs.updated:
             continue  # the double update of the metadata is the conflict
@@ -316,14 +292,9 @@ def _chunk_lost(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) 
 
 
 def _under_them(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
-    """Theirs changed the metadata of an array whose chunks ours wrote.
-
-    In a rebase, every change of the metadata is a conflict. In a merge, only a change that loses chunks is.
-    """
+    """Theirs changed the metadata of an array whose chunks ours wrote. ``by_chunk`` ignores what fits."""
     for path, id_, _ in _same_node(alignment, ours, theirs):
-        after = alignment.moved_tip.node(
-            int(rows_of(alignment.moved_tip, id_matrix([id_], NODE_ID_BYTES))[0])
-        )
+        after = alignment.moved_tip.node(row_of(alignment.moved_tip, id_))
         if not alignment.by_chunk or len(_lost_chunks(alignment, id_, alignment.ours.chunks[id_], after)):
             yield path, id_, None
 
@@ -331,9 +302,7 @@ def _under_them(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) 
 def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node) -> U32:
     """Return the chunks of an array of the base that do not fit the array ``after``."""
     assert after.array is not None
-    before = alignment.moved_base.user_data.bytes(
-        int(rows_of(alignment.moved_base, id_matrix([id_], NODE_ID_BYTES))[0])
-    )
+    before = alignment.moved_base.user_data.bytes(row_of(alignment.moved_base, id_))
     if chunks.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
         return chunks
     return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
@@ -367,16 +336,12 @@ def _under(alignment: NodeAlignment, ours: ChangeKind, bad: set[str]) -> Iterato
     mine = alignment.our_nodes(ours)
     bad &= ancestors(map(alignment.tip_path, mine.values()))
     for id_, path in mine.items() if bad else ():
-        above = next((path for path in _upwards(alignment.tip_path(path)) if path in bad), None)
-        if above is not None:
-            yield above, id_, None
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """Yield the groups above a path, the nearest first."""
-    while path != "/":
-        path = parent_of(path)
-        yield path
+        above = alignment.tip_path(path)
+        while above != "/":
+            above = parent_of(above)
+            if above in bad:
+                yield above, id_, None
+                break
 
 
 def _below(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
@@ -444,10 +409,7 @@ TABLE: Final = (
 
 
 def find_conflicts(alignment: NodeAlignment) -> list[NodeConflict]:
-    """Return all conflicts between ours and theirs, sorted by path and row of the table.
-
-    A node has at most one conflict of each type, even if several rows match.
-    """
+    """Return all conflicts, sorted by path and row of the table. A node has at most one of each type."""
     conflicts: dict[tuple[ConflictType, bytes], NodeConflict] = {}
     for rule in TABLE:
         for path, node_id, chunks in rule.relation(alignment, rule.ours, rule.theirs):

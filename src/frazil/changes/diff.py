@@ -1,8 +1,7 @@
-"""Differences between versions: transaction logs, their composition, and comparisons without logs.
+"""Differences between versions: the composition of transaction logs, and comparisons without logs.
 
-Logs have all changes on the way from one version to another. This comparison only has the remaining
-differences. Two nodes are the same if they have the same id, at any path. Two references are the same if they
-point to the same bytes.
+Logs have all changes on the way from one version to another. A comparison only has the remaining differences,
+by the ids of nodes and by the bytes that references point to.
 """
 
 from __future__ import annotations
@@ -22,60 +21,19 @@ from frazil.changes.change_set import (
     composed_moves,
     in_order,
     logged_moves,
-    pairs_of,
+    union_of_chunks,
 )
-from frazil.changes.node_changes import NodeChanges, rows_of, union_of_coordinates
+from frazil.changes.node_changes import NodeChanges, row_of, union_of_coordinates
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern, row_keys
+from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import ID_LISTS, Move, TransactionLog
 
 
-def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
-    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot.
-
-    Specification: *Transaction Log Files*.
-    """
-    now = [node for node in changes.nodes.values() if node is not None]
-    arrays = {node.id for node in now if node.array is not None}
-    groups = {node.id for node in now if node.array is None}
-    gone_arrays = {id_ for id_, is_array in changes.deleted.items() if is_array}
-    return TransactionLog(
-        id=id_,
-        new_groups=_sorted(changes.created & groups),
-        new_arrays=_sorted(changes.created & arrays),
-        deleted_groups=_sorted(changes.deleted.keys() - gone_arrays),
-        deleted_arrays=_sorted(gone_arrays),
-        updated_arrays=_sorted(changes.updated & arrays),
-        updated_groups=_sorted(changes.updated & groups),
-        updated_chunks=union_of_chunks([_chunks_of_prepared(changes), _chunks_of_changes(changes)]),
-        moves=logged_moves(changes.moves),
-    )
-
-
-def _chunks_of_changes(changes: ChangeSet) -> dict[bytes, U32]:
-    chunk_changes = sorted(changes.chunks.items())
-    return {
-        node_id: table.index for node_id, chunk_change in chunk_changes if len(table := chunk_change.table())
-    }
-
-
-def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
-    """Return the coordinates in prepared manifests, for arrays that existed before."""
-    return {
-        node_id: ready.index
-        for node_id, ready in sorted(changes.ready.items())
-        if ready.index is not None and len(ready.index)
-    }
-
-
 def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
-    """Return the union of logs, oldest first, under the id of the last log.
-
-    The moves are in the order of the logs. A node can be in several lists.
-    """
+    """Return the union of logs, oldest first, with the id of the last. A node can be in several lists."""
 
     def all_of(name: str) -> U8:
         ids = np.concatenate([getattr(log, name) for log in logs])
@@ -134,45 +92,16 @@ def _matrix(keys: NDArray[Any]) -> U8:
 
 
 def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
-    """Return the union of two consecutive logs, with composed moves.
-
-    A node can be in several lists, which show its changes. Files have the result of ``amended_log`` instead.
-    """
+    """Return the union of two consecutive logs, with composed moves. A node can be in several lists."""
     earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
     return replace(union_of_logs([first, then]), moves=logged_moves(composed_moves(earlier, later)))
 
 
-def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
-    """Return the union of the coordinates of several logs, oldest first, by array.
-
-    If the number of dimensions of an array has changed, only coordinates with the last number count.
-    """
-    chunks: dict[bytes, U32] = {}
-    several: dict[bytes, list[U32]] = {}
-    for part in parts:
-        for id_ in chunks.keys() & part.keys():
-            several.setdefault(id_, [chunks[id_]]).append(part[id_])
-        chunks.update(part)
-    chunks.update((id_, _union(columns)) for id_, columns in several.items())
-    return chunks
-
-
-def _union(columns: list[U32]) -> U32:
-    every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
-    _, first = np.unique(row_keys(every), return_index=True)
-    return every[first]
-
-
-def _sorted(ids: Iterable[bytes]) -> U8:
-    return id_matrix(sorted(ids), NODE_ID_BYTES)
-
-
 @dataclass(frozen=True, slots=True)
 class ChangedPaths:
-    """The changed nodes and chunks by path.
+    """The changed nodes and chunks by path: the later path, or for deleted nodes the earlier path.
 
-    ``updated_chunks`` has the coordinates of set and deleted references, uint32 of shape (k, ndim), for each
-    array. Paths are the paths in the later version. Deleted nodes have their paths in the earlier version.
+    ``updated_chunks`` has the coordinates of set and deleted references, uint32 of shape (k, ndim).
     """
 
     new_groups: frozenset[str]
@@ -193,10 +122,9 @@ def compose_logs(
 ) -> ChangedPaths:
     """Return the changes of commits from ``before`` to ``after``. ``logs`` are in order, oldest first.
 
-    As in the reference, the result is the union of all logs. So a node can be both new and updated, and a
-    node that two commits moved has two moves. The moves are in the order of ``move_logs`` (by default the
-    logs, newest first). Within a log they are sorted by target, segment by segment. A node that was created
-    and deleted on the way is in neither version: the result only has its moves.
+    As in the reference, the result is the union of all logs: a node can be both new and updated, and can have
+    several moves, in the order of ``move_logs`` (by default the logs, newest first). A node that was created
+    and deleted on the way only has its moves.
     """
     return compose_named(logs, paths_by_id(before), paths_by_id(after), move_logs)
 
@@ -216,7 +144,9 @@ def compose_named(
 
     chunks = union_of_chunks([log.updated_chunks for log in logs])
     named_ids = list(filter(names.__contains__, chunks))
-    moves = chain.from_iterable(map(_moves, move_logs or reversed(logs)))
+    moves = (
+        in_order([(move.source, move.target) for move in log.moves]) for log in move_logs or reversed(logs)
+    )
     return ChangedPaths(
         new_groups=named(new, "new_groups"),
         new_arrays=named(new, "new_arrays"),
@@ -227,12 +157,8 @@ def compose_named(
         updated_chunks=dict(
             zip(map(names.__getitem__, named_ids), map(chunks.__getitem__, named_ids), strict=True)
         ),
-        moved=tuple(moves),
+        moved=tuple(chain.from_iterable(moves)),
     )
-
-
-def _moves(log: TransactionLog) -> list[tuple[str, str]]:
-    return in_order(pairs_of(log.moves)) if log.moves else []
 
 
 def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
@@ -348,20 +274,16 @@ def _paths(nodes: NodeTable, *, arrays: bool) -> frozenset[str]:
     return frozenset(nodes.select_nodes(nodes.is_array == arrays).paths_list())
 
 
-#: All references of an array in one version, by its path there.
-Tables = Callable[[str], ChunkTable]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VersionContent:
     """The nodes of a version, and a function that returns the references of an array."""
 
     nodes: NodeTable
-    table: Tables
+    table: References
 
     def node(self, id_: bytes) -> Node:
         """Return the node with this id."""
-        return self.nodes.node(int(rows_of(self.nodes, id_matrix([id_], NODE_ID_BYTES))[0]))
+        return self.nodes.node(row_of(self.nodes, id_))
 
 
 def exact_changes(
@@ -373,13 +295,12 @@ def exact_changes(
 ) -> NodeChanges:
     """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``.
 
-    The chunks come from transaction logs. Logs also have chunks that were changed and changed back. They do
-    not have chunks that a smaller shape dropped, in ``resized`` arrays.
+    Logs also have chunks that were changed and changed back, and lack chunks that a smaller shape dropped, in
+    ``resized`` arrays.
     """
     chunks = dict(node_changes.chunks)
     for id_ in set(among) & (chunks.keys() | resized):
-        row = int(rows_of(before.nodes, id_matrix([id_], NODE_ID_BYTES))[0])
-        if row < 0 or id_ in node_changes.deleted:
+        if row_of(before.nodes, id_) < 0 or id_ in node_changes.deleted:
             continue
         old, new = before.node(id_), after.node(id_)
         one, other = before.table(old.path), after.table(new.path)
@@ -407,8 +328,7 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
 def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
     """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``.
 
-    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node: a change
-    set cannot contain that.
+    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node.
     """
     targets = {target for _, target in node_changes.moved.values()}
     if taken := targets & set(node_changes.deleted.values()):
@@ -430,8 +350,10 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
     for id_, path in (node_changes.created | node_changes.updated).items():
         node = after.nodes.node(after.nodes.find_node(path))
         if node.array is not None:
-            old = () if id_ in node_changes.created else _manifests(before.node(id_), node)
-            node = replace(node, array=replace(node.array, manifests=old))
+            manifests: Sequence[ManifestRef] = ()  # of another number of dimensions, they are of no use
+            if id_ not in node_changes.created and (old := before.node(id_).array) is not None:
+                manifests = old.manifests if len(old.shape) == len(node.array.shape) else ()
+            node = replace(node, array=replace(node.array, manifests=manifests))
         out.nodes[path] = node
         if id_ in node_changes.created and node.array is not None:
             table = after.table(path)
@@ -441,13 +363,6 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
         path = node_changes.chunk_paths[id_]
         out.chunks[id_] = ChunkChanges(path, coords.shape[1], (_at(after.table(path), coords),))
     return out
-
-
-def _manifests(old: Node, new: Node) -> Sequence[ManifestRef]:
-    """Return the old manifests, to which the edits apply. None if the number of dimensions has changed."""
-    assert old.array is not None
-    assert new.array is not None
-    return old.array.manifests if len(old.array.shape) == len(new.array.shape) else ()
 
 
 def _at(table: ChunkTable, coords: U32) -> ChunkTable:

@@ -1,33 +1,12 @@
 """The division of the references of an array into manifests.
 
 The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension. The references of a box
-share a manifest. A manifest stays if there is no change in its box. A commit must read a manifest if there is
-a change in its box, or if the manifest crosses the boxes of another configuration. The commit then writes all
-boxes that this manifest reaches. So the manifests of an array never overlap.
+share a manifest, which stays if there is no change in its box. A commit writes all boxes again that a changed
+manifest reaches. So the manifests of an array never overlap. Specification: *Chunk Manifest Files*.
 
-Specification: *Chunk Manifest Files*.
-
-With the splitting ``"auto"`` no configuration says how large a manifest is. The rule has these words:
-
-    key         the coordinates of a chunk as one number, with the bits of the leading dimension first. So the
-                order of keys is the order of coordinates, if the leading dimension comes first
-    cell        all keys that are equal without their last k bits: a box of the grid. A cell of k + 1 bits
-                has two cells of k bits
-    capacity    the largest number of references in a manifest
-    window      the largest cell that has no more references than the capacity
-
-An array that grows along its leading dimension fills the last window, until this window is full. Then the
-next cell of the same size is the last window. So a step changes one manifest, and no window is cut again.
-An overfull window is cut in halves. Two neighbours that have become small become one window when a commit
-changes one of them. Nothing is stored about windows: they follow from the boxes and the counts of the
-manifests in the snapshot. Manifests with other boxes, of other writers or earlier rules, are cut when a
-commit changes them.
-
-Design: ``design/055-manifests-that-split-themselves.md``.
-
-A commit reads a manifest if an edit is between its first and last chunk, if it shares a window with an edit,
-or if it reaches out of the grid of a smaller shape. It also reads a neighbour of a window that has become
-small. All other manifests stay.
+With the splitting ``"auto"`` the boxes are windows: the largest *cells* (equal keys without the last k bits)
+that have no more references than the *capacity*. They follow from the boxes and the counts of the manifests
+in the snapshot. Design: ``design/055-manifests-that-split-themselves.md``.
 """
 
 from __future__ import annotations
@@ -111,7 +90,7 @@ class Axes:
     def leading(cls, axis: int, limits: Sequence[int]) -> Axes:
         """Return the axes with one dimension first. ``limits`` are the chunks along each dimension."""
         order = (axis, *(other for other in range(len(limits)) if other != axis))
-        return cls(order, tuple(max(limits[each] - 1, 0).bit_length() for each in order))
+        return cls(order, tuple([max(limits[each] - 1, 0).bit_length() for each in order]))
 
     @property
     def is_possible(self) -> bool:
@@ -129,7 +108,7 @@ class Axes:
     def is_box(self, first: int, last: int) -> bool:
         """Return whether the chunks between two keys, inclusive, are a box that no other box can cross.
 
-        It is a box if the keys differ in one dimension, and are whole in all dimensions after it.
+        The keys must differ in one dimension, and be whole in all dimensions after it.
         """
         low = sum(self.bits)
         for bits in self.bits:
@@ -140,21 +119,24 @@ class Axes:
         return True
 
 
-def leading_axis(extents: U32, num_chunks: Sequence[int], before: Sequence[int]) -> int:
-    """Return the dimension along which the windows of an array are cut.
+def axes_of(array: ArrayData, before: Sequence[int]) -> Axes:
+    """Return the order of the dimensions for the windows of an array. The windows that exist decide.
 
-    The windows that exist decide. Without them it is the dimension that grew, or else the first one of
-    several chunks.
+    Without them it is the dimension that grew, or else the first one of several chunks. ``before`` are the
+    chunks along each dimension before the changes of the session.
     """
+    num_chunks = array.num_chunks
+    extents = ManifestRefs.of(array.manifests, len(array.shape)).extents
+    limits = np.array(num_chunks, np.int64)
+    if len(extents):
+        limits = np.maximum(limits, extents[:, :, 1].max(axis=0))
     grown = [axis for axis, (new, old) in enumerate(zip(num_chunks, before, strict=True)) if new > old]
     several = [axis for axis, count in enumerate(num_chunks) if count > 1]
     preferred = list(dict.fromkeys([*grown, *several, 0]))
-    if len(extents) < 2:
-        return preferred[0]
-    limits = np.maximum(extents[:, :, 1].max(axis=0), 1).tolist()
     best = (0, preferred[0])
-    for axis in preferred:
-        axes = Axes.leading(axis, limits)
+    reached = np.maximum(extents[:, :, 1].max(axis=0), 1).tolist() if len(extents) > 1 else []
+    for axis in preferred if len(extents) > 1 else ():
+        axes = Axes.leading(axis, reached)
         if not axes.is_possible:
             continue
         spans, _ = Spans.of(*corners(axes, extents), np.zeros(len(extents), np.int64))
@@ -162,7 +144,7 @@ def leading_axis(extents: U32, num_chunks: Sequence[int], before: Sequence[int])
             best = (len(spans), axis)
         if len(spans) == len(extents):
             break
-    return best[1]
+    return Axes.leading(best[1], limits.tolist())
 
 
 def corners(axes: Axes, extents: U32) -> tuple[I64, I64]:
@@ -186,8 +168,8 @@ _PROBES: Final = 512
 def capacity_for(refs: int) -> int:
     """Return the largest number of references in a manifest, for an array with ``refs`` references.
 
-    A commit of one chunk writes a manifest and a list of all manifests, the snapshot. The sum is smallest for
-    manifests in proportion to the square root of the references. The capacities are powers of two.
+    A commit of one chunk writes a manifest and the snapshot. The sum is smallest for manifests in proportion
+    to the square root of the references. The capacities are powers of two.
     """
     best = (_ENTRY_BYTES * refs) ** 0.5 / _FULLNESS
     return int(CAPACITY * 2 ** max(0, round(np.log2(max(best, 1) / CAPACITY))))
@@ -239,11 +221,7 @@ def _bits_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> I64:
 
 
 def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
-    """Return spans beside small windows that are read too, so that a small window becomes larger.
-
-    ``first`` and ``last`` are the windows that a commit writes. The last window of the array may be small: it
-    grows when the array grows.
-    """
+    """Return spans beside small windows (``first``, ``last``) that are read too, so that these grow."""
     out: list[int] = []
     low, high = spans.meeting(first, last)
     counts = spans.before[high] - spans.before[low]
@@ -327,22 +305,14 @@ type Split = tuple[int, ...] | Windows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRewrite:
-    """A plan for the manifests of an array.
-
-    The manifests in ``unchanged`` stay. The manifests in ``read`` are read, and merged with the edits into
-    new manifests.
-    """
+    """The manifests of an array that stay, and those that are read and merged with the edits."""
 
     unchanged: Sequence[ManifestRef]
     read: Sequence[ManifestRef]
 
 
 def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) -> ManifestRewrite:
-    """Return which manifests of an array an update must read.
-
-    ``changed`` has the edits, deletions included. ``split`` is the size of a box in chunks along each
-    dimension.
-    """
+    """Return which manifests an update with the edits ``changed`` must read, for boxes of size ``split``."""
     if not array.manifests:
         return ManifestRewrite((), ())
     if not array.shape:
@@ -384,10 +354,8 @@ def _meet(
 def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
     """Return the default size of boxes in chunks, for an array with ``refs`` references.
 
-    Up to ``UNSPLIT_REFS`` references are one box. A larger array has boxes of about ``SPLIT_REFS`` references
-    each. The boxes are slabs along the first dimension, and along the next dimension if one index of the
-    first has too many references. Their sizes are powers of two. So when the array grows, boxes are cut in
-    halves, and no manifest crosses several boxes.
+    Up to ``UNSPLIT_REFS`` references are one box. A larger array has slabs of about ``SPLIT_REFS`` references
+    along the first dimensions. Their sizes are powers of two: when the array grows, slabs are cut in halves.
     """
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)
@@ -395,10 +363,7 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
 
 
 def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterable[int]) -> tuple[int, ...]:
-    """Return the size of boxes that have about ``each`` references, in an array with ``refs`` references.
-
-    ``order`` are the dimensions in the order in which they are split. The sizes are powers of two.
-    """
+    """Return the size of boxes of about ``each`` references, as powers of two, cut along ``order``."""
     left = each / max(refs, 1)  # the part of the array in one manifest
     sizes = [_WHOLE] * len(num_chunks)
     for axis in order:
@@ -435,7 +400,16 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
         return []
     if isinstance(split, Windows):
         parts = split.rows(table.index)
-        return [table] if len(parts) == 1 else [table.select_chunks(_ascending(rows)) for rows in parts]
+        if len(parts) == 1:
+            return [table]
+        chosen = []
+        for rows in parts:
+            if not isinstance(rows, slice):
+                low, high = int(rows.min()), int(rows.max())
+                # A slice copies nothing.
+                rows = slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
+            chosen.append(table.select_chunks(rows))
+        return chosen
     low, high = table.bounds().T
     size = np.array(split, np.uint32)
     if (low // size == (high - 1) // size).all():
@@ -447,28 +421,20 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     return [table.select_chunks(rows) for rows in np.split(order, cuts)]
 
 
-def _ascending(rows: NDArray[np.int64] | slice) -> NDArray[np.int64] | slice:
-    """Return row numbers in ascending order, as a slice if they follow each other: a slice copies nothing."""
-    if isinstance(rows, slice):
-        return rows
-    low, high = int(rows.min()), int(rows.max())
-    return slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
-
-
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:
     """Return the content of each manifest file: tables by node id.
 
-    Every table has its own file, except for small arrays whose chunks are all inline (coordinates, scalars).
-    They share files, because a dataset has many of them, and a file costs a request. A later change of such
-    an array leaves a few unused inline bytes in the shared file, but never an unused chunk file that garbage
+    Small arrays whose chunks are all inline (coordinates, scalars) share files, because a dataset has many of
+    them, and a file costs a request. So a later change never leaves an unused chunk file that garbage
     collection cannot delete.
     """
     alone: list[dict[bytes, ChunkTable]] = []
     shared: list[dict[bytes, ChunkTable]] = []
     room = 0
     for node_id, tables in updates:
-        size = _inline_bytes(tables)
-        if size is None:
+        has_room = len(tables) == 1 and len(tables[0]) <= _SHARED_REFS
+        size = int(tables[0].length.sum()) if has_room else 0
+        if not has_room or size > _SHARED_BYTES or (tables[0].kind != ChunkKind.INLINE).any():
             alone += [{node_id: table} for table in tables]
             continue
         if size > room:
@@ -477,26 +443,6 @@ def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, Chu
         room -= size
         shared[-1][node_id] = tables[0]
     return alone + shared
-
-
-def _inline_bytes(tables: list[ChunkTable]) -> int | None:
-    """Return the bytes of an array that can share a manifest, or None if it cannot."""
-    if len(tables) != 1 or len(tables[0]) > _SHARED_REFS or (tables[0].kind != ChunkKind.INLINE).any():
-        return None
-    size = int(tables[0].length.sum())
-    return size if size <= _SHARED_BYTES else None
-
-
-def axes_of(array: ArrayData, before: tuple[int, ...]) -> Axes:
-    """Return the order of the dimensions for the windows of an array.
-
-    ``before`` are the chunks along each dimension before the changes of the session.
-    """
-    extents = _extents(array)
-    limits = np.array(array.num_chunks, np.int64)
-    if len(extents):
-        limits = np.maximum(limits, extents[:, :, 1].max(axis=0))
-    return Axes.leading(leading_axis(extents, array.num_chunks, before), limits.tolist())
 
 
 def plan_windows(
@@ -508,14 +454,14 @@ def plan_windows(
     is_one_window = most <= capacity and bool((edits.kind != ChunkKind.ABSENT).any())
     if everything or is_one_window or not array.manifests:
         return ManifestRewrite((), array.manifests), Windows(axes, capacity)
-    extents = _extents(array)
+    manifests = ManifestRefs.of(array.manifests, len(array.shape))
+    extents = manifests.extents
     first, last = corners(axes, extents)
     spans, number = Spans.of(first, last, counts)
     is_read = _spans_to_read(spans, axes, edits, capacity)
     outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
     is_read[number[outside]] = True
     read = is_read[number]
-    manifests = ManifestRefs.of(array.manifests, len(array.shape))
     others = np.concatenate([first[~read], last[~read]]).tobytes()
     return ManifestRewrite(manifests.select_refs(~read), manifests.select_refs(read)), Windows(
         axes, capacity, others
@@ -523,6 +469,7 @@ def plan_windows(
 
 
 def _spans_to_read(spans: Spans, axes: Axes, edits: ChunkTable, capacity: int) -> NDArray[np.bool_]:
+    """Return the spans with an edit or in a window with one, and small neighbours of such windows."""
     keys = axes.keys(edits.index)
     order = np.argsort(keys, kind="stable")
     keys, is_stored = keys[order], (edits.kind != ChunkKind.ABSENT)[order]
@@ -544,7 +491,3 @@ def _spans_to_read(spans: Spans, axes: Axes, edits: ChunkTable, capacity: int) -
         is_read |= np.cumsum(marks[:-1]) > 0
         is_read[neighbours(spans, first, end, capacity)] = True
     return is_read
-
-
-def _extents(array: ArrayData) -> U32:
-    return ManifestRefs.of(array.manifests, len(array.shape)).extents

@@ -1,18 +1,15 @@
-"""The merge of the changes of forks.
+"""The merge of the changes of forks, which is a union.
 
-The merge is a union. It is an error if two forks changed the same node or chunk: if the last writer won, half
-of a chunk would be lost silently when two workers each wrote a part of it. The same reference is not an
-error, because it is the same write. This happens when a fork is merged again.
+It is an error if two forks changed the same node or chunk: with the last writer's, half of a chunk would be
+lost silently when two workers each wrote a part. The same reference is the same write: no error.
 
 A *generation* is the number of forks and merges of the session until then. A fork does not contain changes of
-its own generation and later. Many forks may come back one by one. So the cost of a lookup and of an addition
-depends on the size of the fork, not on the changes that were merged before: the references of an array are
-in few layers, each at least twice as long as the next.
+its own generation and later. A lookup or an addition costs the size of the fork, not of all earlier merges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -50,8 +47,15 @@ class Layers:
 
     def differing(self, table: ChunkTable, since: int) -> U32:
         """Return the coordinates, (k, ndim), where ``since`` or later another reference was set."""
-        if len(table) and self._meets_fresh(table):
-            self._arrange()
+        # Another table that is not arranged yet may have references of the same chunks.
+        if len(table) and self.boxes:
+            meets = len(self.boxes) > _MOST_BOXES or any(each.ndim != table.ndim for each, _ in self.fresh)
+            if not meets:
+                boxes = np.array(self.boxes, np.int64)
+                inside = (boxes[:, 0] < box(table.index)) & (boxes[:, 1] > lowest(table.index))
+                meets = bool(inside.all(axis=1).any())
+            if meets:
+                self._arrange()
         wrong = np.zeros(len(table), np.bool_)
         open_ = np.ones(len(table), np.bool_)
         for part, generations in reversed(self.parts):
@@ -62,33 +66,20 @@ class Layers:
             wrong[present] = ~table.same(present, part, rows[present])
         return table.index[wrong]
 
-    def _meets_fresh(self, table: ChunkTable) -> bool:
-        """Return whether a table that is not arranged yet may have references of the same chunks."""
-        if not self.boxes or len(self.boxes) > _MOST_BOXES:
-            return bool(self.boxes)
-        if any(each.ndim != table.ndim for each, _ in self.fresh):
-            return True
-        boxes = np.array(self.boxes, np.int64)
-        meets = (boxes[:, 0] < box(table.index)) & (boxes[:, 1] > lowest(table.index))
-        return bool(meets.all(axis=1).any())
-
     def _arrange(self) -> None:
         parts = self.parts
         for generation, group in groupby(self.fresh, itemgetter(1)):
             together = ChunkTable.merge_tables(list(map(itemgetter(0), group)))
             parts.append((together, np.full(len(together), generation, np.int64)))
             while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
-                parts[-2:] = [_joined(*parts[-2:])]
+                early, late = parts[-2:]
+                both = ChunkTable.merge_tables([early[0], late[0]])
+                at = np.empty(len(both), np.int64)
+                for table, generations in (early, late):
+                    at[both.find_chunks(table.index)] = generations
+                parts[-2:] = [(both, at)]
         self.fresh.clear()
         self.boxes.clear()
-
-
-def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tuple[ChunkTable, I64]:
-    both = ChunkTable.merge_tables([early[0], late[0]])
-    at = np.empty(len(both), np.int64)
-    for table, generations in (early, late):
-        at[both.find_chunks(table.index)] = generations
-    return both, at
 
 
 @dataclass(slots=True)
@@ -112,15 +103,6 @@ class ForkGenerations:
             if chunk_changes:
                 self.chunks.setdefault(id_, Layers()).add(chunk_changes.table(), generation)
 
-    def clear(self) -> None:
-        """Remove all changes."""
-        for part in (self.nodes, self.touched, self.deleted, self.moves, self.chunks):
-            part.clear()
-
-    def moves_since(self, since: int) -> Iterator[Moves]:
-        """Return the moves of the generation ``since`` and later."""
-        return (moves for generation, moves in self.moves if generation >= since)
-
 
 _NOTHING = ForkGenerations()
 
@@ -128,11 +110,10 @@ _NOTHING = ForkGenerations()
 def merge_forks(
     base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], duplicate_groups: set[bytes] | None = None
 ) -> ChangeSet:
-    """Return ``mine`` with the changes of forks, which started from ``mine``.
+    """Return ``mine``, which is relative to ``base``, with the changes of forks that started from it.
 
-    ``mine`` is relative to ``base``. If several forks have created a group with the same document, such as
-    the parent of their arrays, the result has one group. ``duplicate_groups`` is the result of
-    ``check_forks``, if the caller has called it before.
+    If several forks have created a group with the same document, such as the parent of their arrays, the
+    result has one group: ``duplicate_groups``, if the caller has called ``check_forks`` before.
 
     Raises ``SessionStateError`` (``merge-failed``) if two forks set or deleted the same chunk in different
     ways, wrote different metadata to the same node, or if one fork deleted a node that another one wrote to.
@@ -212,11 +193,11 @@ def check_forks(
     """Check that forks can be merged. Return the ids of groups that an earlier fork has created too.
 
     ``session_changes`` has the changes of the session, and ``forked_at`` the generation of each fork. A fork
-    does not contain changes of its generation and later, and must not change the same nodes and chunks.
-    Raises the errors of ``merge_forks``.
+    must not change what the session changed since. Raises the errors of ``merge_forks``.
     """
     since = [0] * len(forks) if forked_at is None else forked_at
-    unseen = list(session_changes.moves_since(min(since, default=0)))
+    oldest = min(since, default=0)
+    unseen = [moves for generation, moves in session_changes.moves if generation >= oldest]
     if path := moved_twice([changes.moves for changes in forks], unseen):
         raise _failed(f"two forks, or the session and a fork, moved the node `{path}`")
     _check_chunks(forks, session_changes, since)
@@ -292,12 +273,8 @@ def _check_chunks(forks: Sequence[ChangeSet], session_changes: ForkGenerations, 
             generations = [generation for _, generation in chunk_changes]
             for generation in set(generations):
                 together = [table for table, at in zip(tables, generations, strict=True) if at == generation]
-                twice = np.concatenate(
-                    (
-                        twice,
-                        session_changes.chunks[id_].differing(ChunkTable.merge_tables(together), generation),
-                    )
-                )
+                late = session_changes.chunks[id_].differing(ChunkTable.merge_tables(together), generation)
+                twice = np.concatenate((twice, late))
         if len(twice):
             path = chunk_changes[0][0].path
             raise _failed(

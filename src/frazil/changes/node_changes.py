@@ -1,26 +1,12 @@
 """The changes of one side since a version that both sides have, and the reads that they make stale.
 
-The id of a node stays when its path changes, so ids identify nodes. The ids come from transaction logs or
-from a change set. They are looked up in the versions before and after the changes. So the result only has the
-remaining differences: a node that was created and deleted in between is not in it, nor are metadata that were
-changed and changed back.
-
-A rebase compares writes with writes (`frazil.changes.conflicts`). This module compares reads with the writes
-of others:
-
-    change of another writer                stale reads
-    ------------------------                -----------
-    changed the metadata of a node          its document, any part of the array, a tree above
-    wrote chunks of an array                those chunks, a tree above
-    created, deleted or moved a node        all of these, and the members of its group
-
-Paths are paths of the version that was read. So a moved node is compared at its old path. A read of a path
-without a node is stale if another writer creates a node there.
+The result only has the remaining differences, by node id: a node that was created and deleted in between is
+not in it. Reads are compared at the paths of the version that was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from operator import ne
@@ -29,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet, parent_of
+from frazil.changes.change_set import ChangeSet, moved_nodes, parent_of
 from frazil.format.chunk_table import box, keys
 from frazil.format.columns import I64, U8, U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
@@ -65,7 +51,7 @@ def node_changes_of_change_set(changes: ChangeSet, base: NodeTable) -> NodeChang
     new_paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
     deleted = list(changes.deleted)
-    moved_base = changes.moved_nodes(base)
+    moved_base = moved_nodes(base, changes.moves)
     rows = rows_of(moved_base, id_matrix(deleted, NODE_ID_BYTES))
     chunks = {
         id_: table.index
@@ -88,7 +74,11 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     """Return the changes of the commits from one version to another. The logs can be in any order."""
     # A log has one move for a group, which moves all nodes below the group.
     moved = any(log.moves for log in logs)
-    touched = np.concatenate([before.ids, after.ids]) if moved else _touched(logs)
+    lists = [getattr(log, name) for log in logs for name in ID_LISTS]
+    array_ids = list(chain.from_iterable(log.updated_chunks for log in logs))
+    touched = np.concatenate(
+        [before.ids, after.ids] if moved else [id_matrix(array_ids, NODE_ID_BYTES), *lists]
+    )
     touched = touched[np.unique(id_keys(touched), return_index=True)[1]]
     old, new = rows_of(before, touched), rows_of(after, touched)
     ids = np.array([*id_list(touched), None], object)[:-1]
@@ -120,17 +110,8 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     )
 
 
-def _touched(logs: Sequence[TransactionLog]) -> U8:
-    lists = [getattr(log, name) for log in logs for name in ID_LISTS]
-    array_ids = list(chain.from_iterable(log.updated_chunks for log in logs))
-    return np.concatenate([id_matrix(array_ids, NODE_ID_BYTES), *lists])
-
-
 def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
-    """Return the union of the coordinates of all parts, sorted, for the arrays in ``ndims``.
-
-    Coordinates with another number of dimensions are dropped: the number of dimensions has changed since.
-    """
+    """Return the union of the sorted coordinates of all parts, for arrays with this number of dimensions."""
     parts_of: dict[bytes, list[U32]] = {}
     for part in parts:
         for id_ in part.keys() & ndims.keys():
@@ -148,6 +129,11 @@ def rows_of(table: NodeTable, ids: U8) -> I64:
     at = np.minimum(np.searchsorted(table_keys, wanted, sorter=order), len(table_keys) - 1)
     rows: I64 = np.where(table_keys[order[at]] == wanted, order[at], -1).astype(np.int64)
     return rows
+
+
+def row_of(table: NodeTable, id_: bytes) -> int:
+    """Return the row of the node with this id, or -1."""
+    return int(rows_of(table, id_matrix([id_], NODE_ID_BYTES))[0])
 
 
 def union_of_coordinates(rows: Sequence[U32]) -> U32:
@@ -235,21 +221,17 @@ class StaleRead:
         return f"`{self.path}`: {self.change} {listing}{rest}"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StaleRead) and self._identity() == other._identity()
+        if not isinstance(other, StaleRead):
+            return NotImplemented
+        mine, yours = (None if each.chunks is None else each.chunks.tolist() for each in (self, other))
+        return (self.path, self.change, mine) == (other.path, other.change, yours)
 
     def __hash__(self) -> int:
         return hash((self.path, self.change))
 
-    def _identity(self) -> tuple[Any, ...]:
-        return self.path, self.change, None if self.chunks is None else self.chunks.tolist()
-
 
 def stale_reads(reads: ReadSet, theirs: NodeChanges) -> list[StaleRead]:
-    """Return the stale reads, sorted by path.
-
-    ``theirs`` is the difference between the version that was read and a later version
-    (``node_changes_of_logs``).
-    """
+    """Return the stale reads, sorted by path. ``theirs`` has the changes since the version that was read."""
     if not reads:
         return []
     sources = {id_: source for id_, (source, _) in theirs.moved.items()}
@@ -290,21 +272,16 @@ def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str,
     for path in trees & paths:
         yield StaleRead(path, nodes[path]) if path in nodes else _chunks_of(path, writes[path])
     groups = trees & ancestors(paths - {"/"})
-    first = _first_below(paths) if groups else {}
+    # The first of the paths below each group. If a group has one, so have all groups above it.
+    first: dict[str, str] = {}
+    for path in sorted(paths - {"/"}) if groups else ():
+        group = parent_of(path)
+        while group not in first:
+            first[group] = path
+            group = parent_of(group)
     for path in groups:
         below = first[path]
         yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'another session wrote chunks')}")
-
-
-def _first_below(paths: Set[str]) -> dict[str, str]:
-    """Return all groups above some paths, each with the first of the paths below it."""
-    first: dict[str, str] = {}
-    for path in sorted(paths - {"/"}):
-        group = parent_of(path)
-        while group not in first:  # if a group is in the result, so are all groups above it
-            first[group] = path
-            group = parent_of(group)
-    return first
 
 
 def _chunks(chunks: Mapping[str, Sequence[U32]], writes: Mapping[str, U32]) -> Iterator[StaleRead]:

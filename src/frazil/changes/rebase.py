@@ -1,11 +1,7 @@
 """The changes of a session, moved to another base.
 
-Ours is the change set, theirs the commits since its base. A change of ours without a conflict stays: it
-applies to the node with the same id, at the path of this node in theirs. A ``Resolution`` decides each
-conflict.
-
-They are the same metadata, the same reference of a chunk, and nodes that both sides have from the same commit
-(which was picked or merged before), but that their base does not have.
+A change of ours without a conflict stays: it applies to the node with the same id, at its path in theirs. A
+``Resolution`` decides each conflict.
 """
 
 from __future__ import annotations
@@ -19,8 +15,8 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges, parent_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict
-from frazil.changes.diff import Tables, VersionContent, same_refs
-from frazil.changes.node_changes import NodeChanges, ancestors, in_both, parents, rows_of
+from frazil.changes.diff import References, VersionContent, same_refs
+from frazil.changes.node_changes import NodeChanges, ancestors, in_both, parents, row_of, rows_of
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.chunk_table import within
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -39,8 +35,9 @@ def without_identical_changes(
 ) -> tuple[ChangeSet, NodeChanges, NodeTable]:
     """Return ours and theirs without identical changes, and the base with the nodes that both sides have.
 
-    Such a node has no chunks in the new base, so the chunks of each side count as written. If the base has
-    another node at its path, the node of ours becomes a separate node, with an id from ``new_id``.
+    Both sides have nodes from the same commit that was picked or merged before. Such a node has no chunks in
+    the new base, so the chunks of each side count as written. If the base has another node at its path, the
+    node of ours becomes a separate node, with an id from ``new_id``.
     """
     changes = changes.copy()
     theirs = replace(
@@ -59,7 +56,10 @@ def without_identical_changes(
         if mine is not None and base.find_node(path) < 0 and (mine.array is None) == (other.array is None):
             adopted.append(_adopt(changes, theirs, mine, other, tip))
         elif mine is not None:
-            _rename(changes, replace(mine, id=new_id()), id_)
+            changes.nodes[path] = separate = replace(mine, id=new_id())
+            changes.created ^= {id_, separate.id}
+            if id_ in changes.chunks:
+                changes.chunks[separate.id] = changes.chunks.pop(id_)
     for id_ in changes.updated & theirs.updated.keys():
         node = changes.nodes[paths[id_]]
         if node is not None and node.user_data == tip.node(id_).user_data:
@@ -69,15 +69,6 @@ def without_identical_changes(
     for id_ in changes.chunks.keys() & theirs.chunks.keys():
         _drop_same_chunks(changes, theirs, id_, tip)
     return changes, theirs, base.edit(_NONE, NodeTable.from_nodes(adopted)) if adopted else base
-
-
-def _rename(changes: ChangeSet, node: Node, before: bytes) -> None:
-    """Change the id of a new node."""
-    changes.nodes[node.path] = node
-    changes.created.discard(before)
-    changes.created.add(node.id)
-    if before in changes.chunks:
-        changes.chunks[node.id] = changes.chunks.pop(before)
 
 
 def _adopt(changes: ChangeSet, theirs: NodeChanges, mine: Node, other: Node, tip: VersionContent) -> Node:
@@ -134,14 +125,12 @@ class Resolution:
 
 
 def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
-    """Return whether ours can be kept, with ``Resolution(True)``.
-
-    It cannot be kept for a move; for a new node below an array; for changes of a deleted node, if another
-    node is at its path now; and for chunks of an array whose chunks are cut or encoded in another way now.
-    """
+    """Return whether ours can be kept, with ``Resolution(True)``. A move, for example, cannot."""
     if conflict.type is ConflictType.ChunksUpdatedInUpdatedArray and conflict.ours is ChangeKind.WROTE:
-        old = alignment.moved_base.node(int(rows_of(alignment.moved_base, _matrix([conflict.node_id]))[0]))
-        new = alignment.moved_tip.node(int(rows_of(alignment.moved_tip, _matrix([conflict.node_id]))[0]))
+        old, new = (
+            table.node(row_of(table, conflict.node_id))
+            for table in (alignment.moved_base, alignment.moved_tip)
+        )
         assert old.array is not None
         assert new.array is not None
         same_rank = len(old.array.shape) == len(new.array.shape)
@@ -168,36 +157,25 @@ def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
     return None if alignment.moved_tip.is_array[row] else gone
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Effects:
-    """The decided conflicts of a rebase.
+    """The decided conflicts of a rebase, as ``resolutions``."""
 
-    Attributes:
-        resolutions: All conflicts with their resolutions.
-        undone: The changes of ours that are dropped, because theirs is kept: the change and the node id.
-        forced: The conflicts in which ours is kept.
-        documents: The ``zarr.json`` documents that replace both sides, by node id.
-    """
-
-    resolutions: Sequence[tuple[NodeConflict, Resolution]]
-    undone: frozenset[tuple[ChangeKind, bytes]]
-    forced: list[NodeConflict]
-    documents: dict[bytes, bytes]
-
-    @classmethod
-    def of(cls, resolutions: Sequence[tuple[NodeConflict, Resolution]]) -> _Effects:
-        undone = frozenset(
+    def __init__(self, resolutions: Sequence[tuple[NodeConflict, Resolution]]) -> None:
+        self.resolutions = resolutions
+        #: The changes of ours that are dropped, because theirs is kept: the change and the node id.
+        self.undone = {
             (conflict.ours, conflict.node_id)
             for conflict, resolution in resolutions
             if resolution.ours is False and conflict.type is not ConflictType.ChunkDoubleUpdate
-        )
-        forced = [conflict for conflict, resolution in resolutions if resolution.ours is True]
-        documents = {
+        }
+        #: The conflicts in which ours is kept.
+        self.forced = [conflict for conflict, resolution in resolutions if resolution.ours is True]
+        #: The ``zarr.json`` documents that replace both sides, by node id.
+        self.documents = {
             conflict.node_id: resolution.document
             for conflict, resolution in resolutions
             if resolution.document is not None
         }
-        return cls(resolutions, undone, forced, documents)
 
     def undone_ids(self, did: ChangeKind) -> set[bytes]:
         """Return the ids of the nodes for which this change of ours is dropped."""
@@ -205,7 +183,7 @@ class _Effects:
 
 
 def rebased(
-    alignment: NodeAlignment, resolutions: Sequence[tuple[NodeConflict, Resolution]], base_table: Tables
+    alignment: NodeAlignment, resolutions: Sequence[tuple[NodeConflict, Resolution]], base_table: References
 ) -> ChangeSet:
     """Return the changes of ours relative to the tip. Every conflict must be decided.
 
@@ -213,14 +191,23 @@ def rebased(
     """
     if not resolutions and not _interact(alignment):
         return alignment.changes
-    effects = _Effects.of(resolutions)
+    effects = _Effects(resolutions)
     out = ChangeSet(moves=alignment.moves)
     adopted, dropped, replaced = _at_taken_paths(alignment, effects)
     out.deleted = _deletions(alignment, effects) | replaced
     out.nodes.update(dict.fromkeys(_paths(alignment.moved_tip, out.deleted).values()))
     out.nodes.update(adopted)
     out.updated.update(node.id for node in adopted.values())
-    _create_nodes(alignment, out, dropped | _undone_creations(alignment, effects))
+    # New nodes are not created where theirs is kept, or the deletion of a node at their path is dropped.
+    dropped |= effects.undone_ids(ChangeKind.CREATED)
+    undeleted = set(_paths(alignment.moved_tip, effects.undone_ids(ChangeKind.DELETED)).values())
+    for id_ in alignment.changes.created - dropped:
+        node = alignment.changes.nodes[alignment.ours.created[id_]]
+        assert node is not None
+        path = alignment.tip_path(node.path)
+        if path not in undeleted:
+            out.nodes[path] = node if path == node.path else replace(node, path=path)
+            out.created.add(id_)
     _update_nodes(alignment, out, effects)
     for conflict in effects.forced:
         if conflict.theirs is ChangeKind.DELETED:
@@ -234,9 +221,8 @@ def _at_taken_paths(
 ) -> tuple[dict[str, Node], set[bytes], dict[bytes, bool]]:
     """Return the effects of new nodes of ours that are kept at paths where theirs has new nodes too.
 
-    The result has three parts: groups of theirs with the metadata of our group, by path; the ids of these
-    groups of ours, which are not created; and the ids of the nodes of theirs that ours replaces, each with
-    whether it is an array.
+    They are groups of theirs with the metadata of our group, by path; the ids of these groups of ours, which
+    are not created; and the ids of the nodes of theirs that ours replaces, each with whether it is an array.
     """
     adopted: dict[str, Node] = {}
     dropped: set[bytes] = set()
@@ -245,10 +231,8 @@ def _at_taken_paths(
         if conflict.type is not ConflictType.NewNodeConflictsWithExistingNode:
             continue
         path = alignment.tip_path(conflict.path)
-        mine, theirs = (
-            alignment.changes.nodes[conflict.path],
-            alignment.moved_tip.node(alignment.moved_tip.find_node(path)),
-        )
+        mine = alignment.changes.nodes[conflict.path]
+        theirs = alignment.moved_tip.node(alignment.moved_tip.find_node(path))
         assert mine is not None
         if mine.array is None and theirs.array is None:
             adopted[path] = replace(theirs, user_data=mine.user_data)
@@ -259,32 +243,8 @@ def _at_taken_paths(
     return adopted, dropped, replaced
 
 
-def _undone_creations(alignment: NodeAlignment, effects: _Effects) -> set[bytes]:
-    """Return the new nodes of ours that are not created.
-
-    Either theirs is kept, or the deletion of a node at their path is dropped.
-    """
-    undeleted_paths = set(_paths(alignment.moved_tip, effects.undone_ids(ChangeKind.DELETED)).values())
-    blocked = {
-        id_ for id_, path in alignment.ours.created.items() if alignment.tip_path(path) in undeleted_paths
-    }
-    return effects.undone_ids(ChangeKind.CREATED) | blocked
-
-
-def _create_nodes(alignment: NodeAlignment, out: ChangeSet, dropped: set[bytes]) -> None:
-    for id_ in alignment.changes.created - dropped:
-        node = alignment.changes.nodes[alignment.ours.created[id_]]
-        assert node is not None
-        path = alignment.tip_path(node.path)
-        out.nodes[path] = node if path == node.path else replace(node, path=path)
-        out.created.add(id_)
-
-
 def is_whole(alignment: NodeAlignment, changes: ChangeSet) -> bool:
-    """Return whether every node has its own path in a group.
-
-    Resolutions that are possible one by one can contradict each other.
-    """
+    """Return whether every node has its own path in a group. Resolutions can contradict each other."""
     nodes = changes.apply_to_moved(alignment.moved_tip)
     paths = nodes.paths_list()
     groups = set(compress(paths, (~nodes.is_array).tolist()))
@@ -334,10 +294,7 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
         if (ChangeKind.UPDATED, id_) in effects.undone:
             continue
         node, base = alignment.changes.nodes[alignment.ours.updated[id_]], alignment.moved_base
-        old, new = (
-            base.node(int(rows_of(base, _matrix([id_]))[0])),
-            alignment.moved_tip.node(alignment.moved_tip.find_node(path)),
-        )
+        old, new = base.node(row_of(base, id_)), alignment.moved_tip.node(alignment.moved_tip.find_node(path))
         assert node is not None
         array = node.array
         document = effects.documents.get(id_)
@@ -356,7 +313,7 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
         out.updated.add(id_)
 
 
-def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, base_table: Tables) -> None:
+def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, base_table: References) -> None:
     """Create a node of ours again that theirs deleted, with the groups above it."""
     path = conflict.path if conflict.ours is ChangeKind.CREATED else parent_of(conflict.path)
     nodes = [

@@ -1,11 +1,7 @@
 """What a metadata document of zarr says about the grid, and moves of chunks in the grid.
 
-The snapshot stores the document itself verbatim, and these parts in addition. The chunk grid is ``regular``
-or ``rectilinear``. A rectilinear grid has three forms for the chunks of a dimension: a list of lengths, runs
-``[length, count]`` in that list, or one integer that repeats.
-
-Both functions get all references of an array, and return the edits. A chunk of a regular grid fits
-everywhere. A chunk of a rectilinear grid only fits where chunks have the same lengths.
+The chunk grid is ``regular`` or ``rectilinear``. A chunk of a rectilinear grid only fits where chunks have
+the same lengths.
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, compress, repeat, starmap
 from operator import index as as_int
+from operator import ne
 from typing import Any, Final
 
 import numpy as np
@@ -49,43 +46,9 @@ def parse_node(document: bytes) -> ArrayData | None:
         case "group":
             return None
         case "array":
-            return _array(parsed)
+            pass
         case other:
             raise _bad(f"node_type must be 'array' or 'group', got {other!r:.200}")
-
-
-def chunk_lengths(document: bytes) -> list[int | list[int]]:
-    """Return the lengths of chunks in elements for each dimension of an array.
-
-    An integer is the length of all chunks of the dimension. A list has the length of each chunk.
-    """
-    parsed = json.loads(document)
-    return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
-
-
-def same_encoding(one: bytes, other: bytes) -> bool:
-    """Return whether the chunks of two arrays are cut and encoded in the same way.
-
-    Both arrays must have the same number of dimensions. Their shapes do not matter. A rectilinear grid gets
-    more chunks as its array grows: the chunks that both grids have must be the same.
-    """
-    ours, theirs = json.loads(one), json.loads(other)
-    if any(ours.get(key) != theirs.get(key) for key in _OF_CHUNKS):
-        return False
-    grids = ours.get("chunk_grid"), theirs.get("chunk_grid")
-    if grids[0] == grids[1] or any(grid.get("name") != "rectilinear" for grid in grids):
-        return bool(grids[0] == grids[1])
-    return all(map(_same_edges, chunk_lengths(one), chunk_lengths(other)))
-
-
-def _same_edges(one: int | list[int], other: int | list[int]) -> bool:
-    if isinstance(one, int) or isinstance(other, int):
-        return one == other
-    common = min(len(one), len(other))
-    return one[:common] == other[:common]
-
-
-def _array(parsed: dict[str, Any]) -> ArrayData:
     shape = _lengths(parsed.get("shape"), "shape", 0)
     if "data_type" not in parsed:
         raise _bad("the document must have a data_type, got none")
@@ -98,6 +61,32 @@ def _array(parsed: dict[str, Any]) -> ArrayData:
     ):
         raise _bad(f"dimension_names must have names for {len(shape)} dimensions, got {names!r:.200}")
     return ArrayData(shape, num_chunks, None if names is None else tuple(names))
+
+
+def chunk_lengths(document: bytes) -> list[int | list[int]]:
+    """Return the lengths of chunks in elements for each dimension of an array.
+
+    An integer is the length of all chunks of the dimension. A list has the length of each chunk.
+    """
+    parsed = json.loads(document)
+    return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
+
+
+def same_encoding(one: bytes, other: bytes) -> bool:
+    """Return whether the chunks of two arrays of the same rank are cut and encoded in the same way.
+
+    Their shapes do not matter: only the chunks that both rectilinear grids have must be the same.
+    """
+    ours, theirs = json.loads(one), json.loads(other)
+    if any(ours.get(key) != theirs.get(key) for key in _OF_CHUNKS):
+        return False
+    grids = ours.get("chunk_grid"), theirs.get("chunk_grid")
+    if grids[0] == grids[1] or any(grid.get("name") != "rectilinear" for grid in grids):
+        return bool(grids[0] == grids[1])
+    return all(
+        mine == other if isinstance(mine, int) or isinstance(other, int) else not any(map(ne, mine, other))
+        for mine, other in zip(chunk_lengths(one), chunk_lengths(other), strict=True)
+    )
 
 
 def _edges(grid: Any, ndim: int) -> list[int | list[int]]:
@@ -202,12 +191,9 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
     """Return the edits that move every chunk to the coordinates that ``forward`` returns.
 
-    A chunk for which ``forward`` returns None stays. If several chunks get the same coordinates, the last one
-    is used. A stored chunk whose place gets no other chunk stays; with ``backward``, it only stays if there
-    is a chunk at the coordinates that ``backward`` returns for the place.
-
-    Raises the errors of ``shifted``, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates outside
-    of the grid, and ``IcechunkError`` (``unknown``) if a function raises an error, which is the cause.
+    ``Session.reindex_array`` describes both functions. Raises the errors of ``shifted``,
+    ``InvalidInputError`` (``invalid-chunk-index``) for coordinates outside of the grid, and ``IcechunkError``
+    (``unknown``) if a function raises an error, which is the cause.
     """
     array = node.array
     assert array is not None
@@ -241,21 +227,18 @@ def _applied(
             f"{name} raised {type(error).__name__}: {error}. Nothing was changed", ErrorKind.UNKNOWN
         ) from error
     some = np.fromiter((each is not None for each in given), bool, len(given))
-    return some, _coordinates(list(compress(given, some.tolist())), name, ndim)
-
-
-def _coordinates(given: Sequence[Any], name: str, ndim: int) -> NDArray[np.uint64]:
+    chosen: list[Any] = list(compress(given, some.tolist()))
     try:
-        rows = np.array(list(map(tuple, given)))
+        rows = np.array(list(map(tuple, chosen)))
     except (TypeError, ValueError):
         rows = np.zeros(0)
-    fits = rows.shape == (len(given), ndim) and (rows.dtype.kind in "iub" or not rows.size)
-    if given and not (fits and (not rows.size or rows.min() >= 0)):
+    fits = rows.shape == (len(chosen), ndim) and (rows.dtype.kind in "iub" or not rows.size)
+    if chosen and not (fits and (not rows.size or rows.min() >= 0)):
         raise InvalidInputError(
-            f"{name} must return None or {ndim} non-negative integers, got for example {given[0]!r}",
+            f"{name} must return None or {ndim} non-negative integers, got for example {chosen[0]!r}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    return rows.reshape(len(given), ndim).astype(np.uint64)
+    return some, rows.reshape(len(chosen), ndim).astype(np.uint64)
 
 
 def _moved(node: Node, table: ChunkTable, targets: NDArray[Any]) -> ChunkTable:

@@ -1,36 +1,12 @@
 """Chunk files: packs of many chunks, deduplication by hashes, and copies of ranges into new packs.
 
-The id of such a file is the first 12 bytes of the SHA-256 of its chunk. A trailer with the checksum
-(``frazil.format.chunk_trailer``) does not count. A write works as follows:
+With deduplication, the id of a file is the first 12 bytes of the SHA-256 of its chunk. An attacker can make a
+collision of 96 bits, so the bytes of an existing file are compared. A file that is younger than half of the
+lifetime of a session is used again: the session must commit before it can be collected (``keep_until``). An
+older file is written again, or the chunk gets a random id. Design: ``design/013-content-addressed.md``.
 
-    written by this session before? ── yes ──> done, no request
-    in the storage?    ── no ──> create the file, if it is still absent
-                       ── other length or other bytes ──> store the chunk in a file with a random id
-                       ── same bytes, and young ──> done, no upload
-                       ── same bytes, and old ──> overwrite the file, so that it is young
-
-*Collisions.* An id has 96 bits. Among a billion chunks, the probability of an accidental collision is 6 in
-10^12. But an attacker who can choose the bytes of two chunks can make a collision with about 2^48 hashes. So
-the store compares the bytes of an existing file with the chunk (``compare``), and the whole hashes within a
-session. A chunk that differs gets a file with a random id. Files are only created if they are absent, or
-overwritten with the same bytes.
-
-*Garbage.* Possibly no version refers to an existing file any more. Garbage collection spares files that are
-younger than the lifetime of a session. If the file is younger than half of the lifetime, the session uses it,
-and must commit before the file can be collected (``keep_until``). An older file is written again. A garbage
-collection that ran at the same time may have seen the old file. In that case the chunk gets a file with a
-random id.
-
-Theory and alternatives: ``design/013-content-addressed.md``.
-
-The ranges are columns. Their order is the order in the new packs, so that chunks that are neighbours in an
-array stay neighbours. One step copies the ranges of one pack: it reads them with merged requests, places the
-bytes in a buffer, and stores the buffer as one file. So the memory is about that of two packs, whatever the
-number of ranges is.
-
-The trailers of the old files (``frazil.format.chunk_trailer``) are read in the same requests where they are
-near. A copied range must have the checksum that the old file records. So a damaged chunk is not copied to a
-file whose own checksum would say that it is right.
+A copy of ranges takes the memory of about two packs, whatever their number. It compares the checksums in the
+trailers of the old files, so that a damaged chunk gets no checksum that says it is right.
 """
 
 from __future__ import annotations
@@ -45,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.chunks.ranges import ByteRange, ReadPlan, StoredObject, plan_reads
+from frazil.chunks.ranges import ByteRange, StoredObject, plan_reads
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.chunk_trailer import (
     SINGLE_TRAILER_BYTES,
@@ -60,14 +36,13 @@ from frazil.format.chunk_trailer import (
 from frazil.format.columns import I64, U8, U32, copy_rows
 from frazil.format.ids import OBJECT_ID_BYTES, chunk_key, id_matrix
 from frazil.remedies import call
-from frazil.storage.base import IfAbsent, Storage, Stored
+from frazil.storage.base import ALWAYS, Condition, IfAbsent, Refused, Storage, Stored
 from frazil.threads import Purpose, ThreadPool, map_bounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.format.manifest import NativeRef
-    from frazil.storage.base import ObjectInfo
 
 
 _FIRST_BUFFER: Final = 256 << 10
@@ -151,12 +126,6 @@ class Pack:
             self.crcs.append(crc)
         return start
 
-    def append_rows(self, rows: ChunkRows) -> int:
-        """Add many chunks and their checksums. Return the position of the first chunk in the pack."""
-        start = self.append(memoryview(rows.data), None)
-        self.record(rows)
-        return start
-
     def record(self, rows: ChunkRows) -> None:
         """Add checksums of chunks that are in the buffer."""
         if rows.crc is not None:
@@ -203,9 +172,8 @@ class ContentSettings:
 class ContentStore:
     """A store of chunks under ids that are hashes of their bytes. Threads may share it.
 
-    ``new_id`` returns random ids. ``now_us`` returns the time in microseconds since 1970. ``quiet`` returns
-    whether no garbage collection was running since its last call (the first call only looks at the current
-    state). ``under_way`` returns whether a garbage collection is running now.
+    ``new_id`` returns random ids, and ``now_us`` the time in microseconds since 1970. ``quiet`` returns
+    whether no garbage collection was running since its last call, ``under_way`` whether one is running now.
     """
 
     def __init__(
@@ -222,15 +190,17 @@ class ContentStore:
         self._new_id = new_id
         self._now_us = now_us
         self._quiet = quiet
-        self._under_way = under_way or _never
-        self._keep_until: int | None = None
+        self._under_way = under_way
+        #: When a commit must have referred to existing files that were used, in microseconds since 1970.
+        self.keep_until: int | None = None
         self.start()
 
     def start(self) -> None:
-        """Reset the state, because a new process cannot use the locks and threads of the old process."""
+        """Reset the state: a new process cannot use the locks and threads of the old process."""
         self._lock = threading.Lock()
         self._digests: dict[bytes, bytes] = {}  # SHA-256 of the stored bytes by id
-        self._packed: dict[bytes, NativeRef] = {}  # reference of a packed chunk by SHA-256
+        #: The references of chunks that the session has packed, by SHA-256.
+        self.packed: dict[bytes, NativeRef] = {}
         self._busy: dict[bytes, threading.Event] = {}
         self._turn = threading.Lock()  # for renewals
         self._watching = False
@@ -244,19 +214,8 @@ class ContentStore:
             (self._storage, self._settings, self._new_id, self._now_us, self._quiet, self._under_way),
         )
 
-    @property
-    def keep_until(self) -> int | None:
-        """When a commit must have referred to the chunks, in microseconds since 1970.
-
-        None if the store has not used existing files.
-        """
-        return self._keep_until
-
     def put_chunk(self, data: memoryview | bytes) -> bytes:
-        """Return the id of a chunk file that begins with exactly these bytes, which is durable on return.
-
-        Raises ``StorageError`` if the storage fails.
-        """
+        """Return the id of a chunk file that begins with exactly these bytes, which is durable on return."""
         digest = digest_of(data)
         id_ = digest[:OBJECT_ID_BYTES]
         while True:
@@ -274,50 +233,39 @@ class ContentStore:
             if not self._find_or_create(id_, data):
                 return self._put_apart(data)
             with self._lock:
-                _remember(self._digests, id_, digest)
+                remember(self._digests, id_, digest)
             return id_
         finally:
             with self._lock:
                 del self._busy[id_]
             mine.set()
 
-    def packed(self, digest: bytes) -> NativeRef | None:
-        """Return the reference of a chunk with this hash that the session has packed, or None."""
-        return self._packed.get(digest)
-
-    def remember_packed(self, digest: bytes, ref: NativeRef) -> None:
-        """Record that the session has packed a chunk with this hash."""
-        _remember(self._packed, digest, ref)
-
-    def forget_packed(self) -> None:
-        """Forget all packed chunks, because packs that were not durable were dropped."""
-        self._packed.clear()
-
     # Internal
 
     def _put_apart(self, data: memoryview | bytes) -> bytes:
         id_ = self._new_id()
-        self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
+        self._put(id_, data)
         return id_
 
-    def _file_parts(self, id_: bytes, data: memoryview | bytes) -> list[Buffer]:
-        return [data, single_trailer(id_, data)] if self._settings.checksums else [data]
+    def _put(self, id_: bytes, data: memoryview | bytes, condition: Condition = ALWAYS) -> Stored | Refused:
+        return self._storage.put_parts(
+            chunk_key(id_), file_parts(id_, data, checksums=self._settings.checksums), condition
+        )
 
     def _find_or_create(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Return whether the object has the bytes ``data``, and garbage collection spares it long enough."""
         key = chunk_key(id_)
         # A running collection may delete the file. The commit detects a collection that begins later.
-        if not self._calm:
-            self._calm = not self._under_way()
+        self._calm = self._calm or self._under_way is None or not self._under_way()
         if not self._calm:
             return False
         for _ in range(_TRIES):
             info = self._storage.head(key)
             if info is None:
-                if isinstance(self._storage.put_parts(key, self._file_parts(id_, data), IfAbsent()), Stored):
+                if isinstance(self._put(id_, data, IfAbsent()), Stored):
                     return True
                 continue  # another writer, or an earlier attempt of our own, was first
-            until = _microseconds(info) + self._settings.lifetime_us
+            until = int(info.modified.timestamp() * 1_000_000) + self._settings.lifetime_us
             is_young = self._now_us() <= until - self._settings.lifetime_us // 2
             if self._settings.compare or not is_young:
                 same = self._holds(id_, data)
@@ -330,15 +278,14 @@ class ContentStore:
             if not is_young:
                 return self._renew(id_, data)
             # An eighth of the lifetime is for differences of clocks and for the commit itself.
-            self._must_commit_by(until - self._settings.lifetime_us // 8)
+            must_commit_by = until - self._settings.lifetime_us // 8
+            with self._lock:
+                self.keep_until = min(self.keep_until or must_commit_by, must_commit_by)
             return True
         return False
 
     def _holds(self, id_: bytes, data: memoryview | bytes) -> bool | None:
-        """Return whether the object has these bytes, with a trailer or without.
-
-        None if it does not exist any more. An object whose trailer is damaged does not have these bytes.
-        """
+        """Return whether the object has these bytes, and no damaged trailer. None if it does not exist."""
         try:
             stored = memoryview(self._storage.get(chunk_key(id_))).cast("B")
         except StorageError as error:
@@ -355,18 +302,10 @@ class ContentStore:
             if not self._watching:
                 self._watching = self._quiet()
             before = self._watching
-            self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
+            self._put(id_, data)
             # This call is after the write, because a collection that begins later finds a young object.
             self._watching = self._quiet()
             return before and self._watching
-
-    def _must_commit_by(self, when: int) -> None:
-        with self._lock:
-            self._keep_until = when if self._keep_until is None else min(self._keep_until, when)
-
-
-def _never() -> bool:
-    return False
 
 
 def _equal(one: memoryview | bytes, other: memoryview | bytes) -> bool:
@@ -384,14 +323,27 @@ def digest_of(data: memoryview | bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _remember[K, V](table: dict[K, V], key: K, value: V) -> None:
+def remember[K, V](table: dict[K, V], key: K, value: V) -> None:
+    """Add an entry, and drop the oldest one if there are many."""
     if len(table) >= REMEMBERED:
-        table.pop(next(iter(table)), None)  # the oldest
+        table.pop(next(iter(table)), None)
     table[key] = value
 
 
-def _microseconds(info: ObjectInfo) -> int:
-    return int(info.modified.timestamp() * 1_000_000)
+def file_parts(id_: bytes, data: memoryview | bytes, *, checksums: bool) -> list[Buffer]:
+    """Return the bytes of a file with one chunk."""
+    return [data, single_trailer(id_, data)] if checksums else [data]
+
+
+def groups_of(ends: I64, most: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of groups of rows of at most ``most`` bytes, or of one row."""
+    begin = 0
+    while begin < len(ends):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + most, "right")))
+        end = end if most_rows is None else min(end, begin + most_rows)
+        yield begin, end
+        begin = end
 
 
 #: The limits of merged requests, in bytes.
@@ -465,7 +417,7 @@ def copy_to_packs(
     """Copy ranges of chunk files into new packs, which are durable on return."""
     ids: list[bytes] = []
     source, offset = np.zeros((2, len(ranges)), np.int64)
-    for start, stop in _pack_bounds(ranges.length, options.pack_size):
+    for start, stop in groups_of(np.cumsum(ranges.length), options.pack_size, _MOST_CHUNKS):
         rows = slice(start, stop)
         length = ranges.length[rows]
         if stop - start < options.least:
@@ -480,18 +432,6 @@ def copy_to_packs(
             parts.append(encode_trailer(ids[-1], length.tolist(), crcs.tolist()))
         storage.put_parts(chunk_key(ids[-1]), parts)
     return FileRanges(id_matrix(ids, OBJECT_ID_BYTES), source, offset, ranges.length)
-
-
-def _pack_bounds(length: I64, pack_size: int) -> Iterator[tuple[int, int]]:
-    """Yield the rows of each pack. The loop runs once for each pack."""
-    ends = np.cumsum(length)
-    start = 0
-    while start < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + pack_size, "right")))
-        stop = min(stop, start + _MOST_CHUNKS)
-        yield start, stop
-        start = stop
 
 
 def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -> tuple[U8, U32]:
@@ -517,7 +457,9 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
     tails: dict[int, bytes] = {}
 
     def read_part(number: int) -> None:
-        data = np.frombuffer(_request(storage, ranges.ids, plan, number).read(), np.uint8)
+        key = chunk_key(ranges.ids[int(plan.key[number])].tobytes())
+        request = ByteRange(StoredObject(key, storage), int(plan.start[number]), int(plan.stop[number]))
+        data = np.frombuffer(request.read(), np.uint8)
         chunks = parts[number][parts[number] < count]
         copy_rows(pack, places[chunks], data, plan.offset[chunks], length[chunks])
         for row in parts[number][parts[number] >= count].tolist():  # once for each file
@@ -525,13 +467,18 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
             tails[row - count] = data[first : first + int(ends[row - count] - starts[row - count])].tobytes()
 
     map_bounded(Purpose.RANGE_READS, read_part, range(len(plan)))
-    crcs = _checksums(pack, places, length)
+    view = memoryview(pack)
+    bounds = zip(places.tolist(), (places + length).tolist(), strict=True)
+    crcs = np.fromiter((crc32c(view[low:high]) for low, high in bounds), np.uint32, count)
     by_file = np.argsort(source, kind="stable")
     for number, (file, size) in enumerate(zip(files.tolist(), ends.tolist(), strict=True)):
         low, high = np.searchsorted(source[by_file], [file, file + 1])
         wanted = by_file[low:high]
         id_ = ranges.ids[file].tobytes()
-        trailer = _trailer(storage, id_, tails[number], size)
+        tail, needed = tails[number], trailer_size(id_, tails[number], size)
+        if needed > len(tail):
+            tail = bytes(ByteRange(StoredObject(chunk_key(id_), storage), size - needed, size).read())
+        trailer = decode_trailer(id_, tail, size)
         if trailer is None and is_marked(id_) and not any(tails[number][-SINGLE_TRAILER_BYTES:]):
             raise FormatError(
                 f"{chunk_key(id_)}: the file must end with the checksums of its chunks, got zeros. Run "
@@ -542,26 +489,8 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
     return pack, crcs
 
 
-def _checksums(pack: U8, places: I64, length: I64) -> U32:
-    """Return the checksum of each chunk of a pack."""
-    view = memoryview(pack)
-    bounds = zip(places.tolist(), (places + length).tolist(), strict=True)
-    return np.fromiter((crc32c(view[low:high]) for low, high in bounds), np.uint32, len(places))
-
-
-def _trailer(storage: Storage, id_: bytes, tail: bytes, size: int) -> ChunkTrailer | None:
-    """Return the trailer of a file of ``size`` bytes, from its last bytes or from one more request."""
-    needed = trailer_size(id_, tail, size)
-    if needed > len(tail):
-        tail = bytes(ByteRange(StoredObject(chunk_key(id_), storage), size - needed, size).read())
-    return decode_trailer(id_, tail, size)
-
-
 def _require_same(id_: bytes, trailer: ChunkTrailer, offset: I64, length: I64, crcs: U32) -> None:
-    """Raise ``FormatError`` if ranges of a file differ from the checksums in its trailer.
-
-    A range that is not a whole chunk has no checksum.
-    """
+    """Raise ``FormatError`` if whole chunks of a file differ from the checksums in its trailer."""
     if trailer.id != id_:
         raise FormatError(
             f"{chunk_key(id_)}: the file must have its own chunks, got those of {chunk_key(trailer.id)}"
@@ -574,8 +503,3 @@ def _require_same(id_: bytes, trailer: ChunkTrailer, offset: I64, length: I64, c
             f"{chunk_key(id_)}: the bytes {offset[first]} to {offset[first] + length[first]} must have the "
             "checksum that the file records, got other bytes"
         ).with_remedy("Run `{}`, and restore the file from a copy", call("verify"))
-
-
-def _request(storage: Storage, ids: U8, plan: ReadPlan, number: int) -> ByteRange:
-    key = chunk_key(ids[int(plan.key[number])].tobytes())
-    return ByteRange(StoredObject(key, storage), int(plan.start[number]), int(plan.stop[number]))

@@ -1,19 +1,9 @@
 """Reads of ranges of objects with merged requests, and a cache of the bytes of chunks.
 
-An *outcome* is bytes or an error: ranges that are fetched together can fail one by one. Synchronous and
-asynchronous callers only differ in how they make the requests. This module decides which requests are made,
-and which bytes each wanted range gets.
-
-On an object store, a request takes about 15 ms before the first byte arrives. In this time, a connection
-transfers about a megabyte. So one request for two ranges of an object is faster if the gap between them is
-small. Merging needs limits: without them, ranges of 1 KiB every 60 KiB would fetch sixty times the wanted
-bytes. Every merged range keeps three limits (ranges inside of a larger wanted range do not count):
-
-    max_gap     the largest gap between neighbours, in bytes
-    max_waste   the sum of these gaps, in bytes
-    max_size    the size of the merged range, in bytes, so that large reads still run in parallel
-
-The functions are pure: numpy in, numpy out.
+An *outcome* is bytes or an error: ranges that are fetched together can fail one by one. In the 15 ms until
+the first byte of a request arrives, a connection transfers about a megabyte, so one request for two near
+ranges is faster. Each merged range keeps three limits in bytes: of the gap between neighbours, of the sum of
+these gaps, and of its size, so that large reads still run in parallel.
 """
 
 from __future__ import annotations
@@ -217,11 +207,7 @@ class ByteRange:
 
     def read(self) -> Buffer:
         """Return the bytes. Raises ``StorageError`` (``invalid-object-size``) for a short object."""
-        return _whole(self, _raised(fetch(self)))
-
-    async def read_async(self) -> Buffer:
-        """Return the result of ``read``."""
-        return _whole(self, _raised(await fetch_async(self)))
+        return whole(self, fetch(self))
 
 
 def copy_into(data: Buffer, out: memoryview) -> int:
@@ -300,7 +286,8 @@ def fetch(range_: ByteRange) -> Outcome:
     try:
         return range_.where.get(range_.start, range_.stop)
     except StorageError as error:
-        return _explained(range_, error) if _may_be_short(error) else error
+        # Storages refuse a range after the end of the object with this general kind.
+        return _explained(range_, error) if error.kind == ErrorKind.OBJECT_STORE else error
     except Exception as error:
         return error
 
@@ -310,7 +297,7 @@ async def fetch_async(range_: ByteRange) -> Outcome:
     try:
         return await range_.where.get_async(range_.start, range_.stop)
     except StorageError as error:
-        if _may_be_short(error):
+        if error.kind == ErrorKind.OBJECT_STORE:
             return await asyncio.to_thread(_explained, range_, error)
         return error
     except Exception as error:
@@ -325,11 +312,6 @@ def too_short(range_: ByteRange, size: int) -> StorageError:
     )
 
 
-def _may_be_short(error: StorageError) -> bool:
-    # Storages refuse a range after the end of the object with this general kind.
-    return error.kind == ErrorKind.OBJECT_STORE
-
-
 def _explained(range_: ByteRange, error: StorageError) -> StorageError:
     try:
         size = range_.where.size()
@@ -338,29 +320,24 @@ def _explained(range_: ByteRange, error: StorageError) -> StorageError:
     return too_short(range_, size) if size is not None and size <= range_.start else error
 
 
-def _raised(outcome: Outcome) -> Buffer:
+def raised(outcome: Outcome) -> Buffer:
+    """Return the bytes of an outcome, or raise its error."""
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-def _whole(range_: ByteRange, data: Buffer) -> Buffer:
+def whole(range_: ByteRange, outcome: Outcome) -> Buffer:
+    """Return the bytes of a range. Raises the error, also that of an object that is too short."""
+    data = raised(outcome)
     size = memoryview(data).nbytes
     if size < range_.stop - range_.start:
         raise too_short(range_, range_.start + size)
     return data
 
 
-def raised_all(outcomes: Iterator[Outcome]) -> list[Buffer]:
-    """Return the bytes of all outcomes. Raises the first error."""
-    return [_raised(outcome) for outcome in outcomes]
-
-
 class ByteCache:
-    """A cache of the chunks that were used last, up to ``limit`` bytes in total.
-
-    A chunk that is larger than the limit is never cached.
-    """
+    """A cache of the chunks that were used last, up to ``limit`` bytes in total."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,15 +1,8 @@
 """Reads of the bytes of chunks by their references: one by one, or as columns.
 
-    ChunkRef ──locate──> bytes in memory                     (inline, or written and not durable yet)
-                         range of an object ──plan──> few requests ──> slices
-
-Neighbouring ranges of the same object become one request, if they come in one call
-(``read_many``) or in one turn of an event loop (``LoopReads``).
-
-Chunks that are cached need no request. Chunks that are read whole are added. The loops run once for each
-chunk of a remote object, and only if the user has set the size of the cache.
-
-ChunkTable ──requests_of──> ColumnRequest: one range of one object, with the rows that are in it
+Neighbouring ranges of the same object become one request, if they come in one call (``read_many``,
+``requests_of``) or in one turn of an event loop (``LoopReads``). Chunks of remote objects that are read whole
+are added to the cache, if the user has set its size.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ from frazil.chunks.ranges import (
     fetch,
     fetch_async,
     plan_reads,
-    raised_all,
+    raised,
     too_short,
 )
 from frazil.chunks.virtual import ForeignObject
@@ -45,7 +38,7 @@ from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Buffer, Sequence
 
     from frazil.chunks.ranges import ByteCache
     from frazil.chunks.virtual import VirtualSources
@@ -70,50 +63,34 @@ _LARGEST_OBJECT: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnChunks:
+class _OwnChunks(StoredObject):
     """A chunk file that the session may have written, and that may not be durable yet."""
 
     chunk_id: bytes
-    stored: StoredObject
     writer: ChunkWriter = field(compare=False)
-
-    @property
-    def name(self) -> str:
-        """The key of the file."""
-        return self.stored.name
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the storage is local."""
-        return self.stored.is_local
 
     def get(self, start: int, stop: int) -> Buffer:
         """Return the bytes from ``start`` up to ``stop``."""
         data = self.writer.pending(self.chunk_id, start, stop)
-        return self.stored.get(start, stop) if data is None else data
+        return StoredObject.get(self, start, stop) if data is None else data
 
     async def get_async(self, start: int, stop: int) -> Buffer:
         """Return the result of ``get``."""
         data = self.writer.pending(self.chunk_id, start, stop)
-        return await self.stored.get_async(start, stop) if data is None else data
+        return await StoredObject.get_async(self, start, stop) if data is None else data
 
     def get_into(self, start: int, out: memoryview) -> int:
         """Read the bytes from ``start`` into memory. Return their number."""
         data = self.writer.pending(self.chunk_id, start, start + len(out))
-        return self.stored.get_into(start, out) if data is None else copy_into(data, out)
-
-    def size(self) -> int | None:
-        """Return the number of bytes of the stored file."""
-        return self.stored.size()
+        return StoredObject.get_into(self, start, out) if data is None else copy_into(data, out)
 
 
 class ChunkReader:
     """A reader of chunks. Threads and event loops may share it.
 
-    ``start`` and ``stop`` are positions in the bytes of the chunk. Values beyond its end are clamped to it.
-    None as ``stop`` is the end of the chunk. ``writer`` has the session's own chunks that are not durable
-    yet. ``limits`` limits the merge of requests. ``max_requests`` is the largest number of requests at the
-    same time. ``cache`` has chunks of remote objects.
+    ``start`` and ``stop`` are positions in the bytes of the chunk, clamped to its end, which is None as
+    ``stop``. ``writer`` has the session's own chunks that are not durable yet. ``limits`` limits the merge of
+    requests, and ``max_requests`` their number at the same time. ``cache`` has chunks of remote objects.
     """
 
     def __init__(
@@ -129,17 +106,18 @@ class ChunkReader:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
-        self._limits = limits
+        self.limits = limits
         self._max_requests = max_requests
-        self._cache = cache
+        self.cache = cache
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
         )
-        self._pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
+        #: The threads of remote requests, which keep the limit of this reader.
+        self.pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        limits = (self._limits, self._max_requests, self._cache)
+        limits = (self.limits, self._max_requests, self.cache)
         return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -172,44 +150,31 @@ class ChunkReader:
         return self._add_to_cache(place, await self._of_this_loop().read(place)) if cached is None else cached
 
     def _cached_bytes(self, place: ByteRange) -> Buffer | None:
-        return None if self._cache is None or place.where.is_local else self._cache.get_chunk(place)
+        return None if self.cache is None or place.where.is_local else self.cache.get_chunk(place)
 
     def _add_to_cache(self, place: ByteRange, data: Buffer) -> Buffer:
-        if self._cache is not None and not place.where.is_local:
-            self._cache.add_chunk(place, data)
+        if self.cache is not None and not place.where.is_local:
+            self.cache.add_chunk(place, data)
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
-        answers, wanted, job = self._prepare(requests)
-        return _filled(answers, wanted, job, self._fetch_all(job.requests))
-
-    @property
-    def cache(self) -> ByteCache | None:
-        """The cache of remote chunks, or None."""
-        return self._cache
-
-    @property
-    def limits(self) -> MergeLimits:
-        """The limits of merged requests."""
-        return self._limits
-
-    def map_requests[T, R](self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Call a function that makes one remote request for each item, with the limit of this reader."""
-        return self._pool.map(function, items)
+        located = [self._locate(*request) for request in requests]
+        job = Job([place for place in located if isinstance(place, ByteRange)], self.limits)
+        # A local read is a copy from the page cache. Threads would cost more than they save.
+        is_fast = len(job.requests) < 2 or all(request.where.is_local for request in job.requests)
+        outcomes = job.outcomes(list((map if is_fast else self.pool.map)(fetch, job.requests)))
+        return [raised(next(outcomes)) if isinstance(place, ByteRange) else place for place in located]
 
     def object_of(self, ref: ChunkRef | None) -> Readable:
-        """Return the object of a reference: a chunk file, a pack in memory, or a foreign object.
-
-        Raises ``InvalidInputError`` for a virtual chunk without an authorised container.
-        """
+        """Return the object of a reference: a chunk file, a pack in memory, or a foreign object."""
         if isinstance(ref, VirtualRef):
             return self._virtual.locate(ref)
         assert isinstance(ref, NativeRef)
         stored = StoredObject(_name_of(ref.chunk_id), self._storage)
         if self._writer is None or self._writer.pending(ref.chunk_id, 0, 1) is None:
             return stored
-        return _OwnChunks(ref.chunk_id, stored, self._writer)
+        return _OwnChunks(stored.name, self._storage, ref.chunk_id, self._writer)
 
     # Internal
 
@@ -243,20 +208,6 @@ class ChunkReader:
             )
         return range_
 
-    def _prepare(self, requests: Sequence[Request]) -> tuple[list[Buffer], list[int], Job]:
-        """Return the answers that are in memory, the numbers of the others, and the job that reads them."""
-        located = [self._locate(ref, start, stop) for ref, start, stop in requests]
-        wanted = [i for i, place in enumerate(located) if isinstance(place, ByteRange)]
-        answers = [b"" if isinstance(place, ByteRange) else place for place in located]
-        job = Job([place for place in located if isinstance(place, ByteRange)], self._limits)
-        return answers, wanted, job
-
-    def _fetch_all(self, requests: list[ByteRange]) -> list[Outcome]:
-        # A local read is a copy from the page cache. Threads would cost more than they save.
-        if len(requests) < 2 or all(request.where.is_local for request in requests):
-            return list(map(fetch, requests))
-        return list(self._pool.map(fetch, requests))
-
     def _of_this_loop(self) -> LoopReads:
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -265,23 +216,15 @@ class ChunkReader:
                 # A used semaphore has a reference to its loop, so weak keys alone do not drop closed loops.
                 for closed in [other for other in self._loops if other.is_closed()]:
                     del self._loops[closed]
-                reads = self._loops[loop] = LoopReads(self._limits, self._max_requests)
+                reads = self._loops[loop] = LoopReads(self.limits, self._max_requests)
             return reads
-
-
-def _filled(answers: list[Buffer], wanted: list[int], job: Job, fetched: list[Outcome]) -> list[Buffer]:
-    """Return the answers, completed with the fetched bytes."""
-    for i, data in zip(wanted, raised_all(job.outcomes(fetched)), strict=True):
-        answers[i] = data
-    return answers
 
 
 class LoopReads:
     """The reads of one event loop, with at most ``max_requests`` requests at a time.
 
-    zarr reads chunks one by one, from many tasks. The tasks run in one turn of the loop. So the first read of
-    a turn schedules a dispatch for the next turn, and all reads until then are planned as one job. This costs
-    one turn of the loop: microseconds, before a request of milliseconds.
+    zarr reads chunks one by one, from many tasks of one turn of the loop. So the first read of a turn
+    schedules a dispatch for the next turn, and all reads until then are planned as one job.
 
     Only its event loop uses it, so it needs no locks. A merged request is a separate task, because the tasks
     that wait for it may be cancelled one by one. If all of them are cancelled, the request is cancelled too.
@@ -301,10 +244,6 @@ class LoopReads:
         if len(self._waiting) == 1:
             loop.call_soon(self._dispatch)
         return await answer
-
-    async def fetch_all(self, requests: Sequence[ByteRange]) -> list[Outcome]:
-        """Make several requests. Return the outcome of each."""
-        return await asyncio.gather(*map(self._fetch, requests))
 
     async def _fetch(self, request: ByteRange) -> Outcome:
         async with self._free:
@@ -331,8 +270,13 @@ class LoopReads:
         try:
             wanted = [wanted for wanted, _ in group]
             outcomes = list(cut_all(wanted, request, await self._fetch(request)))
-            if len(group) > 1 and all(map(_may_be_of_one, outcomes)):
-                alone = zip(wanted, await self.fetch_all(wanted), strict=True)
+            # A store of foreign objects refuses a whole range that goes beyond the end of the object: then
+            # one chunk may be the cause of the error.
+            if len(group) > 1 and all(
+                isinstance(each, StorageError) and each.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+                for each in outcomes
+            ):
+                alone = zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True)
                 outcomes = [outcome for one, data in alone for outcome in cut_all([one], one, data)]
             for (_, answer), outcome in zip(group, outcomes, strict=True):
                 if answer.done():
@@ -347,14 +291,6 @@ class LoopReads:
             raise
         except Exception as error:
             _fail(group, error)
-
-
-def _may_be_of_one(outcome: Outcome) -> bool:
-    """Return whether one chunk may be the cause of the error of a merged request.
-
-    A store of foreign objects refuses a whole range that goes beyond the end of the object.
-    """
-    return isinstance(outcome, StorageError) and outcome.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
 
 
 def _fail(group: _Waiting, error: Exception) -> None:
@@ -377,7 +313,10 @@ def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
         answer.add_done_callback(one_less)
 
 
-#: Objects whose bytes never change, or that have their etag or time.
+#: Objects whose bytes never change, or that have their etag or time, and are durable.
+
+
+#: Objects whose bytes never change, or that have their etag or time, and are durable.
 _CACHED: Final = (StoredObject, ForeignObject)
 
 
@@ -403,23 +342,15 @@ class WantedRanges:
     start: I64
     length: I64
 
-    @property
-    def has_remote(self) -> bool:
-        """Whether an object is remote."""
-        return not all(each.is_local for each in self.objects)
-
     def select(self, rows: I64) -> WantedRanges:
         """Return some of the ranges."""
         columns = (self.key, self.row, self.offset, self.size, self.start, self.length)
         return WantedRanges(self.objects, *(each[rows] for each in columns))
 
     def whole(self) -> list[ByteRange | None]:
-        """Return the range of each chunk as a key of the cache. None for a chunk that is never cached.
-
-        These are chunks in local objects, and those in a pack of this session that is not durable.
-        """
-        is_cached = [not each.is_local and isinstance(each, _CACHED) for each in self.objects]
-        places = [self.objects[key] if is_cached[key] else None for key in range(len(self.objects))]
+        """Return the range of each chunk as a key of the cache, or None for a chunk that is never cached."""
+        is_cached = [not each.is_local and type(each) in _CACHED for each in self.objects]
+        places = [each if cached else None for each, cached in zip(self.objects, is_cached, strict=True)]
         columns = zip(self.key.tolist(), self.offset.tolist(), self.size.tolist(), strict=True)
         return [
             None if (place := places[key]) is None else ByteRange(place, at, at + size)
@@ -428,37 +359,8 @@ class WantedRanges:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedChunks:
-    """The wanted bytes that are cached.
-
-    Attributes:
-        data: The chunks, one after the other.
-        rows: The rows whose chunks are cached, int64 of shape (k,).
-        offset: The first wanted byte of each of these rows in ``data``, int64 of shape (k,).
-    """
-
-    data: U8
-    rows: I64
-    offset: I64
-
-
-def cached_chunks(cache: ByteCache, wanted: WantedRanges) -> CachedChunks:
-    """Return the chunks of some ranges that are cached."""
-    results = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
-    rows = np.array([row for row, each in enumerate(results) if each is not None], np.int64)
-    chunks = [each for each in results if each is not None]
-    ends = np.cumsum([0, *map(len, chunks)])
-    return CachedChunks(np.frombuffer(b"".join(chunks), np.uint8), rows, ends[:-1] + wanted.start[rows])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CacheAdditions:
-    """The chunks of a request that are added to the cache when the request has been read.
-
-    Attributes:
-        cache: The cache.
-        wanted: The wanted ranges of the request, in the order of its rows.
-    """
+    """The chunks of a request that are added to ``cache`` when it has been read, in the order of its rows."""
 
     cache: ByteCache
     wanted: WantedRanges
@@ -481,12 +383,6 @@ class _ThreadMemory(threading.local):
     """Memory of a thread for the bytes of one request. New memory costs as much time as reading into it."""
 
     memory: U8 = np.empty(0, np.uint8)
-
-    def memory_of(self, size: int) -> U8:
-        """Return ``size`` bytes."""
-        if len(self.memory) < size:
-            self.memory = np.empty(size, np.uint8)
-        return self.memory[:size]
 
 
 _thread: Final = _ThreadMemory()
@@ -514,28 +410,24 @@ class ColumnRequest:
         return not isinstance(self.where, ByteRange) or self.where.where.is_local
 
     def read(self) -> U8:
-        """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage.
+        """Return the bytes, which may be fewer than asked for. Raises the errors of the storage.
 
-        The bytes of a local file are in memory that the next call in this thread uses again. To decode and
-        copy them first is the task of the caller.
+        Those of a local file are in memory that the next call in this thread uses again: decode them first.
         """
         if not isinstance(self.where, ByteRange):
             return self.where
         size = self.where.stop - self.where.start
         if self.where.where.is_local and size <= _LARGEST_REUSED:
-            memory = _thread.memory_of(size)
-            return memory[: self.where.where.get_into(self.where.start, memory.data)]
+            if len(_thread.memory) < size:
+                _thread.memory = np.empty(size, np.uint8)
+            return _thread.memory[: self.where.where.get_into(self.where.start, _thread.memory[:size].data)]
         data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
         if self.additions is not None:
             self.additions.add(data, self.offset)
         return data
 
     def read_into(self, begin: int, out: memoryview) -> None:
-        """Read the bytes of the request from byte ``begin`` into memory, and fill all of it.
-
-        Raises the errors of the storage; ``StorageError`` (``invalid-object-size``) for an object that is too
-        short.
-        """
+        """Read the bytes of the request from byte ``begin``, and fill all of ``out``."""
         if not isinstance(self.where, ByteRange):
             np.frombuffer(out, np.uint8)[:] = self.where[begin : begin + len(out)]
             return
@@ -561,12 +453,16 @@ def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) 
         rows,
         *(each[rows].astype(np.int64) for each in (refs.offset, refs.length, start, length)),
     )
-    cache = reader.cache if wanted.has_remote else None
+    cache = None if all(each.is_local for each in wanted.objects) else reader.cache
     if cache is not None:
-        cached = cached_chunks(cache, wanted)
-        if len(cached.rows):
-            requests.append(ColumnRequest(cached.data, rows[cached.rows], cached.offset))
-            wanted = wanted.select(np.delete(np.arange(len(rows)), cached.rows))
+        found = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
+        cached = np.array([row for row, each in enumerate(found) if each is not None], np.int64)
+        if len(cached):
+            chunks = [each for each in found if each is not None]
+            data = np.frombuffer(b"".join(chunks), np.uint8)
+            begins = np.cumsum([0, *map(len, chunks)])[:-1] + wanted.start[cached]
+            requests.append(ColumnRequest(data, rows[cached], begins))
+            wanted = wanted.select(np.delete(np.arange(len(rows)), cached))
     return requests + _planned(wanted, reader.limits, cache)
 
 

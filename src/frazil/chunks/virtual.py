@@ -1,19 +1,15 @@
 """Virtual chunks, which are ranges of foreign objects that the user has authorised.
 
-A *container* allows locations under its URL prefix, and has the store of their objects. A location belongs to
-the container with the longest matching prefix. It is only read if the user has authorised this container: a
-repository is foreign data, and must not make its readers fetch objects without their consent. The options of
-a container in a repository are only hints: see ``frazil.storage.access``.
-
-Locations are URLs, and are stored verbatim (on an object store, ``//``, ``.`` and ``..`` are ordinary
-characters). There are two exceptions: ``file:`` URLs are normalized as paths, and ``vcc://<name>/<path>`` is
-relative to the prefix of the container with this name.
+A location belongs to the *container* with the longest matching URL prefix. It is only read if the user has
+authorised this container: a repository is foreign data. Locations are stored verbatim, except for ``file:``
+URLs, which are normalized as paths. ``vcc://<name>/<path>`` is relative to the container with this name.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from frazil.chunks.ranges import ByteRange, copy_into
+from frazil.chunks.ranges import copy_into
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.access import require_hint
@@ -31,7 +27,7 @@ from frazil.storage.chunk_places import open_on_demand
 from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Mapping, Sequence
+    from collections.abc import Buffer, Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,8 +44,7 @@ _CACHED_LENGTH: Final = 512
 class Container:
     """A container of virtual chunks: all URLs that start with ``url_prefix``, in ``store``.
 
-    Relative locations, ``vcc://<name>/<path>``, use ``name``. ``is_given`` says that the container is from
-    the user, not from the configuration of the repository.
+    Relative locations use ``name``. ``is_given``: it is from the user, not from the repository.
     """
 
     name: str | None
@@ -77,11 +72,8 @@ class ForeignReader(Protocol):
         """Return the result of ``get``."""
 
 
-class OpenForeign(Protocol):
-    """A function that connects to the store of a container."""
-
-    def __call__(self, config: Any, credentials: Any, url_prefix: str, /) -> ForeignReader:
-        """Return a reader of the objects under ``url_prefix``."""
+#: Connects to the store of a container: its configuration, the credentials, and the URL prefix.
+type OpenForeign = Callable[[Any, Any, str], ForeignReader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,42 +178,27 @@ class VirtualSources:
         relative = list(map(str.startswith, locations, repeat(RELATIVE)))
         if not any(relative):
             return list(locations)
-        return list(map(_one_url, repeat(self), locations, relative))
+        pairs = zip(locations, relative, strict=True)
+        return [self.resolve(each) if is_relative else each for each, is_relative in pairs]
 
     def find_container(self, location: str) -> Container:
-        """Return the container of a location, authorised or not.
-
-        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) if there is none.
-        """
+        """Return the container of a location, authorised or not. Raises ``InvalidInputError`` without one."""
         return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Return for each location whether it is valid and has a container. Repetitions are fast."""
-        verdicts = _Verdicts(self)
-        return np.fromiter(map(verdicts.__getitem__, locations), bool, len(locations))
+        has_container: dict[str, bool] = {}
+        for location in set(locations):
+            with suppress(InvalidInputError):
+                has_container[location] = bool(self._place(location))
+        return np.fromiter(map(has_container.__contains__, locations), bool, len(locations))
 
     def locate(self, ref: VirtualRef) -> ForeignObject:
-        """Return the object that a reference points to.
-
-        Raises ``InvalidInputError`` (``unauthorized-virtual-chunk-container``) if the user has not authorised
-        its container.
-        """
+        """Return the object of a reference. Raises ``InvalidInputError`` if it is not authorised."""
         is_cached = len(ref.location) <= _CACHED_LENGTH
         url, prefix, container = (self._cached_place if is_cached else self._place)(ref.location)
         reader = self._readers.get(prefix) or self._opened(prefix, container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
-
-    def read(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Return the bytes of a virtual chunk from ``start`` up to ``stop``."""
-        return self._range(ref, start, stop).read()
-
-    async def read_async(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Return the result of ``read``."""
-        return await self._range(ref, start, stop).read_async()
-
-    def _range(self, ref: VirtualRef, start: int, stop: int | None) -> ByteRange:
-        last = ref.length if stop is None else min(stop, ref.length)
-        return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
 
     def _place(self, location: str) -> tuple[str, str, Container]:
         """Return the URL of a location, the matching prefix, and its container."""
@@ -254,28 +231,6 @@ class VirtualSources:
                 reader = self._open_foreign(container.store, self._credentials[prefix], prefix)
                 self._readers[prefix] = reader
             return reader
-
-
-def _one_url(sources: VirtualSources, location: str, relative: bool) -> str:
-    return sources.resolve(location) if relative else location
-
-
-class _Verdicts(dict[str, bool]):
-    """A cache of whether a location has a container."""
-
-    def __init__(self, sources: VirtualSources) -> None:
-        super().__init__()
-        self._sources = sources
-
-    def __missing__(self, location: str) -> bool:
-        try:
-            self._sources.find_container(location)
-        except InvalidInputError:
-            verdict = False
-        else:
-            verdict = True
-        self[location] = verdict
-        return verdict
 
 
 # URLs

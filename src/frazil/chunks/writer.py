@@ -1,30 +1,14 @@
-"""Writes of chunks: the writer collects small chunks in packs, and stores large chunks as separate files.
+"""Writes of chunks: small chunks are collected in packs, and large chunks are separate files.
 
-A reference points to a range of a chunk file, so a file can have many chunks. To create a file takes about a
-millisecond on a disk and tens of milliseconds on an object store, whatever its size. A copy of a small chunk
-into a buffer takes microseconds. So the writer copies chunks below a threshold into the open pack, and
-uploads a full pack in the background as one object.
+To create a file takes a millisecond on a disk and tens of milliseconds on an object store, whatever its size.
+So the writer copies chunks below a threshold into the open pack, and uploads a full pack in the background:
 
-    write ──> open pack ──full──> sealed pack ──upload done──> durable, dropped from memory
-                          flush
-                                  sealed pack ──upload failed──> stays in memory, uploaded again by flush
+    write ──> open pack ──full or flush──> sealed pack ──upload done──> durable, dropped from memory
+                                                       ──failed──> stays in memory, uploaded again by flush
 
-``write`` returns a reference before the pack is durable. So a commit must call ``flush()`` first, which only
-returns when all packs are in storage. Until then, ``pending()`` returns the bytes.
-
-The id of a pack is random, and no other writer uses it, so a second upload of a pack is harmless. An id is
-never used for two different contents. Therefore a forked child cannot continue the open pack of its parent.
-
-Memory: at most ``max_in_flight`` sealed packs and the open pack. A writer that needs more waits for the
-oldest upload.
-
-With deduplication, the ids of files are hashes of their bytes. A chunk that the
-session has packed before gets a second reference to the same range.
-
-Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless
-the settings turn it off. No reference points to the trailer.
-
-ChunkRows ──> inline bytes, packs, or a file for each large chunk ──> ChunkTable
+``write`` returns a reference before the pack is durable, and ``pending()`` its bytes. So a commit must flush
+first. The id of a pack is random, so a second upload is harmless; it never has two different contents, so a
+forked child cannot continue the open pack of its parent. Memory: ``max_in_flight`` sealed packs and one more.
 """
 
 from __future__ import annotations
@@ -40,9 +24,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.chunks.packs import ChunkRows, ContentStore, Pack, PackSettings, digest_of
+from frazil.chunks.packs import (
+    ChunkRows,
+    ContentStore,
+    Pack,
+    PackSettings,
+    digest_of,
+    file_parts,
+    groups_of,
+    remember,
+)
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.chunk_trailer import crc32c, single_trailer
+from frazil.format.chunk_trailer import crc32c
 from frazil.format.columns import Ragged
 from frazil.format.ids import chunk_key, id_matrix
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
@@ -55,7 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from frazil.format.columns import I64, U32, U64
+    from frazil.format.columns import I64, U32
     from frazil.storage.base import Storage
 
 
@@ -67,10 +60,6 @@ else:
 MAX_IN_FLIGHT: Final = 4
 #: Up to this size, in bytes, a pack is stored with the other files of a local commit.
 _JOINT_BYTES: Final = 4 << 20
-
-
-def _ignore(is_stored: bool) -> None:
-    pass
 
 
 class ChunkFlush:
@@ -86,7 +75,7 @@ class ChunkFlush:
         self,
         puts: Sequence[Future[None]] = (),
         files: Sequence[tuple[str, Buffer]] = (),
-        done: Callable[[bool], None] = _ignore,
+        done: Callable[[bool], None] | None = None,
     ) -> None:
         self.files = files
         self._puts = puts
@@ -96,14 +85,18 @@ class ChunkFlush:
         return self
 
     def __exit__(self, *error: object) -> None:
-        done, self._done = self._done, _ignore
-        done(False)
+        self._end(is_stored=False)
 
     def confirm(self) -> None:
         """Note that ``files`` are durable, and wait until all other chunks are. Raises their first error."""
-        done, self._done = self._done, _ignore
-        done(True)
-        _wait_for_all(self._puts)
+        self._end(is_stored=True)
+        wait(self._puts)
+        _require_no_failure(self._puts)
+
+    def _end(self, *, is_stored: bool) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(is_stored)
 
 
 class ChunkWriter:
@@ -127,7 +120,12 @@ class ChunkWriter:
         self._new_id = new_id
         self._max_in_flight = max_in_flight
         self._content = content
-        self._pack_below = settings.threshold if settings.enabled else 0
+        #: The size of the smallest chunk that gets a separate file, in bytes.
+        self.pack_below = settings.threshold if settings.enabled else 0
+        self.has_checksums = settings.checksums
+        self.deduplicates = content is not None
+        #: Files are cheaper together than alone: a local disk flushes them at the same time.
+        self.stores_together = storage.is_local
         self._start()
 
     def _start(self) -> None:
@@ -136,6 +134,8 @@ class ChunkWriter:
         self._open: Pack | None = None
         self._sealed: dict[bytes, Pack] = {}  # oldest first
         self._pool = ThreadPool(Purpose.PACK_UPLOADS, self._max_in_flight)
+        if self._content is not None:
+            self._content.start()
 
     # Threads, locks and open packs cannot be pickled, so all chunks must be durable first.
     def __getstate__(self) -> tuple[Any, ...]:
@@ -158,17 +158,17 @@ class ChunkWriter:
         this chunk, or if there is no room for it because the upload of an earlier pack has failed.
         """
         view = _bytes_of(data)
-        if view.nbytes >= self._pack_below:
+        if view.nbytes >= self.pack_below:
             return NativeRef(self._put_file(view), 0, view.nbytes)
-        digest, crc = self._digest(view), self._crc(view)
-        while not isinstance(answer := self._append(view, digest, crc), NativeRef):
+        sums = self._sums(view)
+        while not isinstance(answer := self._append(view, *sums), NativeRef):
             wait([answer])
         return answer
 
     async def write_async(self, data: Buffer) -> NativeRef:
         """Write one chunk, as ``write``, without blocking the event loop."""
         view = _bytes_of(data)
-        if view.nbytes >= self._pack_below:
+        if view.nbytes >= self.pack_below:
             if self._storage.is_local or self._content is not None:
                 # On a thread, so that other chunks can be encoded and written at the same time.
                 loop = asyncio.get_running_loop()
@@ -177,31 +177,13 @@ class ChunkWriter:
                 id_ = self._new_id()
                 await self._storage.put_parts_async(chunk_key(id_), self._file_parts(id_, view))
             return NativeRef(id_, 0, view.nbytes)
-        digest, crc = self._digest(view), self._crc(view)
-        while not isinstance(answer := self._append(view, digest, crc), NativeRef):
+        sums = self._sums(view)
+        while not isinstance(answer := self._append(view, *sums), NativeRef):
             await _done(answer)
         return answer
 
-    @property
-    def has_checksums(self) -> bool:
-        """Whether packs and files have checksums."""
-        return self._settings.checksums
-
-    @property
-    def deduplicates(self) -> bool:
-        """Whether the writer finds chunks that are already stored."""
-        return self._content is not None
-
-    @property
-    def pack_below(self) -> int:
-        """The size of the smallest chunk that gets a separate file, in bytes."""
-        return self._pack_below
-
     def pack_rows(self, rows: ChunkRows) -> list[tuple[bytes, int, int]]:
-        """Write chunks into packs. Rows that nearly fill a pack become a pack without a copy.
-
-        The writer must not deduplicate.
-        """
+        """Write chunks into packs, without deduplication. Rows that nearly fill a pack become one."""
         places: list[tuple[bytes, int, int]] = []
         begin = 0
         while begin < len(rows):
@@ -213,16 +195,8 @@ class ChunkWriter:
                 begin += answer[2]
         return places
 
-    @property
-    def stores_together(self) -> bool:
-        """Whether files are cheaper together than alone: a local disk flushes them at the same time."""
-        return self._storage.is_local
-
     def submit_files(self, views: list[memoryview]) -> Future[list[bytes]]:
-        """Store chunks in separate files, on a thread. Return the ids of the files when they are durable.
-
-        The writer must not deduplicate.
-        """
+        """Store chunks in files, on a thread, without deduplication. Return the ids of durable files."""
         return self._file_threads().submit(self._put_files, views)
 
     def flush(self) -> None:
@@ -233,21 +207,15 @@ class ChunkWriter:
         """
         self.begin_uploads().confirm()
 
-    def begin_uploads(self) -> ChunkFlush:
-        """Begin to upload all written chunks. The flush has no files."""
-        self._enter()
-        with self._lock:
-            return ChunkFlush(self._begin_uploads())
-
-    def begin_joint_flush(self) -> ChunkFlush:
-        """Begin to upload all written chunks except a small open pack, which the caller stores.
+    def begin_uploads(self, *, is_joint: bool = False) -> ChunkFlush:
+        """Begin to upload all written chunks. With ``is_joint``, the caller stores a small open pack.
 
         A thread for one small pack takes longer than the pack, and a local disk flushes files together.
         """
         self._enter()
         with self._lock:
             pack = self._open
-            parts = pack.file_parts() if pack is not None and pack.size <= _JOINT_BYTES else ()
+            parts = pack.file_parts() if is_joint and pack and pack.size <= _JOINT_BYTES else ()
             if pack is None or len(parts) != 1:
                 return ChunkFlush(self._begin_uploads())
             self._open = None
@@ -289,7 +257,8 @@ class ChunkWriter:
 
     def forget(self) -> None:
         """Drop all chunks that are not durable, after the session has discarded its changes."""
-        self._enter_or_restart()
+        if self._process != os.getpid():
+            self._start()
         with self._lock:
             for pack in self._sealed.values():
                 if pack.put is not None:
@@ -297,7 +266,7 @@ class ChunkWriter:
             self._sealed.clear()
             self._open = None
             if self._content is not None:
-                self._content.forget_packed()
+                self._content.packed.clear()  # their packs were dropped
 
     # Internal
 
@@ -320,24 +289,20 @@ class ChunkWriter:
         return ids
 
     def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
-        return [view, single_trailer(id_, view)] if self._settings.checksums else [view]
+        return file_parts(id_, view, checksums=self.has_checksums)
 
-    def _crc(self, view: memoryview) -> int | None:
-        return crc32c(view) if self._settings.checksums else None
-
-    def _digest(self, view: memoryview) -> bytes | None:
-        return None if self._content is None else digest_of(view)
+    def _sums(self, view: memoryview) -> tuple[bytes | None, int | None]:
+        """Return the hash for the deduplication, and the checksum, of a chunk."""
+        digest = None if self._content is None else digest_of(view)
+        return digest, crc32c(view) if self.has_checksums else None
 
     def _append(self, view: memoryview, digest: bytes | None, crc: int | None) -> NativeRef | Future[None]:
-        """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full.
-
-        With deduplication, the reference can point to an earlier copy.
-        """
+        """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full."""
         self._enter()
         size = view.nbytes
         with self._lock:
             if self._content is not None and digest is not None:
-                before = self._content.packed(digest)
+                before = self._content.packed.get(digest)
                 if before is not None:
                     return before
             pack = self._open
@@ -350,7 +315,7 @@ class ChunkWriter:
                 pack = self._open = Pack(self._new_id(), self._settings.pack_size)
             ref = NativeRef(pack.id, pack.append(view, crc), size)
             if self._content is not None and digest is not None:
-                self._content.remember_packed(digest, ref)
+                remember(self._content.packed, digest, ref)
             return ref
 
     def _append_rows(self, rows: ChunkRows) -> tuple[bytes, int, int] | Future[None]:
@@ -366,31 +331,27 @@ class ChunkWriter:
                 busy = self._no_room() if pack is not None or is_pack else None
                 if busy is not None:
                     return busy
-                if is_pack:
-                    return self._add_pack(rows)
+                if is_pack:  # a pack of their own. The open pack stays open
+                    pack = Pack(self._new_id(), limit, total, rows.data)
+                    pack.record(rows)
+                    self._sealed[pack.id] = pack
+                    self._submit(pack)
+                    return pack.id, 0, len(rows)
                 if pack is not None:
                     self._seal(pack)
                 pack = self._open = Pack(self._new_id(), limit)
                 count = max(1, int(np.searchsorted(np.cumsum(rows.length), limit, "right")))
-            return pack.id, pack.append_rows(rows.rows(0, count)), count
-
-    def _add_pack(self, rows: ChunkRows) -> tuple[bytes, int, int]:
-        """Make rows a pack of their own. The open pack stays open."""
-        pack = Pack(self._new_id(), self._settings.pack_size, len(rows.data), rows.data)
-        pack.record(rows)
-        self._sealed[pack.id] = pack
-        self._submit(pack)
-        return pack.id, 0, len(rows)
+            rows = rows.rows(0, count)
+            start = pack.append(memoryview(rows.data), None)
+            pack.record(rows)
+            return pack.id, start, count
 
     def _no_room(self) -> Future[None] | None:
         """Return the oldest upload if no other may start, or None. Raises the error of a failed upload."""
         if len(self._sealed) < self._max_in_flight:
             return None
         puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
-        for put in puts:
-            error = _failure(put)
-            if error is not None:
-                raise error
+        _require_no_failure(puts)
         return puts[0]
 
     def _seal(self, pack: Pack) -> None:
@@ -426,16 +387,7 @@ class ChunkWriter:
                     f"{os.getpid()}. Flush before the fork, or pickle a fork of the session",
                     ErrorKind.FORKED_PROCESS,
                 )
-            self._restart()
-
-    def _enter_or_restart(self) -> None:
-        if self._process != os.getpid():
-            self._restart()
-
-    def _restart(self) -> None:
-        self._start()
-        if self._content is not None:
-            self._content.start()
+            self._start()
 
 
 def _copy_result(to: Future[None], put: Future[None]) -> None:
@@ -447,15 +399,6 @@ def _copy_result(to: Future[None], put: Future[None]) -> None:
         to.set_result(None)
     else:
         to.set_exception(error)
-
-
-def _wait_for_all(puts: Sequence[Future[None]]) -> None:
-    """Wait for uploads, and raise their first error."""
-    wait(puts)
-    for put in puts:
-        error = _failure(put)
-        if error is not None:
-            raise error
 
 
 def _bytes_of(data: Buffer) -> memoryview:
@@ -472,6 +415,12 @@ def _bytes_of(data: Buffer) -> memoryview:
 def _failure(put: Future[None]) -> BaseException | None:
     """Return the error of a failed upload, or None if it is running, has succeeded or was cancelled."""
     return put.exception() if put.done() and not put.cancelled() else None
+
+
+def _require_no_failure(puts: Sequence[Future[None]]) -> None:
+    for put in puts:
+        if (error := _failure(put)) is not None:
+            raise error
 
 
 async def _done(put: Future[None]) -> None:
@@ -503,89 +452,58 @@ class RowWriter:
     def __init__(self, writer: ChunkWriter, ndim: int, inline_threshold: int) -> None:
         self._writer = writer
         self._threshold = inline_threshold
-        self._index: list[U32] = [np.zeros((0, ndim), np.uint32)]
-        self._kind: list[NDArray[np.uint8]] = []
-        self._source: list[U32] = []
-        self._offset: list[U64] = []
-        self._length: list[U64] = []
+        self._ndim = ndim
+        self._parts: list[tuple[NDArray[Any], ...]] = []
         self._ids: list[bytes] = []
         self._inline: list[Ragged] = []
         self._num_inline = 0
         self._files: deque[tuple[int, Future[list[bytes]]]] = deque()
 
     def add(self, index: U32, rows: ChunkRows) -> None:
-        """Store chunks."""
-        if not len(rows):
-            return
-        pack_below = self._writer.pack_below
+        """Store chunks: small ones inline, large ones in files, and all others in packs."""
         is_inline = rows.length <= self._threshold
-        is_file = ~is_inline & (rows.length >= pack_below)
-        if is_inline.any():
-            self._add_inline(index[is_inline], _chosen(rows, is_inline))
-        if is_file.any():
-            self._add_files(index[is_file], _chosen(rows, is_file))
+        is_file = ~is_inline & (rows.length >= self._writer.pack_below)
         is_packed = ~(is_inline | is_file)
+        if is_inline.any():
+            chosen = _chosen(rows, is_inline)
+            first, self._num_inline = self._num_inline, self._num_inline + len(chosen)
+            self._inline.append(Ragged.from_lengths(chosen.data, chosen.length))
+            source = np.arange(first, self._num_inline)
+            self._record(index[is_inline], ChunkKind.INLINE, source, 0, chosen.length)
+        if is_file.any():  # a step for each of them costs little
+            chosen, first = _chosen(rows, is_file), len(self._ids)
+            data, ends = memoryview(chosen.data).toreadonly(), np.cumsum(chosen.length)
+            for begin, end in groups_of(ends, _TOGETHER if self._writer.stores_together else 0):
+                self._wait(_MOST_WRITES - 1)
+                starts = (ends - chosen.length)[begin:end].tolist()
+                views = [data[low:high] for low, high in zip(starts, ends[begin:end].tolist(), strict=True)]
+                self._files.append((len(self._ids), self._writer.submit_files(views)))
+                self._ids += [b""] * len(views)
+            source = np.arange(first, len(self._ids))
+            self._record(index[is_file], ChunkKind.NATIVE, source, 0, chosen.length)
         if is_packed.any():
-            self._add_packed(index[is_packed], _chosen(rows, is_packed))
+            at, chosen, first = index[is_packed], _chosen(rows, is_packed), 0
+            begins = np.cumsum(chosen.length) - chosen.length
+            for id_, start, count in self._writer.pack_rows(chosen):
+                part = slice(first, first + count)
+                offset = begins[part] - begins[first] + start
+                self._record(at[part], ChunkKind.NATIVE, len(self._ids), offset, chosen.length[part])
+                self._ids.append(id_)
+                first += count
 
     def delete(self, index: U32) -> None:
         """Record chunks that must not exist."""
-        zeros = np.zeros(len(index), np.uint64)
-        self._add_columns(index, ChunkKind.ABSENT, zeros.astype(np.uint32), zeros, zeros)
+        self._record(index, ChunkKind.ABSENT, 0, 0, 0)
 
     def table(self) -> ChunkTable:
         """Return the references. Chunks that must not exist are rows of the kind ``ABSENT``."""
         self._wait(0)
+        if not self._parts:
+            return ChunkTable.empty(self._ndim)
+        index, kind, source, offset, length = map(np.concatenate, zip(*self._parts, strict=True))
         inline = Ragged.concat(self._inline) if self._inline else Ragged.empty()
-        none = ChunkTable.empty(0)
-        if len(self._index) == 1:
-            return ChunkTable.empty(self._index[0].shape[1])
-        return ChunkTable(
-            np.concatenate(self._index),
-            np.concatenate(self._kind),
-            np.concatenate(self._source),
-            np.concatenate(self._offset),
-            np.concatenate(self._length),
-            id_matrix(self._ids),
-            none.foreign,
-            inline,
-        ).sorted()
-
-    def _add_inline(self, index: U32, rows: ChunkRows) -> None:
-        first = self._num_inline
-        self._num_inline += len(rows)
-        self._inline.append(Ragged.from_lengths(rows.data, rows.length))
-        source = np.arange(first, self._num_inline, dtype=np.uint32)
-        zeros = np.zeros(len(rows), np.uint64)
-        self._add_columns(index, ChunkKind.INLINE, source, zeros, rows.length.astype(np.uint64))
-
-    def _add_packed(self, index: U32, rows: ChunkRows) -> None:
-        begins = np.cumsum(rows.length) - rows.length
-        first = 0
-        for id_, start, count in self._writer.pack_rows(rows):
-            part = slice(first, first + count)
-            source = np.full(count, len(self._ids), np.uint32)
-            offset = (begins[part] - begins[first] + start).astype(np.uint64)
-            self._ids.append(id_)
-            self._add_columns(
-                index[part], ChunkKind.NATIVE, source, offset, rows.length[part].astype(np.uint64)
-            )
-            first += count
-
-    def _add_files(self, index: U32, rows: ChunkRows) -> None:
-        """Store each chunk in a file. These chunks are large: a step for each costs little."""
-        data, first = memoryview(rows.data).toreadonly(), len(self._ids)
-        ends = np.cumsum(rows.length)
-        for begin, end in _groups(ends, _TOGETHER if self._writer.stores_together else 0):
-            self._wait(_MOST_WRITES - 1)
-            stops = ends[begin:end].tolist()
-            starts = (ends - rows.length)[begin:end].tolist()
-            views = [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
-            self._files.append((len(self._ids), self._writer.submit_files(views)))
-            self._ids += [b""] * len(views)
-        source = np.arange(first, len(self._ids), dtype=np.uint32)
-        zeros = np.zeros(len(rows), np.uint64)
-        self._add_columns(index, ChunkKind.NATIVE, source, zeros, rows.length.astype(np.uint64))
+        ids, foreign = id_matrix(self._ids), ChunkTable.empty(0).foreign
+        return ChunkTable(index, kind, source, offset, length, ids, foreign, inline).sorted()
 
     def _wait(self, most: int) -> None:
         """Wait until at most this number of writes of files is running."""
@@ -594,23 +512,12 @@ class RowWriter:
             ids = stored.result()
             self._ids[number : number + len(ids)] = ids
 
-    def _add_columns(self, index: U32, kind: ChunkKind, source: U32, offset: U64, length: U64) -> None:
-        self._index.append(index)
-        self._kind.append(np.full(len(index), kind, np.uint8))
-        self._source.append(source)
-        self._offset.append(offset)
-        self._length.append(length)
-
-
-def _groups(ends: I64, most: int) -> list[tuple[int, int]]:
-    """Split rows into groups of at most ``most`` bytes, or of one row. Return the begin and end of each."""
-    groups, begin = [], 0
-    while begin < len(ends):
-        before = int(ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, before + most, "right")))
-        groups.append((begin, end))
-        begin = end
-    return groups
+    def _record(
+        self, index: U32, kind: ChunkKind, source: I64 | int, offset: I64 | int, length: I64 | int
+    ) -> None:
+        columns = ((kind, np.uint8), (source, np.uint32), (offset, np.uint64), (length, np.uint64))
+        values = (np.asarray(value, dtype) for value, dtype in columns)
+        self._parts.append((index, *(np.broadcast_to(value, len(index)) for value in values)))
 
 
 def _chosen(rows: ChunkRows, is_chosen: NDArray[np.bool_]) -> ChunkRows:

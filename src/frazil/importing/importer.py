@@ -399,7 +399,6 @@ class ImportJob:
                 np.array([file.references for file in wanted], np.uint32),
             ),
         )
-        uploads.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
         parent = version.old_parent
         before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
         old = None if parent is None else self.source.log(version.old_id)
@@ -407,7 +406,9 @@ class ImportJob:
             log = worked_out(version.id, before, nodes, self._table)
         else:
             log = translated(old, version.id, before, nodes)
-        uploads.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
+        encode = partial(encode_snapshot, snapshot, level=_LEVEL)
+        encode_log = partial(encode_transaction_log, log, level=_LEVEL)
+        uploads.put([(snapshot_key(version.id), encode), (transaction_key(version.id), encode_log)])
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
         table = self._nodes.pop(old_id, None)

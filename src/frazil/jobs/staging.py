@@ -46,7 +46,6 @@ from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.staged_work import (
     STAGING,
     clean_up,
@@ -56,7 +55,7 @@ from frazil.repository.session.staged_work import (
     place_of,
     take_lease,
 )
-from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace import SessionState, Workspace
 from frazil.storage.base import IfAbsent, Storage, Stored
 from frazil.threads import Purpose, thread_pool
 

@@ -369,7 +369,7 @@ class CollectionChange:
 class Collection:
     """A garbage collection of all files that were modified before a time, in microseconds since 1970.
 
-    ``repository.catalog.leases`` describes how the files of running sessions are protected.
+    ``repository.catalog.collection_guard`` describes how the files of running sessions are protected.
     """
 
     def __init__(

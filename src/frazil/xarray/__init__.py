@@ -1,10 +1,7 @@
 """Functions that write xarray datasets to a session, in parallel if their arrays are dask arrays.
 
-xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. It collects the
-dask arrays, each with its zarr array and region, and ``frazil.dask`` writes them. Before that, ``agreement``
-compares the dataset with the stored group.
-
-To read, pass the store to xarray: ``xarray.open_zarr(session.store, consolidated=False)``.
+xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. ``frazil.dask``
+writes the dask arrays. To read, pass the store to xarray: ``xarray.open_zarr(session.store)``.
 """
 
 from __future__ import annotations
@@ -111,9 +108,14 @@ def to_icechunk(
     if not isinstance(session, Session):
         raise wrong_type("session", session, "Session")
     session.require_writable()
+    accepted = frozenset([accept] if isinstance(accept, str) else accept)
+    if unknown := sorted(accepted - set(CHECKS)):
+        raise InvalidInputError(
+            f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
+        )
     mode = _mode(mode, append_dim, region)
     options = _Options(
-        mode, safe_chunks, align_chunks, append_dim, region, _accepted(accept),
+        mode, safe_chunks, align_chunks, append_dim, region, accepted,
         chunkmanager_store_kwargs or {}, split_every,
     )  # fmt: skip
     if isinstance(obj, xr.DataTree):
@@ -164,7 +166,16 @@ def _write(
     encoding: Mapping[Any, Any],
     options: _Options,
 ) -> None:
-    changes = options.mode in _IN_PLACE and _is_stored(session, group, options)
+    place = f"/{(group or '').strip('/')}"
+    is_stored = session.workspace.node(place) is not None
+    needs_group = options.append_dim is not None or options.region is not None
+    if options.mode in _IN_PLACE and not is_stored and needs_group:
+        raise InvalidInputError(
+            f"the group `{place}` must exist for append_dim and region, got none. Write the first part "
+            "without append_dim and region",
+            ErrorKind.INVALID_PATH,
+        )
+    changes = options.mode in _IN_PLACE and is_stored
     lazy = any(each.chunks is not None for each in dataset.variables.values())
     # Lazy values can fail their checks after a part of them is written.
     fork = session.fork() if changes and lazy else None
@@ -195,7 +206,11 @@ def _write(
     coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
     dump_to_store(part, target, writer, encoding=dict(encoding))  # type: ignore[no-untyped-call]
     if isinstance(coordinates, str):
-        _keep_coordinates(target, coordinates.split(), part)
+        # xarray replaces this attribute of the group. Variables that this call does not write stay in it.
+        present = str(target.zarr_group.attrs.get("coordinates", "")).split()
+        names = [each for each in coordinates.split() if each not in present and each not in part.variables]
+        if names:
+            target.zarr_group.update_attributes({"coordinates": " ".join([*present, *names])})
     if writer.sources:
         store_dask(
             sources=writer.sources,
@@ -206,40 +221,6 @@ def _write(
         )
     if fork is not None:
         session.merge(fork)
-
-
-def _keep_coordinates(target: ZarrStore, names: list[str], dataset: xr.Dataset) -> None:
-    """Restore the attribute ``coordinates`` of the group.
-
-    xarray replaces the attributes of the group. ``coordinates`` has the names of the variables that are
-    coordinates. The variables that this call does not write must remain coordinates.
-    """
-    present = str(target.zarr_group.attrs.get("coordinates", "")).split()
-    others = [name for name in names if name not in present and name not in dataset.variables]
-    if others:
-        target.zarr_group.update_attributes({"coordinates": " ".join([*present, *others])})
-
-
-def _is_stored(session: Session, group: str | None, options: _Options) -> bool:
-    """Return whether the group exists. Raise an error if it must exist."""
-    if session.workspace.node(f"/{(group or '').strip('/')}") is not None:
-        return True
-    if options.append_dim is not None or options.region is not None:
-        raise InvalidInputError(
-            f"the group `/{(group or '').strip('/')}` must exist for append_dim and region, got none. Write "
-            "the first part without append_dim and region",
-            ErrorKind.INVALID_PATH,
-        )
-    return False
-
-
-def _accepted(accept: Collection[str]) -> frozenset[str]:
-    names = frozenset([accept] if isinstance(accept, str) else accept)
-    if unknown := sorted(names - set(CHECKS)):
-        raise InvalidInputError(
-            f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
-        )
-    return names
 
 
 def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Region) -> ZarrWriteModes:
@@ -257,7 +238,17 @@ def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Regi
 
 
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
-    dataset = _named(obj)
+    if isinstance(obj, xr.Dataset):
+        dataset = obj.copy()
+    elif not isinstance(obj, xr.DataArray):
+        raise TypeError(f"obj must be an xarray Dataset, DataArray or DataTree, got {type(obj).__name__}")
+    elif obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
+        dataset = obj.to_dataset()
+    else:
+        # The names that xarray uses, and removes when it opens the data as a DataArray.
+        dataset = obj.to_dataset(name="__xarray_dataarray_variable__")
+        if obj.name is not None:
+            dataset = dataset.assign_attrs(__xarray_dataarray_name__=obj.name)
     for name, variable in dataset.variables.items():
         if not isinstance(name, str | None):
             raise TypeError(f"names of variables must be text, got {name!r}")
@@ -266,15 +257,3 @@ def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
         if not variable.size:
             variable.load()  # dask has empty chunks, zarr does not
     return dataset
-
-
-def _named(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
-    if isinstance(obj, xr.Dataset):
-        return obj.copy()
-    if not isinstance(obj, xr.DataArray):
-        raise TypeError(f"obj must be an xarray Dataset, DataArray or DataTree, got {type(obj).__name__}")
-    if obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
-        return obj.to_dataset()
-    # The names that xarray uses, and removes when it opens the data as a DataArray.
-    dataset = obj.to_dataset(name="__xarray_dataarray_variable__")
-    return dataset if obj.name is None else dataset.assign_attrs(__xarray_dataarray_name__=obj.name)

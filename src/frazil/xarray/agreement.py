@@ -1,18 +1,8 @@
 """Checks whether a dataset agrees with the stored group, before anything is written.
 
-When xarray appends, it uses the stored encoding and attributes, and it overwrites variables that do not grow.
-If the dataset has other units, for example, a reader gets wrong values. Each check is one reason to refuse a
-dataset. A caller can skip a check by its name.
-
-When xarray appends, it encodes values with the packing, units and type of the existing array, and zarr casts
-the result to the array's type. Neither checks that the numbers fit. ``ArrayForm`` does the same two steps,
-decodes the result and compares it with the values:
-
-* numbers in integer arrays, texts, booleans and times must be equal;
-* packed numbers may differ by half a step (``scale_factor / 2``);
-* numbers in floating point arrays may differ by the rounding of their type.
-
-A missing value must be missing again.
+When xarray appends, it uses the stored encoding and attributes, and zarr casts the result. Neither checks
+that the values fit. ``ArrayForm`` does both steps, decodes the result and compares it with the values. Packed
+numbers may differ by half a step, floating point numbers by their rounding; all others must be equal.
 """
 
 from __future__ import annotations
@@ -68,12 +58,6 @@ class ArrayForm:
     attrs: Mapping[str, Any]
     encoding: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, name: str, stored: xr.Variable, decoded: xr.Variable) -> ArrayForm:
-        """Return the form of a variable from its stored form and its form after xarray decodes it."""
-        encoding = {key: decoded.encoding[key] for key in _VALUES if key in decoded.encoding}
-        return cls(name, stored.dtype, dict(stored.attrs), encoding)
-
     @property
     def packed(self) -> bool:
         """Whether the array has a scale factor or an offset."""
@@ -87,27 +71,16 @@ class ArrayForm:
     def holds_all(self, variable: xr.Variable) -> bool:
         """Return whether the types alone show that no value is lost."""
         coded = set(_VALUES) & self.attrs.keys()
-        if self.dtype.kind == "f" and _is_nan(self.attrs.get("_FillValue", np.nan)):
+        fill = self.attrs.get("_FillValue", np.nan)
+        if self.dtype.kind == "f" and np.asarray(fill).dtype.kind == "f" and np.isnan(fill):
             coded -= {"_FillValue"}
         # numpy considers a cast from 64-bit integers to 64-bit floats safe, although it rounds.
         long = variable.dtype.kind in "iu" and variable.dtype.itemsize == 8 and self.dtype.kind not in "iu"
         plain = variable.dtype.kind in "biufc" and not coded and not long
         return plain and np.can_cast(variable.dtype, self.dtype, "safe")
 
-    def require_kind(self, variable: xr.Variable) -> None:
-        """Raise ``InvalidInputError`` if the array cannot store the type of a variable."""
-        kind = "b" if self.attrs.get("dtype") == "bool" else self.dtype.kind
-        if kind not in _STORES.get(variable.dtype.kind, kind):
-            raise mismatch(
-                f"`{self.name}` must have values of the stored kind ({self.text()}), got {variable.dtype}. "
-                "Convert them (ds.astype)"
-            )
-
     def typed(self, variable: xr.Variable) -> xr.Variable:
-        """Return a variable whose texts have the stored type.
-
-        For xarray, texts of two lengths, or of fixed and variable length, have incompatible types.
-        """
+        """Return a variable whose texts have the stored type. For xarray, others are incompatible."""
         if (
             variable.dtype.kind not in "SUT"
             or self.dtype.kind not in _TEXT + "S"
@@ -117,10 +90,7 @@ class ArrayForm:
         return variable.astype(self.dtype if self.dtype.kind in "SU" else object, keep_attrs=True)
 
     def numbers(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
-        """Return the numbers that xarray and zarr store for values.
-
-        ``attrs`` are the attributes of the variable of the values.
-        """
+        """Return the numbers that xarray and zarr store for values of a variable with ``attrs``."""
         try:
             with np.errstate(all="ignore"):
                 variable = xr.Variable(dims, values, dict(attrs), dict(self.encoding))
@@ -137,18 +107,6 @@ class ArrayForm:
         if not same.all():
             raise mismatch(self._message(values, original, back, ~same))
         return numbers
-
-    def require_exact(self, variable: xr.Variable) -> None:
-        """Check a variable in memory, one slab at a time."""
-        if self.holds_all(variable):
-            return
-        values = np.asarray(variable.values)
-        if not variable.ndim:
-            self.numbers(variable.dims, values, variable.attrs)
-            return
-        step = max(_SLAB // max(values[:1].size, 1), 1)
-        for start in range(0, len(values), step):
-            self.numbers(variable.dims, values[start : start + step], variable.attrs)
 
     def _original(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
         """Return the values, or the times of numbers with units of time (``decode_times=False``)."""
@@ -251,10 +209,6 @@ class ArrayForm:
         return "Convert or mask the values, or write the array again with another type or _FillValue."
 
 
-def _is_nan(value: Any) -> bool:
-    return bool(np.asarray(value).dtype.kind == "f" and np.isnan(value))
-
-
 def plain(value: Any) -> str:
     """Return an attribute's value for a message, without the names of numpy types."""
     return repr(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
@@ -270,11 +224,8 @@ def cell(values: Any, at: tuple[int, ...]) -> str:
 class StoredGroup:
     """The stored variables of a group, read on demand.
 
-    Attributes:
-        variables: Variables as they are stored, without decoding.
-        dims: Dimensions of all variables.
-        forms: Forms of the variables that will be written.
-        sizes: Sizes of all dimensions.
+    ``variables`` are as they are stored, without decoding. ``dims`` has the dimensions of all variables,
+    ``forms`` the forms of those that will be written, and ``sizes`` the sizes of all dimensions.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -293,7 +244,10 @@ class StoredGroup:
         decoded, _, _ = decode_cf_variables(
             {name: each.copy(deep=False) for name, each in variables.items() if name in names}, {}
         )
-        forms = {name: ArrayForm.of(name, variables[name], each) for name, each in decoded.items()}
+        forms = {}
+        for name, each in decoded.items():
+            encoding = {key: each.encoding[key] for key in _VALUES if key in each.encoding}
+            forms[name] = ArrayForm(name, variables[name].dtype, dict(variables[name].attrs), encoding)
         present = {**variables, **decoded}
         sizes = {dim: size for each in present.values() for dim, size in each.sizes.items()}
         return cls(variables, {name: each.dims for name, each in present.items()}, forms, sizes)
@@ -364,10 +318,7 @@ class Writing:
 
 
 def require_agreement(writing: Writing) -> xr.Dataset:
-    """Return the dataset to write.
-
-    Values in memory are checked now. Values of dask arrays are checked when they are computed.
-    """
+    """Return the dataset to write. Values of dask arrays are checked when they are computed."""
     for name, check in _CHECKS.items():
         if name in writing.accept:
             continue
@@ -430,7 +381,11 @@ def _attributes(writing: Writing) -> None:
             if key not in form.attrs or own.get(key) is None:
                 continue
             old, new = form.attrs[key], own[key]
-            if not (_same_calendar(old, new, variable) if key == "calendar" else _same(old, new)):
+            is_same = _same(old, new)
+            if key == "calendar" and not is_same:
+                ours, theirs = (_CALENDARS.get(str(a).lower(), str(a).lower()) for a in (old, new))
+                is_same = ours == theirs or (variable.dtype.kind == "M" and {ours, theirs} <= _WESTERN)
+            if not is_same:
                 raise mismatch(
                     f"`{name}` must have the stored {key} {plain(old)}, got {plain(new)}. Convert the "
                     f"values, or correct ds[{name!r}].attrs[{key!r}]"
@@ -454,39 +409,40 @@ def _packing(writing: Writing) -> None:
 
 
 def _static(writing: Writing) -> None:
-    """Check that variables that do not grow, mostly coordinates, are equal to the stored variables."""
+    """Check that variables that do not grow, mostly coordinates, are equal to the stored variables.
+
+    Other labels along a dimension are wrong in a region, or if the dataset lacks variables along it.
+    """
     if writing.append_dim is not None:
         for name, variable, form in writing.shared():
             if writing.is_static(variable):
                 _require_equal(writing, name, variable, form)
         return
-    for label in writing.dataset.indexes:
-        name = str(label)
-        if name in writing.stored.forms and name in writing.stored.sizes and _relabels(writing, name):
-            _require_equal(writing, name, writing.dataset.variables[name], writing.stored.forms[name])
-
-
-def _relabels(writing: Writing, dim: str) -> bool:
-    """Return whether other labels along a dimension would be wrong.
-
-    This is always the case for a region. Otherwise it is the case if only some of the variables along the
-    dimension are in the dataset.
-    """
-    if writing.region:
-        return True
-    along = {str(name) for name, each in writing.dataset.variables.items() if dim in each.dims} - {dim}
-    return bool(along) and bool(writing.stored.with_dim(dim) - along - {dim})
+    dataset, stored = writing.dataset, writing.stored
+    for label in dataset.indexes:
+        dim = str(label)
+        if dim not in stored.forms or dim not in stored.sizes:
+            continue
+        along = {str(name) for name, each in dataset.variables.items() if dim in each.dims} - {dim}
+        if writing.region or (along and stored.with_dim(dim) - along - {dim}):
+            _require_equal(writing, dim, dataset.variables[dim], stored.forms[dim])
 
 
 def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: ArrayForm) -> None:
     variable = variable.transpose(*writing.stored.dims[name])
     # Values that are not written may have fewer bits than the stored values. Labels are written.
     rounded = writing.is_static(variable)
+    options: dict[str, Any] = {
+        "form": form,
+        "dims": variable.dims,
+        "attrs": variable.attrs,
+        "rounded": rounded,
+    }
     if variable.chunks is not None:
         array = writing.stored.variables[name]
         stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
         compared = map_blocks(  # type: ignore[no-untyped-call]
-            partial(_equal_block, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded),
+            partial(_equal, **options),
             variable.data,
             stored,
             dtype=np.bool_,
@@ -494,14 +450,15 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
             meta=np.empty((0,) * variable.ndim, np.bool_),
         )
         compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
-        return
-    stored_numbers = writing.stored.numbers(name, writing.region)
-    _equal(form, variable.dims, np.asarray(variable.values), variable.attrs, stored_numbers, rounded)
+    else:
+        _equal(variable.values, writing.stored.numbers(name, writing.region), **options)
 
 
 def _equal(
-    form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], stored: Any, rounded: bool
-) -> None:
+    values: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any], rounded: bool
+) -> Any:
+    """Compare values with the stored numbers. Return a block for dask."""
+    values, stored = np.asarray(values), np.asarray(stored)
     new = form.numbers(dims, values, attrs)
     if new.shape != stored.shape:
         raise mismatch(f"`{form.name}` must have the stored shape {stored.shape}, got {new.shape}")
@@ -512,7 +469,7 @@ def _equal(
     if new.dtype.kind in "fc":
         differs &= ~(np.isnan(new) & np.isnan(stored))
     if not differs.any():
-        return
+        return np.zeros((1,) * values.ndim, np.bool_)
     at = tuple(int(each[0]) for each in np.nonzero(differs)) if differs.ndim else ()
     old = form.decode(dims, stored, values)
     raise mismatch(
@@ -522,18 +479,21 @@ def _equal(
     )
 
 
-def _equal_block(
-    new: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any], rounded: bool
-) -> Any:
-    _equal(form, dims, np.asarray(new), attrs, np.asarray(stored), rounded)
-    return np.zeros((1,) * np.ndim(new), np.bool_)
-
-
 def _values(writing: Writing) -> None:
-    for _, variable, form in writing.shared():
-        form.require_kind(variable)
-        if variable.chunks is None and not writing.is_static(variable):
-            form.require_exact(variable)
+    for name, variable, form in writing.shared():
+        kind = "b" if form.attrs.get("dtype") == "bool" else form.dtype.kind
+        if kind not in _STORES.get(variable.dtype.kind, kind):
+            raise mismatch(
+                f"`{name}` must have values of the stored kind ({form.text()}), got {variable.dtype}. "
+                "Convert them (ds.astype)"
+            )
+        if variable.chunks is not None or writing.is_static(variable) or form.holds_all(variable):
+            continue
+        values = np.asarray(variable.values)
+        step = max(_SLAB // max(values[:1].size, 1), 1) if variable.ndim else 1
+        for start in range(0, len(values), step) if variable.ndim else (0,):
+            slab = values[start : start + step] if variable.ndim else values
+            form.numbers(variable.dims, slab, variable.attrs)
 
 
 def _to_write(writing: Writing) -> xr.Dataset:
@@ -602,11 +562,6 @@ def _same(old: Any, new: Any) -> bool:
         return old.strip() == new.strip()
     one, other = np.asarray(old), np.asarray(new)
     return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc"))
-
-
-def _same_calendar(old: Any, new: Any, variable: xr.Variable) -> bool:
-    ours, theirs = (_CALENDARS.get(str(each).lower(), str(each).lower()) for each in (old, new))
-    return ours == theirs or (variable.dtype.kind == "M" and {ours, theirs} <= _WESTERN)
 
 
 #: In the order of their cost, from the cheapest check.

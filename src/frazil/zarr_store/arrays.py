@@ -1,14 +1,13 @@
 """Arrays of zarr over a session, with errors that name the chunk that cannot be decoded.
 
-Codecs raise errors of any class (``RuntimeError: Zstd decompression error``) in the pipeline of zarr, where
-the chunk is not known any more. Therefore, after a failure, the selection is repeated over a store that has
-no chunks and records the requested keys. Then the chunks are decoded one by one. A read without an error
-costs nothing more.
+Codecs raise errors of any class in the pipeline of zarr, where the chunk is not known any more. After such a
+failure, the selection is repeated over a store without chunks, which records the requested keys. Then the
+chunks are decoded one by one. A read without an error costs nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, override
 
@@ -30,60 +29,18 @@ _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store.
 
-    Reads and writes raise ``FormatError`` (``undecodable-chunk``) for a chunk that its codecs cannot decode.
-    The error names the array, the coordinates and the object of the chunk.
+    Reads and writes raise ``FormatError`` (``undecodable-chunk``) with the place of a damaged chunk.
     """
     store = source if isinstance(source, IcechunkStore) else source.store
     return NamingArray(open_array(store, path, mode).async_array)
 
 
-class NamingArray(zarr.Array[Any]):
-    """An array with errors that name chunks, as the module describes."""
+def _naming(method: str) -> Any:
+    """Return a method of ``zarr.Array`` for selections, with errors that name chunks."""
 
-    @override
-    def get_basic_selection(self, selection: Any = ..., **options: Any) -> Any:
-        return self._named("get_basic_selection", selection, options)
-
-    @override
-    def get_orthogonal_selection(self, selection: Any, **options: Any) -> Any:
-        return self._named("get_orthogonal_selection", selection, options)
-
-    @override
-    def get_coordinate_selection(self, selection: Any, **options: Any) -> Any:
-        return self._named("get_coordinate_selection", selection, options)
-
-    @override
-    def get_mask_selection(self, mask: Any, **options: Any) -> Any:
-        return self._named("get_mask_selection", mask, options)
-
-    @override
-    def get_block_selection(self, selection: Any, **options: Any) -> Any:
-        return self._named("get_block_selection", selection, options)
-
-    @override
-    def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        self._named("set_basic_selection", selection, options, value)
-
-    @override
-    def set_orthogonal_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        self._named("set_orthogonal_selection", selection, options, value)
-
-    @override
-    def set_coordinate_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        self._named("set_coordinate_selection", selection, options, value)
-
-    @override
-    def set_mask_selection(self, mask: Any, value: Any, **options: Any) -> None:
-        self._named("set_mask_selection", mask, options, value)
-
-    @override
-    def set_block_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        self._named("set_block_selection", selection, options, value)
-
-    def _named(self, method: str, selection: Any, options: dict[str, Any], *values: Any) -> Any:
-        call: Callable[..., Any] = getattr(super(), method)
+    def select(self: NamingArray, selection: Any = ..., *values: Any, **options: Any) -> Any:
         try:
-            return call(selection, *values, **options)
+            return getattr(super(NamingArray, self), method)(selection, *values, **options)
         except IcechunkError:
             raise  # the error of the store names the chunk
         except _NOT_OF_CHUNKS:
@@ -93,6 +50,23 @@ class NamingArray(zarr.Array[Any]):
             if cause is None:
                 raise
             raise cause from cause.__cause__
+
+    return select
+
+
+class NamingArray(zarr.Array[Any]):
+    """An array with errors that name chunks, as the module describes."""
+
+    get_basic_selection = _naming("get_basic_selection")
+    get_orthogonal_selection = _naming("get_orthogonal_selection")
+    get_coordinate_selection = _naming("get_coordinate_selection")
+    get_mask_selection = _naming("get_mask_selection")
+    get_block_selection = _naming("get_block_selection")
+    set_basic_selection = _naming("set_basic_selection")
+    set_orthogonal_selection = _naming("set_orthogonal_selection")
+    set_coordinate_selection = _naming("set_coordinate_selection")
+    set_mask_selection = _naming("set_mask_selection")
+    set_block_selection = _naming("set_block_selection")
 
 
 def _ours(error: Exception) -> IcechunkError | None:
@@ -110,9 +84,15 @@ def _undecodable(
     store = array.store
     if not isinstance(store, IcechunkStore):
         return None
+    # The keys of the chunks of the selection.
+    notes = _Notes(store)
+    place = StorePath(notes, array.store_path.path)
+    nothing: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(array.metadata, place))
+    with suppress(Exception):  # zarr's settings may refuse missing chunks: their keys are recorded before
+        getattr(nothing, method)(selection)
     workspace = store.session.workspace
     whole = zarr.Array(array.async_array)
-    for key in _keys(array, store, method, selection):
+    for key in notes.keys:
         path, coords = parse_key(key)
         if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
             continue
@@ -121,16 +101,6 @@ def _undecodable(
         except Exception as again:
             return _ours(again) or undecodable(workspace.snapshot_id, path, coords, ref, again)
     return None
-
-
-def _keys(array: zarr.Array[Any], store: IcechunkStore, method: str, selection: Any) -> list[str]:
-    """Return the keys of the chunks of a selection."""
-    notes = _Notes(store)
-    place = StorePath(notes, array.store_path.path)
-    nothing: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(array.metadata, place))
-    with suppress(Exception):  # zarr's settings may refuse missing chunks: their keys are recorded before
-        getattr(nothing, method)(selection)
-    return list(notes.keys)
 
 
 class _Notes(WrapperStore[IcechunkStore]):

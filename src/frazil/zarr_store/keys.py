@@ -1,10 +1,5 @@
 """Keys and byte requests of the zarr store, and what they name in a repository.
 
-    zarr.json   group/array/zarr.json     the document of a node
-    c/0/1       group/array/c/0/1         a chunk of an array with two dimensions
-    c           group/scalar/c            the chunk of an array without dimensions
-    .zgroup     group/.zarray  ...        zarr version 2: never present, and cannot be set
-
 Nodes may have the names ``c`` and ``0``. The last ``c`` before a sequence of numbers begins the coordinates
 of a chunk. The parser does not check whether there is such an array with this number of dimensions.
 """
@@ -119,10 +114,7 @@ def _invalid(key: str) -> InvalidInputError:
 
 
 def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
-    """Return the first byte and the end of a request for a value of ``size`` bytes.
-
-    The range is empty if the request begins after the end of the value.
-    """
+    """Return the first byte and the end of a request for a value of ``size`` bytes, within the value."""
     match request:
         case None:
             return 0, size

@@ -18,7 +18,7 @@ from frazil.errors import ErrorKind, SessionStateError
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import chunk_batches
+from frazil.repository.session.session_methods import chunk_batches
 from frazil.repository.session.virtual_refs import set_grid, set_one, set_some
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import VirtualChunkSpec

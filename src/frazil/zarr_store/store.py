@@ -1,16 +1,7 @@
 """The zarr store of a session: zarr's keys become nodes, documents and chunk references.
 
-    zarr ──key──> parse_key ──> Workspace ──> bytes in memory        documents, inline and pending chunks
-                                          └─> reference ──> reader    a range of a file or object
-
-All decisions are synchronous. ``get`` awaits only bytes from a remote storage. ``get_sync`` waits for these
-bytes on its thread. zarr's ``FusedCodecPipeline`` uses the synchronous methods if all storages are local.
-
-Every store of the session sees changes immediately. Other sessions see them after a commit.
-
-zarr decodes chunks while it reads from a store. So the decoder gives the bytes to a store in memory, and
-reads the chunk as a block of the array. Codecs of shards check all inner chunks in this way. A chunk of one
-value is encoded in the same way.
+All decisions are synchronous. ``get`` awaits only bytes from a remote storage, ``get_sync`` waits for them on
+its thread. Every store of the session sees changes immediately, other sessions see them after a commit.
 """
 
 from __future__ import annotations
@@ -68,7 +59,11 @@ _QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
 
 @dataclass(slots=True)
 class ChunkDecoder:
-    """A decoder of the chunks of an array."""
+    """A decoder of the chunks of an array.
+
+    zarr decodes chunks while it reads from a store. So the decoder puts the bytes into a store in memory, and
+    reads the chunk as a block. Codecs of shards check all inner chunks in this way.
+    """
 
     array: zarr.Array[Any]
     chunks: dict[str, Any] = field(default_factory=dict)
@@ -90,18 +85,7 @@ class ChunkDecoder:
         return coding_of(self.array.attrs.asdict(), self.array.dtype).missing_element()
 
     def encoded(self, coords: Coords, element: Any) -> bytes:
-        r"""Return a chunk with one element everywhere. No bytes if it is the fill value: zarr stores nothing.
-
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="an array") as store:
-        ...     array = zarr.create_array(
-        ...         store, name="t", shape=(4,), chunks=(2,), dtype="i2", compressors=None
-        ...     )
-        >>> decoder = chunk_decoder(repo.readonly_session("main").store, "/t")
-        >>> decoder.encoded((0,), 7), decoder.encoded((0,), 0)
-        (b'\x07\x00\x07\x00', b'')
-        """
+        """Return a chunk with one element everywhere. No bytes if it is the fill value."""
         try:
             if coords:
                 self.array.set_block_selection(coords, element)
@@ -320,7 +304,11 @@ class IcechunkStore(VirtualReferences):
         if what is Document.V3:
             return workspace.node(path) is not None
         if what is Document.V2:
-            raise _no_version_2(key)
+            raise NodeNotFoundError(
+                f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use "
+                "zarr_format=3",
+                ErrorKind.KEY_NOT_FOUND,
+            )
         return _ref(workspace, path, what) is not None
 
     @override
@@ -599,11 +587,8 @@ def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesL
     """Return the bytes of a document, the reference and range of a chunk, or None for a missing value."""
     path, what = _parsed(workspace, key)
     if isinstance(what, tuple):
-        ref = workspace.ref(path, what)
-        if ref is not None:
-            return ref, *span(request, size_of(ref))
-        _require_no_group(workspace, path)
-        return None
+        ref = _ref(workspace, path, what)
+        return None if ref is None else (ref, *span(request, size_of(ref)))
     node = workspace.node(path) if what is Document.V3 else None
     if node is None:
         return None
@@ -640,18 +625,13 @@ def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkErro
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
+    """Return the reference of a chunk. Missing chunks of arrays are common, but not chunks of a group."""
     ref = workspace.ref(path, coords)
-    if ref is None:
-        _require_no_group(workspace, path)
-    return ref
-
-
-def _require_no_group(workspace: Workspace, path: str) -> None:
-    """Raise an error for a chunk of a group. Missing chunks of arrays are common and no mistake."""
-    if not workspace.is_array(path) and workspace.node(path) is not None:
+    if ref is None and not workspace.is_array(path) and workspace.node(path) is not None:
         raise InvalidInputError(
             f"`{path}` must be an array, got a group. Pass an array in this group", ErrorKind.NOT_AN_ARRAY
         )
+    return ref
 
 
 def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
@@ -659,10 +639,3 @@ def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
         raise TypeError(f"prototype must be a BufferPrototype, got {type(prototype).__name__}")
     # zarr's annotation says bytes, but any buffer that numpy can read works.
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
-
-
-def _no_version_2(key: str) -> NodeNotFoundError:
-    return NodeNotFoundError(
-        f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use zarr_format=3",
-        ErrorKind.KEY_NOT_FOUND,
-    )

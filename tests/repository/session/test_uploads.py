@@ -29,9 +29,8 @@ def test_all_is_stored_at_the_end_of_the_block(storage, count, monkeypatch):
     files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
     with uploading(storage) as block:
         block.run(lambda: done.append(1))
-        sizes = [block.put(key, lambda data=data: data) for key, data in files.items()]
-        assert [size.result() for size in sizes] == [7] * count
-        block.put("last", lambda: b"last")
+        assert block.put([(key, lambda data=data: data) for key, data in files.items()]) == [7] * count
+        assert block.put([("last", lambda: b"last")]) == [4]
         block.run(lambda: done.append(2))
     assert sorted(done) == [1, 2]
     assert stored(storage) == files | {"last": b"last"}
@@ -45,8 +44,7 @@ def test_many_files_are_encoded_side_by_side(storage):
         return b"x"
 
     with uploading(storage) as block:
-        sizes = [block.put(str(n), encode) for n in range(3)]
-        assert [size.result() for size in sizes] == [1, 1, 1]
+        assert block.put([(str(n), encode) for n in range(3)]) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -55,9 +53,7 @@ def test_the_error_of_encoding_is_raised(storage, count):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), uploading(storage) as block:
-        _ = [block.put(str(n), fail) for n in range(count)]
-    with pytest.raises(ZeroDivisionError), uploading(storage) as block:
-        block.put("a", fail).result()
+        block.put([(str(n), fail) for n in range(count)])
     assert stored(storage) == {}
 
 
@@ -69,4 +65,4 @@ def test_errors_of_actions_and_of_the_storage_are_raised(storage):
         block.run(fail)
     faulty = FaultyStorage(storage, lambda key, _: Fault.LOST if key == "b" else None)
     with pytest.raises(StorageError, match="put `b` was lost"), uploading(faulty) as block:
-        _ = [block.put(key, key.encode) for key in "abc"]
+        block.put([(key, key.encode) for key in "abc"])

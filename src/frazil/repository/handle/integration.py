@@ -51,8 +51,7 @@ from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.rebase import carry_over
 from frazil.repository.session.session import Session, reading
-from frazil.repository.session.session_state import SessionState
-from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace import SessionState, Workspace
 
 #: A query, the number of one of its batches, and whether the batch comes without the earlier batches.
 type StreamBatch = tuple[str, int, bool]

@@ -26,8 +26,7 @@ from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.session_state import SessionState
-from frazil.repository.session.workspace import Workspace, preload
+from frazil.repository.session.workspace import SessionState, Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.resolved import MOVE_NODE
 from frazil.storage.base import Storage

@@ -1,21 +1,9 @@
 """Chunks of the arrays of a session: look-ups of references, and errors of chunks.
 
-A storage only knows its objects, and a codec only knows bytes. Their callers know the array, and add it to
-the error with these functions.
-
 A codec of zarr allocates as many bytes as the header of a compressed chunk claims: a chunk of 60 KiB may
-claim 2 GiB. The metadata of the array have the size of a chunk before compression, if its elements have a
-fixed size. This module refuses a larger chunk before a codec gets it.
-
-    zstd    The claim is the sum of the content sizes in the headers of all frames. A frame of a stream has no
-            content size: then the claim is the most that its blocks can hold. Such blocks are often not full.
-            So a chunk that could be too large is decompressed once to count its bytes, up to the size that
-            the array allows.
-    blosc   The claim is the size in the header.
-    gzip    The header has no size. The data grow at most by a factor of 1,032. They are not checked.
-
-The check of a chunk with a small claim reads only its headers. Sharded arrays, texts of variable length and
-codecs that change sizes are not checked.
+claim 2 GiB. This module refuses a chunk that is larger than the metadata of the array allow. zstd claims the
+content sizes of all frames, or without them the most that their blocks hold: then a large chunk is
+decompressed once to count its bytes. gzip, shards, and texts of variable length are not checked.
 """
 
 from __future__ import annotations
@@ -25,6 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Buffer, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -39,9 +28,9 @@ from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, StorageError
 from frazil.format.chunk_table import ChunkTable, stack
 from frazil.format.columns import I64, U32
-from frazil.format.ids import chunk_key, id_to_text
+from frazil.format.ids import chunk_key, id_list, id_to_text
 from frazil.format.manifest import InlineRef, NativeRef
-from frazil.format.snapshot import ManifestRef, ManifestRefs, Node
+from frazil.format.snapshot import ManifestRefs, Node
 
 if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef
@@ -62,10 +51,10 @@ class _Slabs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayEntry:
-    """An array with its edits, newest first, and the half-open boxes of its manifests, (m, ndim, 2)."""
+    """An array with its edits, newest first, and the ids and half-open boxes of its manifests."""
 
     node: Node
-    manifests: Sequence[ManifestRef]
+    ids: list[bytes]
     edits: tuple[ChunkChanges, ...]
     boxes: U32
     lows: list[list[int]]
@@ -78,10 +67,11 @@ class ArrayEntry:
         if node.array is None:
             return None
         edits = [layer.chunks.get(node.id) for layer in layers]
-        boxes = ManifestRefs.of(node.array.manifests, len(node.array.shape)).extents
+        refs = ManifestRefs.of(node.array.manifests, len(node.array.shape))
+        boxes = refs.extents
         return ArrayEntry(
             node,
-            node.array.manifests,
+            id_list(refs.ids),
             tuple(each for each in edits if each is not None),
             boxes,
             boxes[:, :, 0].tolist(),
@@ -100,7 +90,12 @@ class ArrayEntry:
             numbers = self.manifests_meeting(np.array([coords], np.int64))
         else:
             numbers = list(range(len(self.lows)))
-        return [number for number in numbers if self._contains(number, coords)]
+        lows, highs = self.lows, self.highs
+        return [
+            number
+            for number in numbers
+            if all(a <= c < b for a, c, b in zip(lows[number], coords, highs[number], strict=True))
+        ]
 
     def manifests_meeting(self, index: NDArray[np.integer]) -> list[int]:
         """Return the numbers of the manifests whose box meets the box around coordinates, (n, ndim)."""
@@ -109,10 +104,6 @@ class ArrayEntry:
         meets = (self.boxes[:, :, 0] <= index.max(axis=0)) & (self.boxes[:, :, 1] > index.min(axis=0))
         numbers: list[int] = np.flatnonzero(meets.all(axis=1)).tolist()
         return numbers
-
-    def _contains(self, number: int, coords: Coords) -> bool:
-        low, high = self.lows[number], self.highs[number]
-        return all(a <= c < b for a, c, b in zip(low, coords, high, strict=True))
 
 
 def _slabs(boxes: U32) -> _Slabs | None:
@@ -158,19 +149,17 @@ class ChunkRows:
         if len(self._parts) == 1 and not len(self._missing):
             return self._parts[0][1]
         if len(self._missing) or not self._parts:
-            self._parts.append((self._missing, _absent(self._index[self._missing])))
+            # ``from_absent`` sorts, but ``index`` may be unsorted.
+            index = self._index[self._missing]
+            one = ChunkTable.from_absent(np.zeros((1, index.shape[1]), np.uint32))
+            absent = one.select_chunks(np.zeros(len(index), np.int64))
+            self._parts.append((self._missing, replace(absent, index=index)))
         rows = np.concatenate([rows for rows, _ in self._parts])
         tables = [table for _, table in self._parts]
         stacked = stack(tables, np.concatenate([table.index for table in tables]))
         order = np.empty(len(rows), np.int64)
         order[rows] = np.arange(len(rows))
         return stacked.select_chunks(order)
-
-
-def _absent(index: U32) -> ChunkTable:
-    """Return a table of missing chunks in the order of ``index``, which may be unsorted."""
-    one = ChunkTable.from_absent(np.zeros((1, index.shape[1]), np.uint32))
-    return replace(one.select_chunks(np.zeros(len(index), np.int64)), index=index)
 
 
 def place_of(ref: ChunkRef) -> str:
@@ -184,10 +173,7 @@ def place_of(ref: ChunkRef) -> str:
 def chunk_error[E: IcechunkError](
     snapshot_id: bytes, path: str, coords: Coords, ref: ChunkRef, error: E
 ) -> E | IcechunkError:
-    """Return a copy of a read error whose message names the chunk.
-
-    It is a copy because merged reads share one error object.
-    """
+    """Return a copy of a read error whose message names the chunk. Merged reads share one error object."""
     if not isinstance(error, StorageError | FormatError | InvalidInputError):
         return error  # the error is about the session, not about a chunk
     snapshot = id_to_text(snapshot_id)
@@ -280,59 +266,42 @@ def _most_of_zstd(view: memoryview) -> int:
         start = len(_ZSTD) + 1 + has_window + _DICTIONARY_BYTES[descriptor & 3]
         size_bytes = _CONTENT_BYTES[descriptor >> 6] or (not has_window)
         content = int.from_bytes(header[start : start + size_bytes], "little") + 256 * (size_bytes == 2)
-        most, at = _blocks(view, at + start + size_bytes)
+        at += start + size_bytes
+        most = last = 0
+        while not last and at + 3 <= len(view):
+            block = int.from_bytes(view[at : at + 3], "little")
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            most += _ZSTD_BLOCK if kind == _COMPRESSED else size
+            at += 3 + (1 if kind == _REPEATED_BYTE else size)
         total += content if size_bytes else most
         at += _CHECKSUM_BYTES * (descriptor >> 2 & 1)
     return total
 
 
-def _blocks(view: memoryview, at: int) -> tuple[int, int]:
-    """Return the most bytes that the blocks of one frame can contain, and the position of their end."""
-    most = last = 0
-    while not last and at + 3 <= len(view):
-        block = int.from_bytes(view[at : at + 3], "little")
-        last, kind, size = block & 1, block >> 1 & 3, block >> 3
-        most += _ZSTD_BLOCK if kind == _COMPRESSED else size
-        at += 3 + (1 if kind == _REPEATED_BYTE else size)
-    return most, at
-
-
 def require_plausible(key: str, document: bytes, data: Buffer, claimed: tuple[str, int]) -> None:
-    """Raise ``FormatError`` if a chunk is larger than a chunk of the array can be.
-
-    ``document`` is the ``zarr.json`` of the array, ``claimed`` the result of ``claimed_bytes(data)``.
-    """
+    """Raise ``FormatError`` for a chunk that claims (``claimed_bytes``) more than the document allows."""
     expected = largest_chunk(document)
     if expected is None or expected[0] != claimed[0] or claimed[1] <= expected[1]:
         return
-    if claimed[0] == "zstd" and _is_at_most(data, expected[1]):
-        return
+    if claimed[0] == "zstd":
+        count = 0
+        frames = memoryview(data)
+        with (
+            suppress(zstandard.ZstdError),
+            zstandard.ZstdDecompressor().stream_reader(frames, read_across_frames=True) as stream,
+        ):
+            while count <= expected[1] and (step := len(stream.read(_STEP))):
+                count += step
+            if count <= expected[1]:
+                return
     raise FormatError(
         f"{key}: the {claimed[0]} data must have at most {expected[1]} bytes, by the metadata of the array, "
         f"got up to {claimed[1]} bytes, by the headers of the chunk"
     )
 
 
-def _is_at_most(data: Buffer, size: int) -> bool:
-    """Return whether zstd frames without content sizes grow to at most ``size`` bytes.
-
-    This decompresses the frames.
-    """
-    count = 0
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(memoryview(data), read_across_frames=True) as stream:
-            while count <= size and (step := len(stream.read(_STEP))):
-                count += step
-    except zstandard.ZstdError:
-        return False
-    return count <= size
-
-
 def largest_chunk(document: bytes) -> tuple[str, int] | None:
-    """Return the last codec of an array and the size of its largest input, or None if it is not known.
-
-    The results of 256 documents of up to 16 KiB and of two larger ones are cached.
-    """
+    """Return the last codec of an array and the size of its largest input, or None. It is cached."""
     return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
 
 
@@ -342,12 +311,14 @@ def _largest_chunk(document: bytes) -> tuple[str, int] | None:
         lengths = [max(each) if isinstance(each, list) else each for each in chunk_lengths(document)]
         *others, last = [_name(codec) for codec in array["codecs"]]
         added = [_ADDED_BYTES.get(name) for name in others]
-        size = _itemsize(array["data_type"])
+        data_type = array["data_type"]
+        match = _DTYPE.fullmatch(data_type) if isinstance(data_type, str) else None
+        bits = 8 if data_type == "bool" else 0 if match is None else int(match[1])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # zarr reports the error in the document
-    if size is None or None in added or array.get("storage_transformers") or len(lengths) > _MOST_DIMENSIONS:
+    if not bits or None in added or array.get("storage_transformers") or len(lengths) > _MOST_DIMENSIONS:
         return None
-    return last, prod(lengths) * size + sum(filter(None, added))
+    return last, prod(lengths) * -(-bits // 8) + sum(filter(None, added))
 
 
 #: The keys of these caches are documents: at most 4 MiB, and two documents of snapshots that are in use.
@@ -358,10 +329,3 @@ _of_large = lru_cache(2)(_largest_chunk)
 def _name(codec: Any) -> str:
     name = codec if isinstance(codec, str) else codec["name"]
     return str(name).replace("numcodecs.zstd", "zstd").replace("numcodecs.blosc", "blosc")
-
-
-def _itemsize(data_type: Any) -> int | None:
-    if data_type == "bool":
-        return 1
-    match = _DTYPE.fullmatch(data_type) if isinstance(data_type, str) else None
-    return None if match is None else -(-int(match[1]) // 8)

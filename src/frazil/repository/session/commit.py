@@ -3,19 +3,6 @@
 First the commit stores the files of the version (``commit_files``). Then one conditional write makes the
 version visible (``Catalog.finish_commit``). Before this write all files are durable, and readers see no
 change. A commit that is refused leaves files that no version refers to; garbage collection deletes them.
-
-Several writers commit to one branch. A commit is late if another writer has moved the branch first. A late
-commit is rebased onto the new tip if there are no conflicts, or if a solver decides them. Then it is retried:
-
-    commit ──> is the branch at the parent? ── yes ──> done
-      ^                     no
-      │                      v
-      └── no ── conflicts with the other commits? ── yes ──> RebaseFailedError
-                  (no attempt or no time is left: ConflictError)
-
-In every round one of the writers succeeds, so all writers together make progress. On a local disk, a pause of
-random length before each retry makes it likely that every writer succeeds. On an object store, a commit that
-has lost several times joins a queue, and a commit of many arrays does so before its first attempt.
 """
 
 from __future__ import annotations
@@ -24,16 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Self, override
+from typing import Any, Final
 
 import numpy as np
 
 from frazil import host
-from frazil.changes.change_set import ChangeSet
 from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, REPO, id_keys, id_list, id_to_text, snapshot_key
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
@@ -52,10 +38,10 @@ from frazil.repository.catalog.repo_changes import (
 )
 from frazil.repository.catalog.repo_update import NewFiles, RepoChange
 from frazil.repository.retries import commit_queue
-from frazil.repository.session.commit_files import CommitFiles, PendingCommit, uploading, write_commit_files
+from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
-from frazil.repository.settings.resolved import MOVE_NODE, Flag
-from frazil.storage.local_commit import local_queue
+from frazil.repository.session.workspace import Workspace
+from frazil.repository.settings.resolved import MOVE_NODE
 
 #: The key of a commit's metadata that the format reserves.
 RESERVED: Final = "__icechunk"
@@ -88,25 +74,13 @@ class CommitRetryPolicy:
 NO_RETRIES: Final = CommitRetryPolicy(max_retries=0)
 
 
-def fast_forward_policy(timeout: timedelta) -> CommitRetryPolicy:
-    """Return the policy of a commit with ``fast_forward_timeout``. Zero allows one attempt."""
-    if not timeout:
-        return NO_RETRIES
-    kinds = frozenset({ErrorKind.COMMIT_CONFLICT, ErrorKind.GARBAGE_COLLECTION_RUNNING})
-    return CommitRetryPolicy(kinds=kinds, timeout=timeout)
-
-
-def rebase_policy(solver: ConflictSolver, max_retries: int) -> CommitRetryPolicy:
-    """Return the policy of a commit that is rebased with a solver, at most ``max_retries`` times."""
-    return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
-
-
 class CommitRetries(ExitStack):
     """The retries of one commit, and its place among other commits to the branch. A context manager.
 
-    The queues save work, and are no condition: local commits queue in the storage, for a second at most, and
-    other commits queue once ``join_queue`` expects that a place in the queue is cheaper than lost attempts.
-    The threads of one handle queue in its ``retry_lock``, and then for a ticket (``catalog.turns``).
+    In every round one of the writers succeeds. Pauses of random length (on a local disk) and a queue (on an
+    object store) make it likely that every writer does. The queue saves work, and is no condition: a commit
+    joins it once a place is cheaper than lost attempts. The threads of one handle queue in its
+    ``retry_lock``, and then for a ticket (``repository.retries``).
     """
 
     def __init__(self, policy: CommitRetryPolicy, context: Context, branch: str | None) -> None:
@@ -117,11 +91,6 @@ class CommitRetries(ExitStack):
         self._branch = branch
         self._started = host.monotonic_seconds()
         self._is_queued = False
-
-    @override
-    def __enter__(self) -> Self:
-        self.enter_context(local_queue(self._context.storage, REPO))
-        return self
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return the metadata of the next attempt, with the number of rebases before it."""
@@ -159,25 +128,21 @@ class CommitRetries(ExitStack):
                 host.pause(host.random_between(0, longest))
         self.enter_context(self._context.assets.retry_lock)
 
-    def join_queue(self, changed_arrays: int) -> bool:
+    def join_queue(self, workspace: Workspace) -> bool:
         """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some.
 
         A place costs three requests. It saves the files of lost attempts, one for each changed array and two
         more, and it is fair to a commit that has lost several times.
         """
-        context = self._context
-        if (
-            self._is_queued
-            or self._branch is None
-            or context.storage.is_local
-            or self.policy.max_retries == 0
-        ):
+        storage = self._context.storage
+        if self._is_queued or self._branch is None or storage.is_local or self.policy.max_retries == 0:
             return False
-        self._is_queued = changed_arrays >= _MANY_ARRAYS or self.count >= _LOSSES
+        changed_arrays = workspace.sealed.chunks.keys() | workspace.changes.chunks.keys()
+        self._is_queued = len(changed_arrays) >= _MANY_ARRAYS or self.count >= _LOSSES
         if not self._is_queued:
             return False
-        self.enter_context(context.assets.retry_lock)
-        return self.enter_context(commit_queue(context.storage, self._branch, self._seconds_left()))
+        self.enter_context(self._context.assets.retry_lock)
+        return self.enter_context(commit_queue(storage, self._branch, self._seconds_left()))
 
     def _seconds_left(self) -> float | None:
         """Return the seconds until the timeout of the policy, or None without a timeout."""
@@ -189,52 +154,24 @@ class CommitRetries(ExitStack):
 _NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
-def is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8 = _NO_IDS) -> bool:
+def _is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8) -> bool:
     """Return ``is_uncollected`` for the files of a commit and for its new manifests."""
-    update = pending.session_start.update
-    return is_uncollected(
-        pending.context.storage,
-        info,
-        update,
-        lambda: _required_files(pending).with_manifests(new_manifests),
-    )
+    required = partial(_required_files, pending, new_manifests)
+    return is_uncollected(pending.context.storage, info, pending.session_start.update, required)
 
 
-def require_uncollected(pending: PendingCommit, info: RepoInfo) -> None:
-    """Raise the errors of ``is_uncollected``.
+def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
+    """Return the files that a commit needs, with the manifests that workers have prepared for it.
 
-    After a garbage collection, the manifests of earlier attempts are not used again: the collection may have
-    deleted them.
+    Raises ``SessionStateError`` (``garbage-collected``) if a prepared manifest was deleted.
     """
-    try:
-        if not is_safe(pending, info):
-            pending.earlier_manifests.forget_manifests()
-    except SessionStateError as error:
-        parent = pending.parent.id
-        if pending.is_unconditional and pending.context.storage.head(snapshot_key(parent)) is None:
-            raise base_not_found(parent) from error  # the parent was dropped with its manifests
-        raise
-
-
-def _required_files(pending: PendingCommit) -> RequiredFiles:
     if pending.writer is not None:
         pending.writer.flush()
-    prepared = _prepared_files(pending)
-    manifests = [prepared.manifests, *([pending.parent.manifests.ids] if pending.is_unconditional else [])]
-    chunks = np.concatenate([pending.changes.chunk_files(), prepared.chunks])
-    return RequiredFiles(chunks, np.concatenate(manifests))
-
-
-def _prepared_files(pending: PendingCommit) -> RequiredFiles:
-    """Return the manifests that workers have prepared for this commit, and their chunk files.
-
-    Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself was deleted.
-    """
     prepared = pending.changes.ready.values()
     ids = np.concatenate([_NO_IDS, *(each.files.ids for each in prepared)])
     ids = ids[~np.isin(id_keys(ids), id_keys(pending.parent.manifests.ids))]
     manifests = ids[np.unique(id_keys(ids), return_index=True)[1]]
-    parts = [_NO_IDS]
+    parts = [pending.changes.chunk_files()]
     for id_ in id_list(manifests):
         try:
             parts.append(MANIFEST_CHUNK_FILES.read(pending.context.storage, id_).chunk_ids)
@@ -248,7 +185,9 @@ def _prepared_files(pending: PendingCommit) -> RequiredFiles:
                 ErrorKind.GARBAGE_COLLECTED,
             ) from error
     chunks = np.concatenate(parts)
-    return RequiredFiles(chunks[np.unique(id_keys(chunks), return_index=True)[1]], manifests)
+    chunks = chunks[np.unique(id_keys(chunks), return_index=True)[1]]
+    of_parent = pending.parent.manifests.ids if pending.is_unconditional else _NO_IDS
+    return RequiredFiles(chunks, np.concatenate([manifests, of_parent])).with_manifests(new_manifests)
 
 
 def write_commit(pending: PendingCommit) -> bytes:
@@ -256,10 +195,14 @@ def write_commit(pending: PendingCommit) -> bytes:
 
     Raises ``ConflictError`` with both parents if the branch has moved; readers then see no change. Raises
     ``SessionStateError`` (``no-amend-for-initial-commit``, ``rearrange-session-only``,
-    ``feature-flag-disabled``), and ``InvalidInputError`` (``bad-metadata``) for a message or metadata that
-    cannot be stored.
+    ``feature-flag-disabled``), and ``InvalidInputError`` (``bad-metadata``).
     """
-    _require_text(pending.message)
+    try:
+        pending.message.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"message must be text that UTF-8 can encode, got {pending.message!r:.80}", ErrorKind.BAD_METADATA
+        ) from None
     try:
         while (id_ := _attempt_commit(pending)) is None:
             pass  # a garbage collection ran at the same time: the next attempt checks its list
@@ -277,57 +220,64 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     """Make one attempt of ``write_commit``. Return None if a garbage collection ran since it began."""
     context, kind, parent = pending.context, pending.kind, pending.parent
     start = context.catalog.begin_commit()
+    info = start.info
     if kind.replaces_parent:
-        _require_not_first(start.info, parent.id)
+        row = info.snapshots.find_snapshot(parent.id)
+        if row >= 0 and info.snapshots.entry(row).parent is None:
+            raise SessionStateError(
+                "the first commit of a repository cannot be amended. Make a new commit",
+                ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+            )
     # In spec version 1 this reads the branch. It must come before the check for garbage collections.
-    row = _require_possible(pending, start.info)
-    require_uncollected(pending, start.info)
-    before = start.info.snapshots.entry(row)
+    before = info.snapshots.entry(_require_possible(pending, info))
+    try:
+        if not _is_safe(pending, info, _NO_IDS):
+            pending.earlier_manifests.clear()  # the collection may have deleted them
+    except SessionStateError as error:
+        if pending.is_unconditional and context.storage.head(snapshot_key(parent.id)) is None:
+            raise base_not_found(parent.id) from error  # the parent was dropped with its manifests
+        raise
     replaced = None
     if kind.replaces_parent:
         replaced = _replaced_log(pending, before)
-        pending = replace(pending, metadata={**_carried_metadata(before), **pending.metadata})
+        carried: dict[str, Any] = {name: before.metadata[name] for name in CARRIED if name in before.metadata}
+        pending = replace(pending, metadata={**carried, **pending.metadata})
     # An unconditional commit looks for a garbage collection between its files and its update.
     is_joint = context.storage.is_local and not pending.is_unconditional
-    with uploading(context.storage, pending.begin_flush(is_joint=is_joint)) as uploads:
+    flush = None if pending.writer is None else pending.writer.begin_uploads(is_joint=is_joint)
+    with uploading(context.storage, flush) as uploads:
         if not is_joint:
             uploads.run(lambda: start.save_backup(context.storage))
         files = write_commit_files(pending, uploads, before, replaced)
-        change = _commit_change(pending, files.snapshot, before)
 
         def confirm() -> None:
             uploads.confirm()
-            pending.earlier_manifests.confirm_stored()
+            pending.earlier_manifests.update((each.node.id, each) for each in files.updates)
 
         rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:
             confirm()
-            if pending.is_unconditional and not _is_still_safe(pending, start.info, files):
-                return None
-        if context.catalog.finish_commit(change, start, rest) is None:
+            if pending.is_unconditional:
+                # A collection that has begun since has either seen the snapshot, or stored its list before.
+                try:
+                    _is_safe(pending, info, id_matrix([each.ref.id for each in files.manifests]))
+                except (ConflictError, SessionStateError):
+                    return None  # the next attempt writes its files again; it raises if that is not enough
+        if (
+            context.catalog.finish_commit(_commit_change(pending, files.snapshot, before), start, rest)
+            is None
+        ):
             return None
-    files.store_in_cache(context.assets)
+    # So that the next session does not read them.
+    context.assets.store_snapshot(files.snapshot)
+    for manifest in {each.manifest.id: each.manifest for each in files.manifests}.values():
+        context.assets.store_manifest(manifest)
     return files.snapshot.id
 
 
-def _is_still_safe(pending: PendingCommit, info: RepoInfo, files: CommitFiles) -> bool:
-    """Return whether no garbage collection has deleted files of an unconditional commit.
-
-    A collection that has begun since has either seen the snapshot, or stored its list before the snapshot.
-    """
-    try:
-        is_safe(pending, info, files.manifest_ids)
-    except (ConflictError, SessionStateError):
-        return False  # the next attempt writes its files again; it raises if that is not enough
-    return True
-
-
 def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotEntry) -> RepoChange:
-    """Return the repo change that lists the snapshot and moves the branch.
-
-    ``before`` is the entry of the parent.
-    """
-    kind, parent, branch = pending.kind, pending.parent.id, pending.target_branch
+    """Return the change that lists the snapshot and moves the branch. ``before`` is the parent's entry."""
+    kind, parent, branch = pending.kind, pending.parent.id, pending.branch
     entry = SnapshotEntry(
         snapshot.id,
         before.parent if kind.replaces_parent else parent,
@@ -336,59 +286,30 @@ def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotE
         pending.metadata,
         before.pruned_ancestor_tx_logs if kind.replaces_parent else (),
     )
-    change = new_snapshot(entry, branch, parent, needed_flag(pending.changes))
+    change = new_snapshot(entry, branch, parent, MOVE_NODE if pending.changes.moves else None)
     if kind.replaces_parent:
-        change = with_metadata(change, partial(_amended_records, old=parent, branch=branch or ""), entry.id)
+        change = with_metadata(
+            change, lambda info, new: with_amended(info, parent, new, branch or ""), entry.id
+        )
     if pending.note is not None and pending.context.spec_version > 1:
         change = with_metadata(change, pending.note, entry.id)
     return change
 
 
-def _require_text(message: str) -> None:
-    try:
-        message.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"message must be text that UTF-8 can encode, got {message!r:.80}", ErrorKind.BAD_METADATA
-        ) from None
-
-
 def _require_possible(pending: PendingCommit, info: RepoInfo) -> int:
     """Make the checks of the update before the files are written. Return the row of the parent."""
     require_online(info)
-    if flag := needed_flag(pending.changes):
-        require_flag(info, flag)
-    if pending.target_branch is not None:
-        require_tip(info, pending.target_branch, pending.parent.id)
+    if pending.changes.moves:
+        require_flag(info, MOVE_NODE)
+    if pending.branch is not None:
+        require_tip(info, pending.branch, pending.parent.id)
     return require_base(info, pending.parent.id)
-
-
-def needed_flag(changes: ChangeSet) -> Flag | None:
-    """Return the feature flag that the changes need, or None."""
-    return MOVE_NODE if changes.moves else None
-
-
-def _require_not_first(info: RepoInfo, id_: bytes) -> None:
-    row = info.snapshots.find_snapshot(id_)
-    if row >= 0 and info.snapshots.entry(row).parent is None:
-        raise SessionStateError(
-            "the first commit of a repository cannot be amended. Make a new commit",
-            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
-        )
-
-
-def _carried_metadata(before: SnapshotEntry) -> dict[str, Any]:
-    return {name: before.metadata[name] for name in CARRIED if name in before.metadata}
-
-
-def _amended_records(info: RepoInfo, new: bytes, *, old: bytes, branch: str) -> dict[str, Any]:
-    return with_amended(info, old, new, branch)
 
 
 def _replaced_log(pending: PendingCommit, before: SnapshotEntry) -> TransactionLog:
     """Return the log of the commit that the new one replaces."""
     log = pending.context.assets.transaction_log(before.id)
-    if log.moves and not pending.changes.only_moves:
+    if log.moves and replace(pending.changes, moves={}):
         raise SessionStateError(
             f"this session cannot amend commit {id_to_text(before.id)}, because the commit moved nodes",
             ErrorKind.REARRANGE_SESSION_ONLY,

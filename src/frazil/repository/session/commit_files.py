@@ -1,33 +1,24 @@
 """The files of a new version except ``repo``: manifests, transaction log and snapshot, and their upload.
 
-A later attempt uses such a manifest again if it would write the same content: the edits of the array are
-equal, and the old manifests that the commit merges with the edits are the same.
-
-Each file costs a round trip on an object store, or a flush on a local disk, whatever its size. The files of a
-commit refer to each other by ids and sizes. Both are known before the files are stored, so all files can be
-uploaded at the same time. Only the conditional write comes after them.
-
-On an object store, a thread uploads each file. On a local disk, threads cost more than they save: the files
-are written first and flushed last (``Storage.put_many``). Threads only encode, if there are many files. The
-conditional write of a commit may flush them together with its own file: ``Uploads.take_files`` returns these
-files, and the caller calls ``confirm`` when they are stored.
+Each file costs a round trip on an object store, or a flush on a local disk, whatever its size. So all files
+of a commit are stored at the same time. Only the conditional write comes after them.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+from collections.abc import Buffer, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, Final, override
+from functools import partial
+from operator import call
+from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.diff import amended_log, transaction_log
+from frazil.changes.change_set import ChangeSet, moved_nodes, transaction_log
+from frazil.changes.diff import amended_log
 from frazil.changes.manifests import (
     ManifestRewrite,
     Split,
@@ -41,7 +32,7 @@ from frazil.changes.manifests import (
     share,
 )
 from frazil.chunks.writer import ChunkFlush, ChunkWriter
-from frazil.format.columns import I64, U8
+from frazil.format.columns import U8
 from frazil.format.ids import (
     OBJECT_ID_BYTES,
     id_keys,
@@ -64,7 +55,6 @@ from frazil.format.snapshot import (
     encode_snapshot,
 )
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
-from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import MetadataEdit
@@ -79,71 +69,35 @@ from frazil.threads import Purpose, shared_pool, start_threads
 class NewManifest:
     """The part of one array in a manifest file that a commit has stored.
 
-    ``ref`` has the box of the array. ``size`` is the size of the whole file in bytes.
+    ``ref`` has the box of the array. ``size`` (in bytes) and ``num_refs`` are of the whole file.
     """
 
     node_id: bytes
     ref: ManifestRef
     manifest: Manifest
     size: int
-
-    @property
-    def num_refs(self) -> int:
-        """The number of references in the whole file."""
-        return sum(map(len, self.manifest.arrays.values()))
+    num_refs: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ManifestUpdate:
-    """An array whose manifests a commit updates, with its edits, its split, and the old manifests to read."""
+    """An array whose manifests a commit updates, with the inputs that determine their content."""
 
     node: Node
     array: ArrayData
     edits: ChunkTable
     split: Split
     rewrite: ManifestRewrite
+    #: The new manifests, when they are known.
+    manifests: list[NewManifest] | None = None
 
-    @property
-    def inputs(self) -> tuple[object, ...]:
-        """The inputs that determine the content of the new manifests, except for the edits."""
-        return (self.array.num_chunks, self.split, tuple(ref.id for ref in self.rewrite.read))
-
-
-@dataclass(frozen=True, slots=True)
-class _AttemptResult:
-    """The manifests of one array in one attempt, and the inputs that determine their content."""
-
-    inputs: tuple[object, ...]
-    edits: ChunkTable
-    manifests: tuple[NewManifest, ...]
-
-
-class EarlierManifests:
-    """The manifests that earlier attempts of one commit have stored, by array."""
-
-    def __init__(self) -> None:
-        self._stored: dict[bytes, _AttemptResult] = {}
-        self._pending: dict[bytes, _AttemptResult] = {}
-
-    def find_manifests(self, update: ManifestUpdate) -> tuple[NewManifest, ...] | None:
-        """Return stored manifests with the content of this update, or None."""
-        stored = self._stored.get(update.node.id)
-        if stored is None or stored.inputs != update.inputs or not stored.edits.equals(update.edits):
-            return None
-        return stored.manifests
-
-    def add_manifests(self, update: ManifestUpdate, manifests: Iterable[NewManifest]) -> None:
-        """Record manifests whose upload has begun. The caller calls ``confirm_stored`` afterwards."""
-        self._pending[update.node.id] = _AttemptResult(update.inputs, update.edits, tuple(manifests))
-
-    def confirm_stored(self) -> None:
-        """Record that all added manifests are durable."""
-        self._stored |= self._pending
-        self._pending = {}
-
-    def forget_manifests(self) -> None:
-        """Forget all manifests: a garbage collection may have deleted them."""
-        self._stored, self._pending = {}, {}
+    def has_content_of(self, earlier: ManifestUpdate) -> bool:
+        """Return whether the new manifests have the same content as those of an earlier attempt."""
+        mine, others = (
+            (each.array.num_chunks, each.split, [ref.id for ref in each.rewrite.read])
+            for each in (self, earlier)
+        )
+        return mine == others and self.edits.equals(earlier.edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +129,11 @@ class PendingCommit:
     """The inputs of a commit.
 
     Attributes:
-        branch: The branch of the session. It can be None for a flush.
+        branch: The branch that the commit moves. None for a flush.
         parent: The snapshot that the changes are relative to.
         session_start: When the session started. Only a later garbage collection can have deleted its files.
         writer: The writer of the chunks of the changes. None if all of them are durable.
-        earlier_manifests: Manifests that earlier attempts of this commit have stored.
+        earlier_manifests: The updates whose manifests earlier attempts have stored, by node id.
         note: Changes the metadata of the repository in the same update (spec version 2).
     """
 
@@ -192,29 +146,12 @@ class PendingCommit:
     metadata: dict[str, Any]
     session_start: SessionStart
     writer: ChunkWriter | None = None
-    earlier_manifests: EarlierManifests = field(default_factory=EarlierManifests)
+    earlier_manifests: dict[bytes, ManifestUpdate] = field(default_factory=dict)
     note: MetadataEdit | None = None
-
-    def begin_flush(self, *, is_joint: bool) -> ChunkFlush:
-        """Begin to make the chunks of the changes durable.
-
-        With ``is_joint``, the caller stores the files of the flush together with its own files.
-        """
-        if self.writer is None:
-            return ChunkFlush()
-        return self.writer.begin_joint_flush() if is_joint else self.writer.begin_uploads()
-
-    @property
-    def target_branch(self) -> str | None:
-        """The branch that this commit moves. None for a flush."""
-        return self.branch if self.kind.moves_branch else None
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether the commit makes no conditional write.
-
-        Such a write fails after a garbage collection, or if the parent was dropped.
-        """
+        """Whether no conditional write fails after a garbage collection, or if the parent was dropped."""
         return self.context.spec_version == 1 and not self.kind.moves_branch
 
 
@@ -228,7 +165,7 @@ _ALONE = 2
 def uploading(storage: Storage, flush: ChunkFlush | None = None) -> Iterator[Uploads]:
     """Open a block at whose end all files are durable, and the chunks of ``flush``, to which they refer."""
     with ChunkFlush() if flush is None else flush as chunks:
-        uploads = (_LocalUploads if storage.is_local else _RemoteUploads)(storage, chunks)
+        uploads = Uploads(storage, chunks)
         try:
             yield uploads
             uploads.confirm()
@@ -236,135 +173,80 @@ def uploading(storage: Storage, flush: ChunkFlush | None = None) -> Iterator[Upl
             uploads.cancel()
 
 
-class Uploads(ABC):
-    """The uploads in the block of ``uploading``."""
+class Uploads:
+    """The uploads in the block of ``uploading``.
+
+    On an object store, each file and action has a thread. On a local disk, threads cost more than they save:
+    files are written first and flushed last (``put_many``), and only many files are encoded on threads. The
+    conditional write of a commit may flush them with its own file: it calls ``take_files``, and ``confirm``
+    when they are stored.
+    """
 
     def __init__(self, storage: Storage, flush: ChunkFlush) -> None:
         self._storage = storage
         self._flush = flush
+        self._pool = None if storage.is_local else start_threads(Purpose.COMMIT_UPLOADS)
         self._running: list[Future[None]] = []
+        self._encoded: list[tuple[str, Buffer]] = []
+        self._waiting = 0  # the bytes of encoded files
 
-    @abstractmethod
     def run(self, action: Callable[[], None]) -> None:
         """Run another action, which is done at the end of the block."""
+        # The shared threads, because starting a thread costs as much as flushing a small file.
+        pool = self._pool or shared_pool(Purpose.COMMIT_ENCODING)
+        self._running.append(pool.submit(action))
 
-    @abstractmethod
-    def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
-        """Encode and store a file. Return its size in bytes, as a future."""
+    def put(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> list[int]:
+        """Encode files and begin to store them. Return their sizes in bytes."""
+        if self._pool is not None:
+            futures: list[Future[int]] = [Future() for _ in files]
+            for file, future in zip(files, futures, strict=True):
+                self.run(partial(self._encode_and_put, *file, future))
+            return [future.result() for future in futures]
+        encoders = [encode for _, encode in files]
+        run = map if len(files) <= _ALONE else shared_pool(Purpose.COMMIT_ENCODING).map
+        sizes = []
+        for (key, _), data in zip(files, run(call, encoders), strict=True):
+            sizes.append(len(data))
+            self._encoded.append((key, data))
+            self._waiting += len(data)
+            if self._waiting > _TOGETHER:
+                put_many(self._storage, self._encoded)
+                self._encoded, self._waiting = [], 0
+        return sizes
+
+    def _encode_and_put(self, key: str, encode: Callable[[], bytes], size: Future[int]) -> None:
+        try:
+            data = encode()
+        except BaseException as error:
+            size.set_exception(error)
+            raise
+        size.set_result(len(data))
+        self._storage.put(key, data)
 
     def take_files(self) -> list[tuple[str, Buffer]]:
         """Return the keys and bytes of the files that are not stored yet. The caller stores them."""
-        return list(self._flush.files)
+        files = [*self._flush.files, *self._encoded]
+        self._encoded, self._waiting = [], 0
+        return files
 
     def confirm(self) -> None:
         """Wait until all files and chunks are durable, and all actions are done. Raise the first error."""
+        if self._encoded:
+            put_many(self._storage, self._encoded)
+            self._encoded, self._waiting = [], 0
         for running in self._running:
             running.result()
         self._flush.confirm()
 
-    @abstractmethod
     def cancel(self) -> None:
         """Cancel uploads that have not begun. After an error, they are not needed."""
-
-
-class _RemoteUploads(Uploads):
-    """Uploads to an object store: each file and action has a thread."""
-
-    def __init__(self, storage: Storage, flush: ChunkFlush) -> None:
-        super().__init__(storage, flush)
-        self._pool = start_threads(Purpose.COMMIT_UPLOADS)
-
-    @override
-    def run(self, action: Callable[[], None]) -> None:
-        self._running.append(self._pool.submit(action))
-
-    @override
-    def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
-        size: Future[int] = Future()
-
-        def work() -> None:
-            try:
-                data = encode()
-            except BaseException as error:
-                size.set_exception(error)
-                raise
-            size.set_result(len(data))
-            self._storage.put(key, data)
-
-        self.run(work)
-        return size
-
-    @override
-    def cancel(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-
-class _LocalUploads(Uploads):
-    """Uploads to a local disk: files are encoded when a size is needed, and stored at the end."""
-
-    def __init__(self, storage: Storage, flush: ChunkFlush) -> None:
-        super().__init__(storage, flush)
-        self._plain: list[tuple[str, Callable[[], bytes], _Size]] = []
-        self._encoded: list[tuple[str, Buffer]] = []
-        self._waiting = 0
-
-    @override
-    def run(self, action: Callable[[], None]) -> None:
-        self._running.append(shared_pool(Purpose.COMMIT_ENCODING).submit(action))
-
-    @override
-    def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
-        size = _Size(self._encode)
-        self._plain.append((key, encode, size))
-        return size
-
-    @override
-    def take_files(self) -> list[tuple[str, Buffer]]:
-        return [*super().take_files(), *self._take_encoded()]
-
-    @override
-    def confirm(self) -> None:
-        if files := self._take_encoded():
-            put_many(self._storage, files)
-        super().confirm()
-
-    @override
-    def cancel(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            return
         for running in self._running:
             running.cancel()
         wait(self._running)
-
-    def _take_encoded(self) -> list[tuple[str, Buffer]]:
-        self._encode()
-        files, self._encoded, self._waiting = self._encoded, [], 0
-        return files
-
-    def _encode(self) -> None:
-        plain, self._plain = self._plain, []
-        encoders = [encode for _, encode, _ in plain]
-        # The shared threads, because starting a thread costs as much as flushing a small file.
-        run = map if len(encoders) <= _ALONE else shared_pool(Purpose.COMMIT_ENCODING).map
-        for (key, _, size), data in zip(plain, run(lambda encode: encode(), encoders), strict=True):
-            size.set_result(len(data))
-            self._encoded.append((key, data))
-            self._waiting += len(data)
-            if self._waiting > _TOGETHER:
-                files, self._encoded, self._waiting = self._encoded, [], 0
-                put_many(self._storage, files)
-
-
-class _Size(Future[int]):
-    """The size of a file. The first call of ``result`` encodes the file."""
-
-    def __init__(self, encode: Callable[[], None]) -> None:
-        super().__init__()
-        self._encode = encode
-
-    @override
-    def result(self, timeout: float | None = None) -> int:
-        if not self.done():
-            self._encode()
-        return super().result(timeout)
 
 
 _READERS = 32
@@ -372,31 +254,20 @@ _READERS = 32
 _SERIES_FROM = 16
 
 
-def write_manifests(pending: PendingCommit, uploads: Uploads) -> tuple[NodeTable, list[NewManifest]]:
-    """Put the new manifests of a commit. Return the nodes after the changes, and the manifests."""
-    changes, parent = pending.changes, pending.parent
-    nodes = changes.moved_nodes(parent.nodes)
-    updates = _manifest_updates(pending, nodes)
-    new = _new_manifests(pending, uploads, updates)
-    refs: dict[bytes, list[ManifestRef]] = {}
-    for manifest in new:
-        refs.setdefault(manifest.node_id, []).append(manifest.ref)
-    changed = changes.present(nodes)
-    for update in updates:
-        unchanged = ManifestRefs.of(update.rewrite.unchanged, len(update.array.shape))
-        manifests = unchanged.join(refs.get(update.node.id, ()))
-        changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
-    paths = {**changes.nodes, **changed}
-    rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
-    return nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), new
-
-
-def _manifest_updates(pending: PendingCommit, nodes: NodeTable) -> list[ManifestUpdate]:
-    changes, rewrites_all = pending.changes, pending.kind.rewrites_manifests
-    arrays = _arrays_to_write(nodes, changes)
-    if rewrites_all:
-        arrays = [node for node in _all_arrays(nodes) if node.id not in changes.ready]
-    files = with_prepared_files(pending.parent.manifests, changes)
+def _manifest_updates(pending: PendingCommit, nodes: NodeTable, files: ManifestFiles) -> list[ManifestUpdate]:
+    """Return the updates of arrays with edited chunks, or with manifests that reach out of the grid."""
+    changes = pending.changes
+    if pending.kind.rewrites_manifests:
+        rows = np.flatnonzero(nodes.is_array).tolist()
+        arrays = [node for node in map(nodes.exact().node, rows) if node.id not in changes.ready]
+    else:
+        paths = {edits.path for edits in changes.chunks.values() if edits}
+        for path, node in changes.nodes.items():
+            if node is not None and node.array is not None:
+                stops = ManifestRefs.of(node.array.manifests, len(node.array.shape)).extents[:, :, 1]
+                if (stops > np.array(node.array.num_chunks, np.int64)).any():
+                    paths.add(path)
+        arrays = [changes.array(nodes, path) for path in sorted(paths, key=str.encode)]
     updates = []
     for node in arrays:
         assert node.array is not None
@@ -418,37 +289,43 @@ def _plan(
     if pending.context.settings.has_windows and array.shape:
         axes = axes_of(array, before if len(before) == len(array.shape) else array.num_chunks)
         if axes.is_possible:
-            return plan_windows(array, edits, counts_of(files, array), axes, everything=everything)
+            listed = id_keys(files.ids)
+            order = np.argsort(listed)
+            ids = id_keys(ManifestRefs.of(array.manifests, len(array.shape)).ids)
+            # Shared files count with all arrays.
+            counts = files.num_chunk_refs[order[np.searchsorted(listed[order], ids)]].astype(np.int64)
+            return plan_windows(array, edits, counts, axes, everything=everything)
     split = split_of(pending.context, node, num_refs(files, array) + len(edits))
     if everything:
         return ManifestRewrite((), array.manifests), split
     return plan_rewrite(array, edits, split), split
 
 
-def _new_manifests(
+def _write_manifests(
     pending: PendingCommit, uploads: Uploads, updates: list[ManifestUpdate]
 ) -> list[NewManifest]:
-    """Return the manifests of all updates. Manifests of earlier attempts are used again where they fit."""
-    context, earlier = pending.context, pending.earlier_manifests
-    stored = [earlier.find_manifests(update) for update in updates]
-    missing = [update for update, manifests in zip(updates, stored, strict=True) if manifests is None]
+    """Put the manifests of all updates. Manifests of earlier attempts are used again where they fit."""
+    context = pending.context
+    for update in updates:
+        earlier = pending.earlier_manifests.get(update.node.id)
+        if earlier is not None and update.has_content_of(earlier):
+            update.manifests = earlier.manifests
+    stored = [each for update in updates for each in update.manifests or ()]
+    missing = [update for update in updates if update.manifests is None]
     reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    put = put_manifests(context, uploads, [(update.node.id, _tables(update, old)) for update in missing])
-    by_node: dict[bytes, list[NewManifest]] = {}
-    for manifest in put:
-        by_node.setdefault(manifest.node_id, []).append(manifest)
+    contents, by_node = [], {}
     for update in missing:
-        earlier.add_manifests(update, by_node.get(update.node.id, ()))
-    return [*put, *chain.from_iterable(filter(None, stored))]
-
-
-def _tables(update: ManifestUpdate, manifests: Mapping[bytes, Manifest]) -> list[ChunkTable]:
-    """Return the content of the new manifests of an array, one table each."""
-    old = [manifests[ref.id].arrays for ref in update.rewrite.read]
-    tables = [arrays[update.node.id] for arrays in old if update.node.id in arrays]
-    return distribute(update.array, tables, update.edits, update.split)
+        id_, update.manifests = update.node.id, []
+        by_node[id_] = update.manifests
+        arrays = [old[ref.id].arrays for ref in update.rewrite.read]
+        tables = [each[id_] for each in arrays if id_ in each]
+        contents.append((id_, distribute(update.array, tables, update.edits, update.split)))
+    put = put_manifests(context, uploads, contents)
+    for manifest in put:
+        by_node[manifest.node_id].append(manifest)
+    return [*put, *stored]
 
 
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
@@ -466,15 +343,6 @@ def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     if context.settings.is_split_configured:
         return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
     return auto_split(num_chunks, refs)
-
-
-def counts_of(files: ManifestFiles, array: ArrayData) -> I64:
-    """Return the number of references in each manifest of an array. Shared files count with all arrays."""
-    ids = id_keys(ManifestRefs.of(array.manifests, len(array.shape)).ids)
-    listed = id_keys(files.ids)
-    order = np.argsort(listed)
-    rows = np.searchsorted(listed[order], ids)
-    return files.num_chunk_refs[order[rows]].astype(np.int64)
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:
@@ -498,27 +366,6 @@ def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFil
     )
 
 
-def _all_arrays(nodes: NodeTable) -> list[Node]:
-    return list(map(nodes.exact().node, np.flatnonzero(nodes.is_array).tolist()))
-
-
-def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
-    """Return the arrays with edited chunks, and the arrays whose grid is smaller than their manifests."""
-    edited = {edits.path for edits in changes.chunks.values() if edits}
-    resized = {
-        path
-        for path, node in changes.nodes.items()
-        if node is not None and node.array is not None and _reaches_out(node.array)
-    }
-    return [changes.array(nodes, path) for path in sorted(edited | resized, key=str.encode)]
-
-
-def _reaches_out(array: ArrayData) -> bool:
-    """Return whether a manifest has a box that is not inside of the grid."""
-    stops = ManifestRefs.of(array.manifests, len(array.shape)).extents[:, :, 1]
-    return bool((stops > np.array(array.num_chunks, np.int64)).any())
-
-
 def put_manifests(
     context: Context,
     uploads: Uploads,
@@ -530,27 +377,27 @@ def put_manifests(
     ``ids`` are the ids of the files. Default: random ids, or a series if there are many files.
     """
     settings = context.settings
-    level = settings.compression_level
     locations = LocationCompression(
         settings.location_compression_min_chunks,
         settings.location_dictionary_samples,
         settings.location_dictionary_bytes,
         settings.location_compression_level,
     )
+    encode = partial(
+        encode_manifest,
+        level=settings.compression_level,
+        locations=locations,
+        spec_version=context.spec_version,
+    )
     files = share(updates)
     if ids is None:
         ids = object_id_series() if len(files) > _SERIES_FROM else iter(new_object_id, b"")
     manifests = list(map(Manifest, ids, files))
-
-    def encoder(manifest: Manifest) -> Callable[[], bytes]:
-        return lambda: encode_manifest(
-            manifest, level=level, locations=locations, spec_version=context.spec_version
-        )
-
-    sizes = [uploads.put(manifest_key(each.id), encoder(each)) for each in manifests]
+    sizes = uploads.put([(manifest_key(each.id), partial(encode, each)) for each in manifests])
+    counts = [sum(map(len, each.arrays.values())) for each in manifests]
     return [
-        NewManifest(node_id, ManifestRef(manifest.id, table.bounds()), manifest, size.result())
-        for manifest, size in zip(manifests, sizes, strict=True)
+        NewManifest(node_id, ManifestRef(manifest.id, table.bounds()), manifest, size, count)
+        for manifest, size, count in zip(manifests, sizes, counts, strict=True)
         for node_id, table in manifest.arrays.items()
     ]
 
@@ -572,21 +419,11 @@ def referenced_files(before: ManifestFiles, nodes: NodeTable, new: list[NewManif
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """The new snapshot and its new manifests."""
+    """The new snapshot, its new manifests, and the updates of arrays that have them."""
 
     snapshot: Snapshot
     manifests: list[NewManifest]
-
-    @property
-    def manifest_ids(self) -> U8:
-        """The ids of the new manifest files, shape (k, 12)."""
-        return id_matrix([each.ref.id for each in self.manifests])
-
-    def store_in_cache(self, assets: Assets) -> None:
-        """Put the files into the cache of the repository, so that the next session does not read them."""
-        assets.store_snapshot(self.snapshot)
-        for manifest in {each.manifest.id: each.manifest for each in self.manifests}.values():
-            assets.store_manifest(manifest)
+    updates: list[ManifestUpdate]
 
 
 def write_commit_files(
@@ -597,9 +434,20 @@ def write_commit_files(
     ``before`` is the entry of the parent. ``replaced`` is the transaction log of the commit that the new
     commit replaces.
     """
-    context, parent = pending.context, pending.parent
+    context, parent, changes = pending.context, pending.parent, pending.changes
     id_ = new_object_id()
-    nodes, manifests = write_manifests(pending, uploads)
+    nodes = moved_nodes(parent.nodes, changes.moves)
+    files = with_prepared_files(parent.manifests, changes)
+    updates = _manifest_updates(pending, nodes, files)
+    manifests = _write_manifests(pending, uploads, updates)
+    changed = changes.present(nodes)
+    for update in updates:
+        unchanged = ManifestRefs.of(update.rewrite.unchanged, len(update.array.shape))
+        refs = unchanged.join([each.ref for each in update.manifests or ()])
+        changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=refs))
+    paths = {**changes.nodes, **changed}
+    rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
+    nodes = nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values())))
     snapshot = Snapshot(
         id=id_,
         # Later than the parent, even if the clock of this host is late.
@@ -607,17 +455,15 @@ def write_commit_files(
         message=pending.message,
         metadata=pending.metadata,
         nodes=nodes,
-        manifests=referenced_files(with_prepared_files(parent.manifests, pending.changes), nodes, manifests),
+        manifests=referenced_files(files, nodes, manifests),
         parent_id=parent.id,
         spec_version=context.spec_version,
     )
     level = context.settings.compression_level
-    log = transaction_log(pending.changes, id_)
+    log = transaction_log(changes, id_)
     if replaced is not None:
         log = amended_log(replaced, log)
-    uploads.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
-    uploads.put(
-        transaction_key(id_),
-        lambda: encode_transaction_log(log, level=level, spec_version=context.spec_version),
-    )
-    return CommitFiles(snapshot, manifests)
+    encode_log = partial(encode_transaction_log, log, level=level, spec_version=context.spec_version)
+    encode = partial(encode_snapshot, snapshot, level=level)
+    uploads.put([(snapshot_key(id_), encode), (transaction_key(id_), encode_log)])
+    return CommitFiles(snapshot, manifests, updates)

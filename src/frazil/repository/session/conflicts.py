@@ -1,23 +1,7 @@
 """The public classes of conflicts, the solvers that decide them, and the answers of a solver.
 
 *Ours* is the session that is rebased. *Theirs* is what other writers have committed since. *Base* is the
-version that both sides started from.
-
-A *solver* is any object with a method ``solve(conflicts)``. The method gets all conflicts of a rebase at
-once, and returns an answer for each conflict, in the same order:
-
-    VersionSelection.UseOurs     keep the change of the session
-    VersionSelection.UseTheirs   keep the change of the other commits
-    VersionSelection.Fail, None  leave the conflict undecided
-    bytes                        for ``ZarrMetadataDoubleUpdate``: a metadata document that replaces both
-    a sequence                   for ``ChunkDoubleUpdate``: an answer for each row of ``conflict.chunks``:
-                                 ``UseOurs`` or True, ``UseTheirs`` or False, or bytes that replace both.
-                                 A function without arguments may return the bytes: it is called when all
-                                 conflicts are decided, and its bytes are stored before the next call
-
-If a conflict is left undecided, the rebase stops before the commit that causes it, and raises
-``RebaseFailedError``. The session keeps its changes. The solver can read all sides: ``conflict.ours``,
-``conflict.theirs`` and ``conflict.base``. It can set ``conflict.reason``, which the error then contains.
+version that both sides started from. ``ConflictSolver.solve`` describes the answers of a solver.
 """
 
 from __future__ import annotations
@@ -35,12 +19,12 @@ from numpy.typing import ArrayLike
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import Coords, table_of
 from frazil.changes.conflicts import ChangeKind, ConflictType, NodeAlignment, NodeConflict, find_conflicts
-from frazil.changes.node_changes import rows_of
+from frazil.changes.node_changes import row_of
 from frazil.changes.rebase import Resolution, ours_can_stand
 from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32
-from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
+from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkRef
 from frazil.format.snapshot import NodeTable
 from frazil.repository.catalog.version_info import ChunkType
@@ -200,10 +184,15 @@ class Conflict(Record):
     ) -> None:
         if not isinstance(conflict_type, ConflictType):
             raise TypeError(f"conflict_type must be ConflictType, got {type(conflict_type).__name__}")
-        self._type = conflict_type
-        self._path = path
+        #: The kind of the two changes.
+        self.conflict_type = conflict_type
+        #: The path of the node in the session. For ``NewNodeInInvalidGroup``, the path of the group.
+        self.path = path
         given = conflicted_chunks
-        self._chunks = None if given is None else np.array(given, np.uint32).reshape(len(given), -1)
+        #: The indices of the chunks, uint32 of shape (k, ndim). None for a conflict about the whole node.
+        self.chunks: U32 | None = None
+        if given is not None:
+            self.chunks = np.array(given, np.uint32).reshape(len(given), -1)
         self.reason = reason
         self._clash: NodeConflict | None = None
         self._sides: Callable[[], Sides] | None = None
@@ -229,30 +218,15 @@ class Conflict(Record):
             ['DELETED', 'WROTE']
         """
         conflict = cls(clash.type, clash.path)
-        conflict._chunks = clash.chunks
+        conflict.chunks = clash.chunks
         conflict._clash = clash
         conflict._sides = sides
         return conflict
 
     @property
-    def conflict_type(self) -> ConflictType:
-        """The kind of the two changes."""
-        return self._type
-
-    @property
-    def path(self) -> str:
-        """The path of the node in the session. For ``NewNodeInInvalidGroup``, the path of the group."""
-        return self._path
-
-    @property
     def conflicted_chunks(self) -> list[list[int]] | None:
         """The indices of the chunks, as lists. None for a conflict about the whole node."""
-        return None if self._chunks is None else self._chunks.tolist()
-
-    @property
-    def chunks(self) -> U32 | None:
-        """The indices of the chunks, uint32 of shape (k, ndim). None for a conflict about the whole node."""
-        return self._chunks
+        return None if self.chunks is None else self.chunks.tolist()
 
     @property
     def node_id(self) -> str | None:
@@ -289,21 +263,22 @@ class Conflict(Record):
         return self._read.base
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "conflict_type", self._type.name
-        yield "path", self._path
+        yield "conflict_type", self.conflict_type.name
+        yield "path", self.path
         yield "conflicted_chunks", str(self.conflicted_chunks)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Conflict):
             return NotImplemented
         mine, yours = self.conflicted_chunks, other.conflicted_chunks
-        return (self._type, self._path, mine) == (other._type, other._path, yours)
+        return (self.conflict_type, self.path, mine) == (other.conflict_type, other.path, yours)
 
     def __hash__(self) -> int:
-        return hash((self._type, self._path))
+        return hash((self.conflict_type, self.path))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (partial(Conflict, reason=self.reason), (self._type, self._path, self.conflicted_chunks))
+        arguments = (self.conflict_type, self.path, self.conflicted_chunks)
+        return (partial(Conflict, reason=self.reason), arguments)
 
 
 class ConflictSolver(ABC):
@@ -474,7 +449,7 @@ def _sides(
 
 
 def _path(nodes: NodeTable, id_: bytes) -> str | None:
-    row = int(rows_of(nodes, id_matrix([id_], NODE_ID_BYTES))[0])
+    row = row_of(nodes, id_)
     return None if row < 0 else nodes.paths.text(row)
 
 

@@ -8,36 +8,26 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, override
 
 from frazil.arguments import checks_arguments
-from frazil.changes.diff import compose_logs, transaction_log
+from frazil.changes.change_set import transaction_log
+from frazil.changes.diff import compose_logs
+from frazil.changes.merge import ForkGenerations
 from frazil.changes.node_changes import ReadSet, joined_reads
 from frazil.display import Lines
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn
-from frazil.format.ids import id_to_text
+from frazil.format.ids import REPO, id_to_text
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.version_info import Diff, SessionMode
-from frazil.repository.session.commit import (
-    NO_RETRIES,
-    CommitRetries,
-    CommitRetryPolicy,
-    fast_forward_policy,
-    rebase_policy,
-    write_commit,
-)
+from frazil.repository.session.commit import NO_RETRIES, CommitRetries, CommitRetryPolicy, write_commit
 from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
 from frazil.repository.session.conflicts import ConflictSolver, require_solver
 from frazil.repository.session.rebase import Read, declared_reads, rebase, require_unchanged
-from frazil.repository.session.session_state import (
-    Inspection,
-    Rearranging,
-    SessionState,
-    fork_state,
-    merge_fork_states,
-)
-from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.session_methods import Inspection, Rearranging, fork_state, merge_fork_states
+from frazil.repository.session.workspace import SessionState, Workspace
 from frazil.repository.settings.config import RepositoryConfig
+from frazil.storage.local_commit import local_queue
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
@@ -79,13 +69,13 @@ class Session(Rearranging, Inspection):
         self._state = state
 
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, Session) and self._identity() == value._identity()
+        if not isinstance(value, Session):
+            return False
+        mine, other = self._state, value._state
+        same = (mine.branch, mine.mode) == (other.branch, other.mode)
+        return same and mine.workspace is other.workspace
 
     __hash__ = None  # type: ignore[assignment]
-
-    def _identity(self) -> tuple[Any, ...]:
-        state = self._state
-        return (id(state.workspace), state.branch, state.mode)
 
     def __repr__(self) -> str:
         state = self._state
@@ -109,11 +99,6 @@ class Session(Rearranging, Inspection):
         return (type(self), (self._state,))
 
     # Properties
-
-    @property
-    def workspace(self) -> Workspace:
-        """The nodes and chunks that this session sees. For other modules of Frazil."""
-        return self._state.workspace
 
     @property
     def snapshot_id(self) -> str:
@@ -191,7 +176,7 @@ class Session(Rearranging, Inspection):
         state = self._state
         with state.workspace.commit_lock:
             state.workspace.discard_changes()
-            state.merged.clear()
+            state.merged = ForkGenerations()
             state.generation += 1
             state.discarded_before = state.generation
 
@@ -259,20 +244,24 @@ class Session(Rearranging, Inspection):
             >>> repo.lookup_snapshot(snapshot).metadata
             {'author': 'Ada'}
         """
-        read_sets = self._read_sets(reads)
+        read_sets = self._read_sets(reads) if reads else []
         policy = self._retry_policy(rebase_with, rebase_tries)
         return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
 
     def _retry_policy(self, solver: ConflictSolver | None, max_retries: int) -> CommitRetryPolicy:
         if solver is None:
-            return fast_forward_policy(self._state.workspace.context.settings.fast_forward_timeout)
+            timeout = self._state.workspace.context.settings.fast_forward_timeout
+            if not timeout:
+                return NO_RETRIES
+            kinds = frozenset({ErrorKind.COMMIT_CONFLICT, ErrorKind.GARBAGE_COLLECTION_RUNNING})
+            return CommitRetryPolicy(kinds=kinds, timeout=timeout)
         require_solver(solver)
         if max_retries < 0:
             raise InvalidInputError(
                 f"rebase_tries must be at least 0, got {max_retries}",
                 ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
-        return rebase_policy(solver, max_retries)
+        return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
 
     def _write_commit(
         self,
@@ -284,36 +273,57 @@ class Session(Rearranging, Inspection):
         reads: Sequence[ReadSet] = (),
     ) -> str:
         """Commit, and rebase and retry while the policy allows it. Return the id of the new snapshot."""
-        workspace = self._state.workspace
-        branch = self._state.branch if kind.moves_branch else None
-        with workspace.commit_lock, CommitRetries(policy, workspace.context, branch) as retries:
-            if retries.join_queue(workspace.num_changed_arrays):
+        state = self._state
+        workspace = state.workspace
+        context, branch = workspace.context, state.branch if kind.moves_branch else None
+        with (
+            workspace.commit_lock,
+            local_queue(context.storage, REPO),  # which saves lost attempts, for a second at most
+            CommitRetries(policy, context, branch) as retries,
+        ):
+            if retries.join_queue(workspace):
                 before = workspace.snapshot_id
                 self.rebase(policy.solver, reads=reads)
                 retries.count += workspace.snapshot_id != before
             while True:
                 pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
-                    with span(kind.name), timed(_log, f"{kind.name} on {pending.branch!r}"):
-                        return self._finish_commit(write_commit(pending))
+                    with span(kind.name), timed(_log, f"{kind.name} on {state.branch!r}"):
+                        id_ = write_commit(pending)
+                    break
                 except ConflictError as error:
                     retries.wait(error)
-                retries.join_queue(workspace.num_changed_arrays)
+                retries.join_queue(workspace)
                 self.rebase(policy.solver, reads=reads)
+            if state.lease is not None:
+                state.lease.give_back(context.storage)
+            state.workspace = workspace.end_at(id_)
+            state.mode = SessionMode.readonly
+            state.merged = ForkGenerations()
+            return id_to_text(id_)
 
     def _pending_commit(
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
     ) -> PendingCommit:
-        self._require_commit_allowed(kind, allow_empty)
-        self._state.has_tried = True
-        if metadata:
-            MetadataColumn.of([metadata])  # raises an error before the first file is written
         state = self._state
         workspace = state.workspace
+        branch = self._require_branch() if kind.moves_branch else None
+        if not self.read_only:
+            self._require_not_ended()
+        if kind.needs_changes and not workspace.has_changes and not allow_empty:
+            raise SessionStateError(
+                "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
+            ).with_remedy(
+                "Write something first, or pass allow_empty=True",
+                shell="The branch has all of them already",
+            )
+        state.has_tried = True
+        if metadata:
+            MetadataColumn.of([metadata])  # raises an error before the first file is written
         return PendingCommit(
             workspace.context,
             kind,
-            state.branch,
+            branch,
             workspace.snapshot,
             workspace.own_changes(),
             message,
@@ -323,30 +333,6 @@ class Session(Rearranging, Inspection):
             workspace.earlier_manifests,
             state.note,
         )
-
-    def _require_commit_allowed(self, kind: CommitKind, allow_empty: bool) -> None:
-        state = self._state
-        if kind.moves_branch:
-            self._require_branch()
-        if not self.read_only:
-            self._require_not_ended()
-        if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
-            raise SessionStateError(
-                "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
-            ).with_remedy(
-                "Write something first, or pass allow_empty=True",
-                shell="The branch has all of them already",
-            )
-
-    def _finish_commit(self, id_: bytes) -> str:
-        """Make this session read the new snapshot. Return its id as text."""
-        state = self._state
-        if state.lease is not None:
-            state.lease.give_back(state.workspace.context.storage)
-        state.workspace = state.workspace.end_at(id_)
-        state.mode = SessionMode.readonly
-        state.merged.clear()
-        return id_to_text(id_)
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Move the session's changes onto the tip of its branch, so that they can be committed there.
@@ -404,7 +390,7 @@ class Session(Rearranging, Inspection):
                     state.origin = state.origin or before
                     state.clean_reads = tuple(read_sets)
                     # Forks of the old snapshot cannot be merged any more.
-                    state.merged.clear()
+                    state.merged = ForkGenerations()
 
     def check_reads(self, reads: Sequence[Read]) -> None:
         """Check that ``commit`` and ``rebase`` accept ``reads``, before the work begins.
@@ -427,12 +413,13 @@ class Session(Rearranging, Inspection):
             frazil.errors.NodeNotFoundError: reads must be paths of nodes ... got `/u`
         """
         if reads := list(reads):
-            declared_reads(reads, self._origin(), self._state.workspace)
+            self._declared(reads)
 
-    def _origin(self) -> Workspace:
-        """Return the version that the session was opened with."""
-        state = self._state
-        return Workspace(state.workspace.context, state.origin or state.workspace.snapshot_id)
+    def _declared(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
+        """Return the declared reads, of the version that the session was opened with."""
+        workspace = self._state.workspace
+        origin = Workspace(workspace.context, self._state.origin or workspace.snapshot_id)
+        return declared_reads(reads, origin, workspace)
 
     def _read_sets(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
         """Return the declared reads. New ones are compared with the commits of earlier rebases."""
@@ -441,7 +428,7 @@ class Session(Rearranging, Inspection):
             return []
         state = self._state
         workspace = state.workspace
-        read_sets = declared_reads(reads, self._origin(), workspace)
+        read_sets = self._declared(reads)
         if state.origin is not None:
             new = [each for each in read_sets if not any(each is other for other in state.clean_reads)]
             require_unchanged(workspace.context, joined_reads(new), state.origin, workspace.snapshot_id)

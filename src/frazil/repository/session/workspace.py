@@ -1,57 +1,67 @@
-"""The workspace of a session: nodes and chunks as the session sees them, a snapshot under layers of changes.
+"""The workspace of a session, which is a snapshot under layers of changes, and the state of a session.
 
     snapshot    the committed version
     inherited   changes of the session that created this fork, from before the fork
     sealed      own changes that later forks contain
     changes     own changes since the last fork
 
-A later layer hides an earlier layer. The nodes of all layers except the last are joined once. A lookup of a
-reference searches the layers first, from the newest to the oldest, and then the manifests.
+A later layer hides an earlier layer. Locks are acquired in this order; every thread may skip some of them:
 
-Locks are acquired in this order, and every thread may skip some of them:
-
-    1. the commit queues of the catalog and of the storage, by commits (``Session.commit``)
-    2. ``commit_lock``, by commits, and by every change of the workspace
+    1. ``commit_lock``, by commits, and by every change of the workspace: changes wait while a commit runs
+    2. the commit queues of the storage and of the catalog, by commits (``Session.commit``)
     3. ``lock``, by changes, and by reads of the layers
     4. the locks of the writer, the reader and the caches, which call nothing back
-
-Changes of other threads wait while a commit runs. After the commit the workspace refuses changes: otherwise a
-change that is too late for the commit would be lost silently.
-
-It happens if the configuration has ``manifest.preload`` and the storage is remote. Local manifests are fast
-to read later. The preload scans up to ``max_arrays_to_scan`` arrays in the order of their paths. It loads the
-manifests of an array if the condition holds, up to ``max_total_refs`` references in total. Errors are only
-logged: the read that needs the manifest raises its error.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet, Coords, MoveTree, PreparedManifests, check_coords
-from frazil.changes.merge import merge_fork, merge_forks
-from frazil.errors import ErrorKind, FormatError, InvalidInputError, ReadOnlyError, StorageError
+from frazil.changes.change_set import (
+    ChangeSet,
+    Coords,
+    MoveTree,
+    PreparedManifests,
+    check_coords,
+    moved_nodes,
+)
+from frazil.changes.merge import ForkGenerations, merge_fork, merge_forks
+from frazil.changes.node_changes import ReadSet
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+    StorageError,
+)
 from frazil.format.chunk_table import within
 from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef, find_ref
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.asynchronous import begin
+from frazil.repository.catalog.collection_guard import Lease, SessionStart
 from frazil.repository.catalog.context import Context, require_listed
-from frazil.repository.catalog.repo_changes import no_node
-from frazil.repository.ids import new_node_id
+from frazil.repository.catalog.repo_changes import MetadataEdit, no_node
+from frazil.repository.catalog.version_info import SessionMode
+from frazil.repository.clock import elapsed_us, now_us, to_datetime
+from frazil.repository.ids import new_node_id, new_object_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
-from frazil.repository.session.commit_files import EarlierManifests
+from frazil.repository.session.commit_files import ManifestUpdate
 from frazil.repository.session.read_tracker import ReadTracker
 
 if TYPE_CHECKING:
     import asyncio
+
 else:
     asyncio = ModuleOnDemand("asyncio")
 
@@ -71,6 +81,7 @@ class Workspace:
         changes: ChangeSet | None = None,
         reads: ReadTracker | None = None,
         snapshot: Snapshot | None = None,
+        before: Workspace | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
@@ -79,8 +90,11 @@ class Workspace:
         self.changes = changes or ChangeSet()
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
-        self.writer, self.reader = context.chunk_access()
-        self.earlier_manifests = EarlierManifests()
+        # A workspace after a commit has the writer and the reader of the workspace before it.
+        access = context.chunk_access() if before is None else (before.writer, before.reader)
+        self.writer, self.reader = access
+        #: The updates whose manifests earlier attempts of a commit have stored, by node id.
+        self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
         #: The number of discards. A discard also drops the bytes of the changes.
         self.discards = 0
         self.commit_lock = RLock()
@@ -108,8 +122,7 @@ class Workspace:
     def snapshot(self) -> Snapshot:
         """The snapshot. The first access reads its file.
 
-        Raises ``SessionSnapshotNotFoundError`` if the snapshot was expired and collected. All methods that
-        read the snapshot raise this error.
+        Raises ``SessionSnapshotNotFoundError`` if the snapshot was expired and collected.
         """
         snapshot = self._snapshot
         if snapshot is None:
@@ -142,7 +155,7 @@ class Workspace:
         """The nodes of ``base`` at the paths where ``changes`` has moved them."""
         moved = self._moved_base
         if moved is None:
-            moved = self._moved_base = self.changes.moved_nodes(self.base)
+            moved = self._moved_base = moved_nodes(self.base, self.changes.moves)
         return moved
 
     def _invalidate(self, *, base: bool = False) -> None:
@@ -188,11 +201,6 @@ class Workspace:
             return self._was_changed or bool(self.own_changes())  # sealed changes may have been undone
         return self._was_changed or bool(self.sealed or self.changes)
 
-    @property
-    def num_changed_arrays(self) -> int:
-        """The number of arrays with own changes of chunks, whose manifests a commit writes."""
-        return len(self.sealed.chunks.keys() | self.changes.chunks.keys())
-
     def own_changes(self) -> ChangeSet:
         """Return all own changes as one change set."""
         with self.lock:
@@ -204,10 +212,7 @@ class Workspace:
         return merge_forks(self.snapshot.nodes, self.inherited, [own]) if self.inherited else own
 
     def durable_changes(self) -> ChangeSet:
-        """Return a copy of ``own_changes()`` whose chunks are all durable.
-
-        Other threads may write at the same time.
-        """
+        """Return a copy of ``own_changes()`` whose chunks are durable. Other threads may write meanwhile."""
         with self.commit_lock, self.lock:
             self.writer.flush()
             return self.own_changes().copy()
@@ -223,10 +228,7 @@ class Workspace:
                 self._invalidate(base=bool(changes.nodes or changes.moves))
 
     def adopt_manifests(self, ready: dict[bytes, PreparedManifests]) -> None:
-        """Add manifests that workers have prepared, by node id.
-
-        The manifests contain the own edits of their arrays.
-        """
+        """Add manifests that workers have prepared, by node id, with the own edits of their arrays."""
         with self.commit_lock, self.lock:
             self.seal_changes()
             self._require_uncommitted()
@@ -255,7 +257,7 @@ class Workspace:
         with self.commit_lock, self.lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
-            self.earlier_manifests = EarlierManifests()
+            self.earlier_manifests = {}
             self._was_changed = False
             self.discards += 1
             self._invalidate(base=True)
@@ -272,12 +274,12 @@ class Workspace:
             self._invalidate(base=True)
 
     def end_at(self, snapshot_id: bytes) -> Workspace:
-        """Refuse changes from now on, after a commit.
+        """Refuse changes from now on. Return the workspace of the new snapshot, which refuses them too.
 
-        Return the workspace of the new snapshot, which refuses changes too.
+        Otherwise a change that is too late for the commit would be lost silently.
         """
         self._is_committed = True
-        successor = Workspace(self.context, snapshot_id)
+        successor = Workspace(self.context, snapshot_id, before=self)
         successor._is_committed = True
         return successor
 
@@ -369,17 +371,14 @@ class Workspace:
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
-            (manifest,) = self._manifests([entry.manifests[number].id])
+            (manifest,) = self._manifests([entry.ids[number]])
             ref = find_ref(manifest, entry.node.id, coords)
             if ref is not None:
                 return ref
         return None
 
     def refs_at(self, path: str, index: U32) -> ChunkTable:
-        """Return the references of many chunks of an array, in the order of their coordinates ``index``.
-
-        Missing chunks have rows of the kind ``ABSENT``. Coordinates may repeat.
-        """
+        """Return the references of many chunks, in the order of ``index``; ``ABSENT`` for missing chunks."""
         rows = ChunkRows(index)
         entry = self.array_entry(path)
         if entry is None:
@@ -391,7 +390,7 @@ class Workspace:
         meeting = entry.manifests_meeting(index)
         wanted = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
         numbers = [number for number, each in wanted.items() if len(each)]
-        manifests = self._manifests([entry.manifests[number].id for number in numbers])  # all at once
+        manifests = self._manifests([entry.ids[number] for number in numbers])  # all at once
         for number, manifest in zip(numbers, manifests, strict=True):
             table = manifest.arrays.get(entry.node.id)
             if table is not None:
@@ -406,7 +405,7 @@ class Workspace:
         if entry is None:
             return True
         has = self.context.assets.has_manifest
-        return all(has(entry.manifests[number].id) for number in entry.manifests_at(coords))
+        return all(has(entry.ids[number]) for number in entry.manifests_at(coords))
 
     def ref_table(self, path: str) -> ChunkTable:
         """Return all references of an array."""
@@ -418,7 +417,13 @@ class Workspace:
             manifests = self._manifests([ref.id for ref in node.array.manifests])
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables = [table for table in tables if len(table)]  # an empty table has no rank
-            _require_rank(path, tables, len(node.array.shape))
+            ndim = len(node.array.shape)
+            for table in tables:
+                if table.index.shape[1] != ndim:
+                    raise FormatError(
+                        f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
+                        f"{table.index.shape[1]}. Restore the manifest from a copy"
+                    )
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))
@@ -441,16 +446,15 @@ class Workspace:
             self._drop_outdated_entry(path)
 
     def replace_refs(self, path: str, table: ChunkTable, discards: int) -> bool:
-        """Set the references of chunks that were stored after ``discards`` discards.
+        """Set references of chunks that were stored after ``discards`` discards; delete the ``ABSENT`` ones.
 
-        Rows of the kind ``ABSENT`` delete chunks, which need not exist. Return False if the session has
-        discarded its changes since: the writer has then dropped the bytes.
+        Return False if the session has discarded its changes since: the writer has then dropped the bytes.
         """
         with self.commit_lock, self.lock:
             if discards != self.discards:
                 return False
             self._require_uncommitted()
-            self.changes.write_chunks(self.moved_base, path, table)
+            self.changes.set_chunks(self.moved_base, path, table)
             self._drop_outdated_entry(path)
             return True
 
@@ -492,10 +496,10 @@ class Workspace:
 
     # Bytes
 
-    def read_chunk(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
-        """Return the bytes ``start`` to ``stop`` of one chunk, or None for a missing chunk."""
+    def read_chunk(self, path: str, coords: Coords) -> Buffer | None:
+        """Return the bytes of one chunk, or None for a missing chunk."""
         ref = self.ref(path, coords)
-        return None if ref is None else self.read_ref(ref, start, stop)
+        return None if ref is None else self.read_ref(ref)
 
     def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Return the bytes ``start`` to ``stop`` of the chunk that a reference points to."""
@@ -542,10 +546,7 @@ class Workspace:
     def _set_stored_ref(
         self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef, discards: int
     ) -> bool:
-        """Set the reference of bytes that were stored after ``discards`` discards.
-
-        Return False if the session has discarded its changes since: the writer has then dropped the bytes.
-        """
+        """Set the reference of stored bytes. See ``replace_refs``."""
         with self.commit_lock, self.lock:
             if discards != self.discards:
                 return False
@@ -625,21 +626,11 @@ def size_of(ref: ChunkRef) -> int:
     return len(ref.data) if isinstance(ref, InlineRef) else ref.length
 
 
-def _require_rank(path: str, tables: Sequence[ChunkTable], ndim: int) -> None:
-    """Raise ``FormatError`` if a manifest has references with more or fewer coordinates than the array."""
-    for table in tables:
-        if table.index.shape[1] != ndim:
-            raise FormatError(
-                f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
-                f"{table.index.shape[1]}. Restore the manifest from a copy"
-            )
-
-
 _log: Final = logging.getLogger(__name__)
 
 
 def preload(workspace: Workspace) -> None:
-    """Begin to load the manifests that the configuration selects."""
+    """Begin to load the manifests that the configuration selects. Local manifests are fast to read later."""
     context = workspace.context
     manifest = context.config.manifest
     if manifest is not None and manifest.preload is not None and not context.storage.is_local:
@@ -665,3 +656,133 @@ def _load(workspace: Workspace) -> None:
         context.assets.manifests(list(wanted), settings.concurrent_manifest_fetches)
     except Exception as error:
         _log.debug("manifests were not preloaded: %s", error)
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The mutable state of a session. Commits, rebases and merges change it."""
+
+    workspace: Workspace
+    branch: str | None
+    mode: SessionMode
+    expires_at: int
+    default_metadata: dict[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    discarded_before: int = 0
+    merged: ForkGenerations = field(default_factory=ForkGenerations)
+    session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened, in microseconds since 1970.
+    seen: int = 0
+    #: Protects the files of the session from garbage collections while the session has forks.
+    lease: Lease | None = None
+    #: The name of the session in the list of leases.
+    name: str = ""
+    #: Changes the metadata of the repository in the update of the commit.
+    note: MetadataEdit | None = None
+    #: Time of the oldest chunk file of the session, if the file can be older than the session.
+    since: int | None = None
+    #: After a rebase: the snapshot that the session was opened with.
+    origin: bytes | None = None
+    #: Declared reads that were compared with all commits up to the session's snapshot.
+    clean_reads: tuple[ReadSet, ...] = ()
+    #: The time of creation, by ``elapsed_us`` of this process.
+    created_at: int = field(default_factory=elapsed_us)
+    #: Whether the session has tried to commit. The error of an attempt says that the changes are not saved.
+    has_tried: bool = False
+
+    def ends(self) -> int:
+        """Return when the session expires, in microseconds since 1970.
+
+        With deduplication, chunks that the writer found in storage can make this earlier.
+        """
+        keep_until = self.workspace.writer.keep_until
+        if keep_until is not None:
+            self.expires_at = min(self.expires_at, keep_until)
+        return self.expires_at
+
+    def session_start(self) -> SessionStart:
+        """Return when the session started. Garbage collections spare files that are not older."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
+        if self.since is not None:
+            starts.append(self.since)
+        # The earliest of them, because this host's clock may have been set back since.
+        return SessionStart(self.seen, min(starts))
+
+
+class Permissions:
+    """Checks of what a session may do now. Base of ``Session``."""
+
+    _state: SessionState
+
+    @property
+    def workspace(self) -> Workspace:
+        """The nodes and chunks that this session sees. For other modules of Frazil."""
+        return self._state.workspace
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the session can only read. A session is read-only after its commit."""
+        return self._state.mode is SessionMode.readonly
+
+    @property
+    def mode(self) -> SessionMode:
+        """Whether the session is read-only, writable, or a session that moves nodes."""
+        return self._state.mode
+
+    @property
+    def expires_at(self) -> datetime:
+        """The time after which this session cannot write or commit.
+
+        With deduplication, a chunk that the session found in storage can make this earlier. At least a third
+        of the lifetime is left after such a chunk was found.
+        """
+        return to_datetime(self._state.ends())
+
+    def require_writable(self) -> None:
+        """Raise an error if this session cannot write to nodes and chunks now.
+
+        Raises:
+            ReadOnlyError: The session is read-only (``read-only-store``).
+            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
+                (``session-expired``).
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.writable_session("main").require_writable()
+            >>> repo.rearrange_session("main").require_writable()
+            Traceback (most recent call last):
+            frazil.errors.SessionStateError: this session can only move nodes...
+        """
+        if self._state.mode is not SessionMode.writable:
+            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
+            raise SessionStateError(
+                "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
+            ).with_remedy(
+                "To write, commit or discard its changes, and open a session with "
+                "Repository.writable_session",
+                shell="",
+            )
+        self._require_not_ended()
+
+    def _require_not_ended(self) -> None:
+        ends = self._state.ends()
+        if now_us() >= ends:
+            raise SessionStateError(
+                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
+                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
+                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
+            )
+
+    def _require_not_reading(self, kind: ErrorKind = ErrorKind.READ_ONLY_SESSION) -> None:
+        if self.read_only:
+            is_new = self._state.branch is None
+            raise ReadOnlyError(
+                f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
+            ).with_remedy(
+                "To write or to move nodes, open a session with Repository.writable_session or "
+                "Repository.rearrange_session",
+                shell="",
+            )

@@ -50,7 +50,8 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from frazil.changes.diff import compose_logs, union_of_chunks
+from frazil.changes.change_set import union_of_chunks
+from frazil.changes.diff import compose_logs
 from frazil.errors import (
     ErrorKind,
     IcechunkError,

@@ -1,156 +1,25 @@
-"""The state of a session, what it may do in this state, and its methods for forks, chunks and moves."""
+"""The methods of a session for forks, for looks at nodes and chunks, and for moves of both."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from frazil.changes.merge import ForkGenerations, check_forks
-from frazil.changes.node_changes import ReadSet
+from frazil.changes.merge import check_forks
 from frazil.changes.zarr_metadata import reindexed, shifted
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.collection_guard import Lease, SessionStart
-from frazil.repository.catalog.repo_changes import MetadataEdit
+from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
-from frazil.repository.clock import elapsed_us, now_us, to_datetime
-from frazil.repository.ids import new_object_id
 from frazil.repository.paths import absolute
 from frazil.repository.session.read_tracker import ReadTracker
-from frazil.repository.session.workspace import Workspace
-
-
-@dataclass(slots=True)
-class SessionState:
-    """The mutable state of a session. Commits, rebases and merges change it."""
-
-    workspace: Workspace
-    branch: str | None
-    mode: SessionMode
-    expires_at: int
-    default_metadata: dict[str, Any] = field(default_factory=dict)
-    generation: int = 0
-    discarded_before: int = 0
-    merged: ForkGenerations = field(default_factory=ForkGenerations)
-    session_id: bytes = field(default_factory=new_object_id)
-    #: Time of the newest update of the repository when the session was opened, in microseconds since 1970.
-    seen: int = 0
-    #: Protects the files of the session from garbage collections while the session has forks.
-    lease: Lease | None = None
-    #: The name of the session in the list of leases.
-    name: str = ""
-    #: Changes the metadata of the repository in the update of the commit.
-    note: MetadataEdit | None = None
-    #: Time of the oldest chunk file of the session, if the file can be older than the session.
-    since: int | None = None
-    #: After a rebase: the snapshot that the session was opened with.
-    origin: bytes | None = None
-    #: Declared reads that were compared with all commits up to the session's snapshot.
-    clean_reads: tuple[ReadSet, ...] = ()
-    #: The time of creation, by ``elapsed_us`` of this process.
-    created_at: int = field(default_factory=elapsed_us)
-    #: Whether the session has tried to commit. The error of an attempt says that the changes are not saved.
-    has_tried: bool = False
-
-    def ends(self) -> int:
-        """Return when the session expires, in microseconds since 1970.
-
-        With deduplication, chunks that the writer found in storage can make this earlier.
-        """
-        keep_until = self.workspace.writer.keep_until
-        if keep_until is not None:
-            self.expires_at = min(self.expires_at, keep_until)
-        return self.expires_at
-
-    def session_start(self) -> SessionStart:
-        """Return when the session started. Garbage collections spare files that are not older."""
-        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
-        if self.since is not None:
-            starts.append(self.since)
-        # The earliest of them, because this host's clock may have been set back since.
-        return SessionStart(self.seen, min(starts))
-
-
-class Permissions:
-    """Checks of what a session may do now. Base of ``Session``."""
-
-    _state: SessionState
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the session can only read. A session is read-only after its commit."""
-        return self._state.mode is SessionMode.readonly
-
-    @property
-    def mode(self) -> SessionMode:
-        """Whether the session is read-only, writable, or a session that moves nodes."""
-        return self._state.mode
-
-    @property
-    def expires_at(self) -> datetime:
-        """The time after which this session cannot write or commit.
-
-        With deduplication, a chunk that the session found in storage can make this earlier. At least a third
-        of the lifetime is left after such a chunk was found.
-        """
-        return to_datetime(self._state.ends())
-
-    def require_writable(self) -> None:
-        """Raise an error if this session cannot write to nodes and chunks now.
-
-        Raises:
-            ReadOnlyError: The session is read-only (``read-only-store``).
-            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
-                (``session-expired``).
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.writable_session("main").require_writable()
-            >>> repo.rearrange_session("main").require_writable()
-            Traceback (most recent call last):
-            frazil.errors.SessionStateError: this session can only move nodes...
-        """
-        if self._state.mode is not SessionMode.writable:
-            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
-            raise SessionStateError(
-                "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
-            ).with_remedy(
-                "To write, commit or discard its changes, and open a session with "
-                "Repository.writable_session",
-                shell="",
-            )
-        self._require_not_ended()
-
-    def _require_not_ended(self) -> None:
-        ends = self._state.ends()
-        if now_us() >= ends:
-            raise SessionStateError(
-                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
-                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
-                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
-                ErrorKind.SESSION_EXPIRED,
-            )
-
-    def _require_not_reading(self, kind: ErrorKind = ErrorKind.READ_ONLY_SESSION) -> None:
-        if self.read_only:
-            is_new = self._state.branch is None
-            raise ReadOnlyError(
-                f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
-            ).with_remedy(
-                "To write or to move nodes, open a session with Repository.writable_session or "
-                "Repository.rearrange_session",
-                shell="",
-            )
+from frazil.repository.session.workspace import Permissions, SessionState, Workspace
 
 
 def fork_state(state: SessionState) -> SessionState:
@@ -186,27 +55,21 @@ def merge_fork_states(state: SessionState, others: Sequence[SessionState]) -> No
     for other in others:
         _require_mergeable(state, other)
     # A repeated fork and the session itself add nothing.
-    forks = list({id(other.workspace): other for other in others}.values())
-    forks = [fork for fork in forks if fork is not state]
+    forks = list({id(other.workspace): other for other in others if other is not state}.values())
     trackers = [fork.workspace.reads for fork in forks]
-    forks = [fork for fork in forks if fork.workspace.has_changes]
-    if forks:
-        _merge_changes(state, forks)
+    if forks := [fork for fork in forks if fork.workspace.has_changes]:
+        changes = [fork.workspace.durable_changes() for fork in forks]
+        _seal_changes(state)
+        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
+        state.workspace.merge_changes(changes, twins)
+        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        state.seen = min(state.seen, *(fork.seen for fork in forks))
+        for each in changes:
+            state.merged.add(state.generation, each)
+        state.generation += 1
     if state.workspace.reads is not None:
         for tracker in filter(None, trackers):
             state.workspace.reads.add(tracker.reads())
-
-
-def _merge_changes(state: SessionState, forks: Sequence[SessionState]) -> None:
-    changes = [fork.workspace.durable_changes() for fork in forks]
-    _seal_changes(state)
-    twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
-    state.workspace.merge_changes(changes, twins)
-    state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
-    state.seen = min(state.seen, *(fork.seen for fork in forks))
-    for each in changes:
-        state.merged.add(state.generation, each)
-    state.generation += 1
 
 
 def _seal_changes(state: SessionState) -> None:
@@ -218,7 +81,15 @@ def _seal_changes(state: SessionState) -> None:
 
 
 def _require_mergeable(state: SessionState, other: SessionState) -> None:
-    _require_same_mode(state.mode, other.mode)
+    if state.mode is not other.mode:
+        kinds = {
+            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
+            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
+        }
+        raise SessionStateError(
+            f"the fork must be of a {state.mode.name} session, got a fork of a {other.mode.name} session",
+            kinds.get(state.mode, ErrorKind.MERGE_NOT_ALLOWED),
+        )
     snapshot_id, workspace = state.workspace.snapshot_id, other.workspace
     if workspace.snapshot_id != snapshot_id:
         raise SessionStateError(
@@ -234,23 +105,8 @@ def _require_mergeable(state: SessionState, other: SessionState) -> None:
         )
 
 
-def _require_same_mode(mode: SessionMode, other: SessionMode) -> None:
-    if mode is not other:
-        kinds = {
-            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
-            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
-        }
-        raise SessionStateError(
-            f"the fork must be of a {mode.name} session, got a fork of a {other.name} session",
-            kinds.get(mode, ErrorKind.MERGE_NOT_ALLOWED),
-        )
-
-
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
-    """Yield all references of an array in batches of columns.
-
-    A group or a missing node has no batches. ``IcechunkStore.array_chunk_iterator`` describes a batch.
-    """
+    """Yield the batches of ``IcechunkStore.array_chunk_iterator``."""
     if batch_size < 1:
         raise InvalidInputError(
             f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
@@ -261,9 +117,8 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     if node is None or node.array is None:
         return
     table = workspace.ref_table(node.path)
-    native = ids_to_text(table.chunk_ids)
     foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
-    names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
+    names = {ChunkKind.NATIVE: ids_to_text(table.chunk_ids), ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
         part = table.select_chunks(slice(start, start + batch_size))
         locations = np.full(len(part), "", object)
@@ -274,21 +129,6 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
         blobs = part.inline.take(part.source[inline]).blobs()
         inlined = dict(zip(inline.tolist(), blobs, strict=True))
         yield part.index, part.kind, locations.tolist(), part.offset, part.length, inlined
-
-
-def virtual_chunk_locations(workspace: Workspace) -> list[str]:
-    """Return the URLs of the virtual chunks of all arrays, repetitions included."""
-    workspace.note_tree("/")
-    nodes = workspace.node_table()
-    arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-    urls: list[str] = []
-    for path in arrays:
-        table = workspace.ref_table(path)
-        rows = table.source[table.kind == ChunkKind.VIRTUAL]
-        if len(rows):
-            locations = workspace.context.virtual.urls(table.foreign.locations.texts())
-            urls += np.array(locations, object)[rows].tolist()
-    return urls
 
 
 class Inspection(Permissions):
@@ -343,7 +183,10 @@ class Inspection(Permissions):
             ('inline', 'uninitialized')
         """
         workspace, path = self._state.workspace, absolute(array_path)
-        coords = _coordinates(chunk_coordinates)
+        try:
+            coords = tuple(map(index, chunk_coordinates))
+        except TypeError:
+            raise TypeError(f"chunk_coordinates must be integers, got {chunk_coordinates!r}") from None
         workspace.note_chunk(path, coords)
         if workspace.array_entry(path) is None:
             workspace.require_array(path)
@@ -425,18 +268,21 @@ class Inspection(Permissions):
             >>> repo.readonly_session("main").all_virtual_chunk_locations()
             []
         """
-        return virtual_chunk_locations(self._state.workspace)
+        workspace = self._state.workspace
+        workspace.note_tree("/")
+        nodes = workspace.node_table()
+        urls: list[str] = []
+        for path in np.array(nodes.paths_list(), object)[nodes.is_array].tolist():
+            table = workspace.ref_table(path)
+            rows = table.source[table.kind == ChunkKind.VIRTUAL]
+            if len(rows):
+                locations = workspace.context.virtual.urls(table.foreign.locations.texts())
+                urls += np.array(locations, object)[rows].tolist()
+        return urls
 
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
-
-
-def _coordinates(given: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(map(index, given))
-    except TypeError:
-        raise TypeError(f"chunk_coordinates must be integers, got {given!r}") from None
 
 
 class Rearranging(Permissions):
