@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from frazil.arguments import require_progress
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs import wire
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import engine_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary, with_size
 from frazil.jobs.task_failures import dumps
+from frazil.jobs.task_results import decode_changes, encode_changes
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
@@ -198,13 +198,13 @@ def write_block(shared: bytes, task: bytes) -> bytes:
     _array(fork, block.path)[block.region] = values
     workspace = fork.workspace
     workspace.writer.flush()  # the result must refer only to durable chunks
-    return wire.encode(workspace.changes)
+    return encode_changes(workspace.changes)
 
 
 def returned(base: ForkSession, result: bytes) -> ForkSession:
     """Return a fork of ``base`` with the changes in the result of a task."""
     fork = base.fork()
-    fork.workspace.changes = wire.decode(result)
+    fork.workspace.changes = decode_changes(result)
     return fork
 
 

@@ -34,11 +34,9 @@ from frazil.about import __version__
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
-from frazil.jobs import wire
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
-from frazil.jobs.task_results import Result, decode_result
-from frazil.jobs.wire import joined, split
+from frazil.jobs.task_results import Result, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
@@ -310,14 +308,14 @@ class Staging:
         session.workspace.writer.flush()  # staged changes must refer only to durable chunks
         hashed = hashlib.sha256(b"".join(hashlib.sha256(item).digest() for item in items)).hexdigest()
         header = json.dumps({"tasks": len(items), "items": hashed}).encode()
-        data = joined([header, wire.encode(session.workspace.changes)])
+        data = joined([header, encode_changes(session.workspace.changes)])
         if not self.rounds.put(str(number), data):
             data = self.rounds.get(str(number)) or data
             staged_header, changes = split(data, 2)
             if staged_header != header:
                 self.discard()
                 raise _unusable(self.job, "`prepare` returned other items than before")
-            session.workspace.replace_changes(wire.decode(changes))
+            session.workspace.replace_changes(decode_changes(changes))
         digest = hashlib.sha256(data).hexdigest()[:16]
         return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
 
@@ -360,7 +358,7 @@ def _conflict(repo: Repository, branch: str, plan: StagedPlan, rounds: Folder) -
     if first is None or repo.lookup_branch(branch) == plan.base:
         return None
     trial = session_at_base(repo, branch, plan)
-    trial.workspace.replace_changes(wire.decode(split(first, 2)[1]))
+    trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
     try:
         trial.rebase(ConflictDetector())
     except IcechunkError as error:
