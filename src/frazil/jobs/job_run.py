@@ -121,7 +121,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
 
 
 def _dimension_sizes(nodes: NodeTable, group: str) -> dict[str, int]:
-    """Return the sizes of the dimensions of the arrays directly in a group. Of equal names, the last counts."""
+    """Return the sizes of the dimensions of the arrays directly in a group; of equal names, the last size."""
     below = nodes.below(group)
     paths = nodes.paths.take(np.arange(len(nodes))[below]).compact()
     slashes = np.concatenate([[0], np.cumsum(paths.values == ord("/"), dtype=np.int64)])

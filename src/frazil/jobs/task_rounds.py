@@ -109,7 +109,7 @@ class Rounds:
     longest: float = 0.0
 
     def run(self, prepare: Callable[..., Any], work: Work, *given: Any) -> list[Any]:
-        """Run the work for all items of ``prepare(session, *given)``, merge the changes, return the values."""
+        """Run the work for all items of ``prepare(session, *given)``, and return the values of the tasks."""
         session, staged = self.session, None
         generation = state_of(session).generation
         tasks = prepare(session, *given)
@@ -199,7 +199,7 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
     except IcechunkError:
         raise  # its message names the reason, such as a session with changes
     except Exception as error:
-        raise unsendable(name, parts or value, dumps, error) from error
+        raise unsendable(name, parts or value, error) from error
 
 
 @dataclass(slots=True)
