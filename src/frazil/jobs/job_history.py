@@ -30,7 +30,7 @@ from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_matrix, id_to_text, ids_among
 from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import ID_LISTS
-from frazil.jobs.job import Input, Job, Metrics, Target, address, digest, takes_versions, without_folders
+from frazil.jobs.job import Input, Job, Metrics, Target, digest, takes_versions, without_folders
 from frazil.repository.catalog.ancestry import BranchHistory, mentioning
 from frazil.repository.catalog.history_records import (
     JOB,
@@ -45,6 +45,7 @@ from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import CommitLogs, read_logs
 from frazil.repository.session.session import Session
+from frazil.storage.base import storage_label
 
 _PATHS_SHOWN: Final = 3
 
@@ -269,7 +270,7 @@ class _Commit:
 def job_state(job: Job, tip: str) -> tuple[str, str | None]:
     """Return the id of a job, and the snapshot of its commit, if the history of ``tip`` has its changes."""
     repo, digested = job.target.repo, work_digest(job)
-    parts = [work_digest(job, inputs=True), address(repo.storage), job.target.branch, ()]
+    parts = [work_digest(job, inputs=True), storage_label(repo.storage), job.target.branch, ()]
     id_ = job.id or hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
     def is_wanted(found: Any) -> bool:

@@ -56,7 +56,7 @@ from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
 from frazil.jobs.engine import Engine, EngineName, described, engine_of, is_resumable
-from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version, address
+from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.job_history import (
     JobStart,
     commit_metadata,
@@ -77,6 +77,7 @@ from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
+from frazil.storage.base import storage_label
 from frazil.storage.traffic import TRAFFIC
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
@@ -174,7 +175,7 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
     is only in one repository and its copies, except the empty first snapshot, which all have.
     """
     named = [each for each in inputs if each.branch == target.branch]
-    place = address(target.repo.storage)
+    place = storage_label(target.repo.storage)
     if not named or (place != "in-memory" and all(each.repository == place for each in named)):
         return named
     snapshots = context_of(target.repo).catalog.repo_info().snapshots

@@ -83,13 +83,9 @@ class Folder:
         """Return the names of all objects in the folder and its subfolders, relative to the folder."""
         return [info.key[len(self.key) + 1 :] for info in self.storage.list(self.key)]
 
-    def subfolder(self, name: str) -> Folder:
-        """Return a folder in this folder."""
-        return Folder(self.storage, f"{self.key}/{name}")
-
 
 #: The format of staged files. Files of another format or version of Frazil are discarded.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _LARGEST_NUMBER: Final = 1 << 57
 
 
@@ -114,11 +110,6 @@ class StagedPlan:
     software: str = __version__
     format: int = _FORMAT
 
-    @property
-    def is_of_this_version(self) -> bool:
-        """Whether the same version of Frazil has staged the results."""
-        return (self.format, self.software) == (_FORMAT, __version__)
-
 
 def encode_plan(plan: StagedPlan) -> bytes:
     """Return a plan as JSON."""
@@ -134,18 +125,15 @@ def decode_plan(data: bytes) -> StagedPlan | None:
     numbers = plan.seen, plan.since, plan.started
     texts = plan.job, plan.name, plan.branch, plan.digest, plan.software
     ids = plan.base, plan.folder
-    is_whole = all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers) and all(
-        isinstance(each, str) for each in texts
+    is_whole = (
+        all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers)
+        and all(isinstance(each, str) for each in texts)
+        and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids)
     )
-    return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
+    return plan if is_whole else None
 
 
-def has_base(repo: Repository, plan: StagedPlan) -> bool:
-    """Return whether the repository still has the snapshot of the plan."""
-    return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
-
-
-def session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
+def _session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
     """Return a session for the branch that starts from the snapshot of the plan."""
     context = context_of(repo)
     repo_requirements.branch_tip(context.catalog.repo_info(), branch)
@@ -247,17 +235,26 @@ class Staging:
         ``digest`` is a hash of everything that decides the results of tasks.
         """
         place = place_of(branch, job)
-        plan = _read_plan(repo, place)
+        data = _folder(repo, place).get("plan")
+        plan = None if data is None else decode_plan(data)
+        if data is not None and (plan is None or (plan.format, plan.software) != (_FORMAT, __version__)):
+            _log.warning(
+                "results of another version of Frazil are staged: the job discards them, and starts again"
+            )
+            give_up(repo.storage, place)
+            plan = None
         if plan is not None and plan.digest != digest:
             raise InvalidInputError(
                 f"the job `{job}` was started with other parameters or inputs, and was not committed. Run it "
                 "with these, give this job another id, or discard the staged results with discard_job",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
-        if plan is not None and (has_ended(plan.started) or not has_base(repo, plan)):
-            _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
-            give_up(repo.storage, place)
-            plan = None
+        if plan is not None:
+            snapshots = context_of(repo).catalog.repo_info().snapshots
+            if has_ended(plan.started) or snapshots.find_snapshot(id_from_text(plan.base)) < 0:
+                _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
+                give_up(repo.storage, place)
+                plan = None
         if plan is None:
             return cls._begin(repo, branch, job, name, digest)
         return cls._resume(repo, branch, plan)
@@ -282,22 +279,27 @@ class Staging:
         if not _folder(repo, place).put("plan", encode_plan(plan)):
             raise JobRestartError("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
-        rounds = _folder(repo, place).subfolder(plan.folder)
+        rounds = _folder(repo, f"{place}/{plan.folder}")
         return cls(repo, job, place, rounds, session, resumed=False)
 
     @classmethod
     def _resume(cls, repo: Repository, branch: str, plan: StagedPlan) -> Staging:
-        place, session = place_of(branch, plan.job), session_at_base(repo, branch, plan)
+        place, session = place_of(branch, plan.job), _session_at_base(repo, branch, plan)
         purpose = _purpose(plan.job, branch)
         state_of(session).lease = take_lease(
             repo.storage, place, plan.since, plan.started, purpose, name=plan.job, resumes=True
         )
-        rounds = _folder(repo, place).subfolder(plan.folder)
+        rounds = _folder(repo, f"{place}/{plan.folder}")
         _log.info("job %s: continues with staged results", plan.job)
-        conflict = _conflict(repo, branch, plan, rounds)
-        if conflict is not None:
-            clean_up(repo.storage, place)
-            raise _unusable(plan.job, str(conflict))
+        first = rounds.get("0")
+        if first is not None and repo.lookup_branch(branch) != plan.base:
+            trial = _session_at_base(repo, branch, plan)
+            trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
+            try:
+                trial.rebase(ConflictDetector())
+            except IcechunkError as error:  # the staged changes cannot be committed any more
+                clean_up(repo.storage, place)
+                raise _unusable(plan.job, str(error)) from error
         return cls(repo, plan.job, place, rounds, session, resumed=True)
 
     def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound:
@@ -317,7 +319,7 @@ class Staging:
                 raise _unusable(self.job, "`prepare` returned other items than before")
             session.workspace.replace_changes(decode_changes(changes))
         digest = hashlib.sha256(data).hexdigest()[:16]
-        return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
+        return StagedRound(Folder(self.repo.storage, f"{self.rounds.key}/{number}.{digest}"))
 
     def has_results(self) -> bool:
         """Return whether any task has staged its result."""
@@ -337,33 +339,6 @@ class Staging:
 
 def _folder(repo: Repository, place: str) -> Folder:
     return Folder(repo.storage, f"{STAGING}/{place}")
-
-
-def _read_plan(repo: Repository, place: str) -> StagedPlan | None:
-    """Return the plan of an earlier run, and discard a plan of another version of Frazil."""
-    data = _folder(repo, place).get("plan")
-    plan = None if data is None else decode_plan(data)
-    if data is not None and (plan is None or not plan.is_of_this_version):
-        _log.warning(
-            "results of another version of Frazil are staged: the job discards them, and starts again"
-        )
-        give_up(repo.storage, place)
-        return None
-    return plan
-
-
-def _conflict(repo: Repository, branch: str, plan: StagedPlan, rounds: Folder) -> IcechunkError | None:
-    """Return the error that a rebase of the staged changes onto the tip of the branch raises, else None."""
-    first = rounds.get("0")
-    if first is None or repo.lookup_branch(branch) == plan.base:
-        return None
-    trial = session_at_base(repo, branch, plan)
-    trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
-    try:
-        trial.rebase(ConflictDetector())
-    except IcechunkError as error:
-        return error
-    return None
 
 
 def _unusable(job: str, reason: str) -> JobRestartError:
@@ -395,17 +370,14 @@ def staged_jobs(repo: Repository) -> list[StagedJob]:
     jobs = []
     for name in names:
         place, _, rest = name.partition("/")
-        if rest == "plan":
-            data = _folder(repo, place).get("plan")
-            if data is not None and (plan := decode_plan(data)) is not None:
-                jobs.append(_staged_job(plan, place, names))
+        data = _folder(repo, place).get("plan") if rest == "plan" else None
+        plan = None if data is None else decode_plan(data)
+        if plan is not None:
+            prefix = f"{place}/{plan.folder}/"
+            tasks = sum(each.startswith(prefix) and each[len(prefix) :].count("/") == 1 for each in names)
+            started = to_datetime(plan.started)
+            jobs.append(StagedJob(plan.job, plan.name, plan.branch, plan.base, started, tasks))
     return sorted(jobs, key=lambda job: job.started_at)
-
-
-def _staged_job(plan: StagedPlan, place: str, names: Sequence[str]) -> StagedJob:
-    prefix = f"{place}/{plan.folder}/"
-    tasks = sum(name.startswith(prefix) and name[len(prefix) :].count("/") == 1 for name in names)
-    return StagedJob(plan.job, plan.name, plan.branch, plan.base, to_datetime(plan.started), tasks)
 
 
 @takes_versions
