@@ -63,9 +63,11 @@ from frazil.pipeline.transform.block_job import (
     ComputedArrays,
     OutputArrays,
     TransferredArray,
+    is_in_place,
     run_block_job,
+    target_or_source,
+    whole_transfer,
 )
-from frazil.pipeline.transform.targets import is_in_place, target_or_source, whole_transfer
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
 

@@ -37,6 +37,7 @@ from frazil.pipeline.transform.arrays import (
 )
 from frazil.pipeline.transform.block_job import (
     BlockJob,
+    ChunkTransfer,
     ComputedArrays,
     DriverArray,
     OutputArrays,
@@ -44,7 +45,6 @@ from frazil.pipeline.transform.block_job import (
     block_for,
     run_block_job,
 )
-from frazil.pipeline.transform.targets import ChunkTransfer
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
