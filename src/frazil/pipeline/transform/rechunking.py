@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from zarr.abc.codec import Codec
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import I64, Budget, block_shape, split
+from frazil.jobs.blocks import Budget, block_shape
 from frazil.jobs.job import (
     BoundedRunOptions,
     JobResult,
@@ -52,6 +52,7 @@ from frazil.pipeline.transform.arrays import (
     Values,
     arrays_below,
     chunk_lengths,
+    clipped_chunks,
     codec_documents,
     open_array,
     record_of_lengths,
@@ -108,10 +109,6 @@ class Stage:
         """Bytes that a task holds: its block, one cell during decoding, and one cell during encoding."""
         return self.itemsize * (math.prod(self.block) + math.prod(self.read) + math.prod(self.write))
 
-    def blocks(self) -> tuple[I64, I64]:
-        """Return starts and stops of the blocks; see `frazil.jobs.blocks.blocks`."""
-        return split(self.shape, self.block)
-
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
@@ -152,7 +149,7 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     >>> rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000).intermediate
     (21, 600, 12)
     """
-    read, write = _inside(read, shape), _inside(write, shape)
+    read, write = clipped_chunks(read, shape), clipped_chunks(write, shape)
     least = itemsize * (math.prod(read) + 2 * math.prod(write))
     if least > max_bytes:
         raise InvalidInputError(
@@ -194,7 +191,10 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
     budget = max_bytes // itemsize - math.prod(read) - math.prod(write)
     axes = [_lengths(*axis) for axis in zip(shape, read, write, strict=True)]
     limit = max(int(_COMBINATIONS ** (1 / max(len(axes), 1))), 2)
-    thin = [_thinned(axis, limit) for axis in axes]
+    thin = []
+    for axis in axes:  # the first and the last length are among them
+        rows = np.linspace(0, len(axis) - 1, min(limit, len(axis))).astype(np.int64)
+        thin.append(axis[np.unique(rows)])
     size, cover = np.ones((1,) * len(axes)), np.ones((1,) * len(axes))
     for number, axis in enumerate(thin):
         column = [1] * len(axes)
@@ -225,20 +225,16 @@ def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
     return options[np.r_[True, cover[1:] < least[:-1]]]
 
 
-def _thinned(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return at most ``count`` values, the first and the last among them."""
-    if len(values) <= count:
-        return values
-    return values[np.unique(np.linspace(0, len(values) - 1, count).astype(np.int64))]
-
-
 def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Iterator[Shape]:
     """Yield chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
 
     They fill half of it, because a chunk of the intermediate array has to fit as well.
     """
     yielded = set()
-    orders = tuple(_orders(read, write))
+    axes = range(len(read))
+    # First those axes grow whose written cells are longer than the read ones.
+    by_ratio = sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis))
+    orders = (tuple(by_ratio), tuple(axes), tuple(axes[::-1]))
     limited = tuple(map(max, read, write))
     for of_read, of_write, limit in product(orders, orders, (limited, shape)):
         one = _filled(shape, limit, read, itemsize, (max_bytes - itemsize * math.prod(read)) // 2, of_read)
@@ -256,19 +252,6 @@ def _filled(shape: Shape, limit: Shape, cell: Shape, itemsize: int, budget: int,
     """Return the largest block that fits into a budget, up to a limit that is rounded up to whole cells."""
     rounded = (min(-(-most // step) * step, n) for most, step, n in zip(limit, cell, shape, strict=True))
     return block_shape(tuple(rounded), cell, itemsize, max(budget, 1), order)
-
-
-def _orders(read: Shape, write: Shape) -> Iterator[Shape]:
-    """Yield orders in which axes grow: first those whose written cells are longer than the read ones."""
-    axes = range(len(read))
-    yield tuple(sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis)))
-    yield tuple(axes)
-    yield tuple(axes[::-1])
-
-
-def _inside(grid: Sequence[int], shape: Sequence[int]) -> Shape:
-    """Return cells that are not longer than the array."""
-    return tuple(max(min(step, length), 1) for step, length in zip(grid, shape, strict=True))
 
 
 #: The codecs of an old array that an intermediate array has: only serializers, as it is temporary.
