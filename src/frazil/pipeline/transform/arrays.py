@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 import zarr
@@ -114,11 +114,8 @@ class ArrayInfo:
         """An empty array of this kind, for its data type and fill value."""
         self.grid  # noqa: B018  # it refuses irregular grids
         store = zarr.storage.MemoryStore()
-        zarr.core.sync.sync(
-            store.set(
-                "zarr.json", zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
-            )
-        )
+        buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
+        zarr.core.sync.sync(store.set("zarr.json", buffer))
         return zarr.open_array(store, mode="r", zarr_format=3)
 
     @property
@@ -170,14 +167,14 @@ class ArrayInfo:
             chunks, shards = self.chunks, self.shards
         inner = codecs if codecs is not None else self.codecs
         if shards is not None:
-            _require_multiple(path, chunks, shards)
+            if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
+                raise InvalidInputError(
+                    f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
             settings = self._sharding or {"index_codecs": list(_SHARD_INDEX), "index_location": "end"}
-            inner = [
-                {
-                    "name": SHARDING,
-                    "configuration": {**settings, "chunk_shape": list(chunks), "codecs": inner},
-                }
-            ]
+            settings = {**settings, "chunk_shape": list(chunks), "codecs": inner}
+            inner = [{"name": SHARDING, "configuration": settings}]
         document["codecs"] = inner
         grid = {"chunk_shape": list(chunks if shards is None else shards)}
         document["chunk_grid"] = {"name": "regular", "configuration": grid}
@@ -222,14 +219,6 @@ class ArrayInfo:
     def encoded(self) -> bytes:
         """Return ``zarr.json`` as bytes."""
         return json.dumps(self.document).encode()
-
-
-def _require_multiple(path: str, chunks: Shape, shards: Shape) -> None:
-    if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
-        raise InvalidInputError(
-            f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
@@ -298,8 +287,8 @@ type Lengths = Sequence[int] | Mapping[str, int]
 _SHORT: Final = 64
 
 
-class _Chunks(TypedDict, total=False):
-    """The chunks of the results.
+class ChunkRunOptions(BoundedRunOptions, total=False):
+    """The options of `BoundedRunOptions`, and the chunks of the results.
 
     Attributes:
         chunks: The chunk lengths of the results: one for each axis, or a mapping of dimensions. -1 is the
@@ -309,8 +298,8 @@ class _Chunks(TypedDict, total=False):
     chunks: Lengths | None
 
 
-class _Grid(_Chunks, total=False):
-    """The chunks and shards of the results.
+class GridRunOptions(ChunkRunOptions, total=False):
+    """The options of `ChunkRunOptions`, and the shards of the results.
 
     Attributes:
         shards: The shard lengths of the results, in the same form as ``chunks`` and a multiple of them. The
@@ -318,14 +307,6 @@ class _Grid(_Chunks, total=False):
     """
 
     shards: Lengths | None
-
-
-class ChunkRunOptions(_Chunks, BoundedRunOptions, total=False):
-    """The options of `BoundedRunOptions`, and the chunks of the results."""
-
-
-class GridRunOptions(_Grid, BoundedRunOptions, total=False):
-    """The options of `ChunkRunOptions`, and the shards of the results."""
 
 
 def chunk_lengths(
@@ -402,24 +383,17 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
-    chain = [_with_byte_order(each, old) for each in chain]
+    ordered = next((each for each in old if each["name"] == "bytes"), {})
+    chain = [{**ordered, **each} if each["name"] == "bytes" else each for each in chain]
     if any(each["name"] in SERIALIZERS or each["name"] == SHARDING for each in chain):
         return chain
     serializers = [each for each in old if each["name"] in SERIALIZERS]
-    filters = [each for each, codec in zip(chain, given, strict=True) if _is_filter(each, codec)]
+    filters = [  # codecs that make arrays of arrays
+        each
+        for each, codec in zip(chain, given, strict=True)
+        if isinstance(codec, ArrayArrayCodec) or each["name"] == "transpose"
+    ]
     return [*filters, *serializers, *(each for each in chain if each not in filters)]
-
-
-def _with_byte_order(document: Json, old: list[Json]) -> Json:
-    serializer = next((each for each in old if each["name"] == "bytes"), None)
-    if document["name"] != "bytes" or serializer is None:
-        return document
-    return {**serializer, **document}
-
-
-def _is_filter(document: Json, codec: Codec | Mapping[str, Any]) -> bool:
-    """Return whether a codec makes arrays of arrays, and so comes before the serializer."""
-    return isinstance(codec, ArrayArrayCodec) or document["name"] == "transpose"
 
 
 def record_of(value: Any) -> Any:
@@ -455,11 +429,6 @@ def record_of_lengths(given: Lengths | None) -> Any:
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
 
-def is_packed(array: ArrayInfo) -> bool:
-    """Return whether the values of an array differ from the stored ones."""
-    return not cf.coding_of(array.attributes, array.dtype, times=False).is_plain
-
-
 def unpacked(array: ArrayInfo, values: Values) -> Values:
     """Return stored values without packing, with NaN for missing values."""
     return cf.decoded(values, array.attributes)
@@ -473,7 +442,7 @@ def unpacked_dtype(array: ArrayInfo) -> np.dtype[Any]:
 def unpacked_attributes(array: ArrayInfo) -> Json:
     """Return the attributes of an array, without those that describe only its stored values."""
     attributes = array.attributes
-    if not is_packed(array):
+    if cf.coding_of(attributes, array.dtype, times=False).is_plain:
         return attributes
     return {
         key: value
