@@ -29,7 +29,7 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.options import names_of, require_free_targets, target_or_group
+from frazil.pipeline.reductions.reduction_job import names_of, require_free_targets, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 

@@ -30,15 +30,15 @@ from frazil.pipeline.reductions.fields import (
     require_same_labels,
     resampling,
 )
-from frazil.pipeline.reductions.options import (
+from frazil.pipeline.reductions.reduction_job import (
     GroupingRule,
     How,
     QuantileOptions,
     ReductionOptions,
+    run_reduction,
     takes_options,
     takes_quantile_options,
 )
-from frazil.pipeline.reductions.reduction_job import run_reduction
 from frazil.repository.session.session import Session
 
 #: Names of one or several arrays, or of dimensions.
@@ -65,7 +65,7 @@ def reduce(
         how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"std"``, ``"var"``, ``"count"``,
             ``"any"``, ``"all"``, ``"first"``, ``"last"``, ``"quantile"`` or ``"median"``. The results of a
             sequence of statistics are named ``<array>_<how>``.
-        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+        **options: The options of `frazil.pipeline.reductions.reduction_job.ReductionOptions` (``skipna``,
             ``weights``, ``to``, ...) and of `frazil.jobs.job.RunOptions` (``engine``, ``job_id``,
             ...).
 
