@@ -184,7 +184,12 @@ def export_zarr(
         total = _sum(total, part)
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
-    return _sum(total, _put_documents(target, documents))
+    count, size = 0, 0
+    for path, (document, _) in documents.items():
+        if _stored(target, _document_key(path)) is None:
+            target.put(_document_key(path), document)
+            count, size = count + 1, size + len(document)
+    return _sum(total, Copied(count, size, len(documents) - count))
 
 
 @takes_versions
@@ -274,28 +279,16 @@ def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, b
     for path, (document, _) in documents.items():
         key = _document_key(path)
         stored = _stored(target, key)
-        if stored is not None and not _is_same_document(stored, document):
+        try:
+            is_same = stored is None or json.loads(bytes(stored)) == json.loads(document)
+        except (ValueError, RecursionError):
+            is_same = False
+        if not is_same:
             raise ConflictError(
                 message=f"target must be empty or have an earlier export of the same nodes, got "
                 f"{target.label()} with other metadata in {key}. Export to another storage",
                 kind=ErrorKind.NOT_ALLOWED,
             )
-
-
-def _is_same_document(stored: Buffer, document: bytes) -> bool:
-    try:
-        return bool(json.loads(bytes(stored)) == json.loads(document))
-    except (ValueError, RecursionError):
-        return False
-
-
-def _put_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> Copied:
-    count, size = 0, 0
-    for path, (document, _) in documents.items():
-        if _stored(target, _document_key(path)) is None:
-            target.put(_document_key(path), document)
-            count, size = count + 1, size + len(document)
-    return Copied(count, size, len(documents) - count)
 
 
 def _stored(storage: Storage, key: str) -> Buffer | None:
