@@ -16,9 +16,9 @@ references by their contents. Data that a commit wrote again without a change is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat, takewhile
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import unquote
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
-from frazil.format.columns import U8, U32, Ragged, intern, row_keys
+from frazil.format.columns import U8, U32, Ragged, row_keys
 from frazil.format.ids import (
     CHUNKS,
     CONFIG,
@@ -92,19 +92,14 @@ def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
     """Return the buckets, or the common folder, of locations."""
     given = set(locations)
     files = {location for location in given if location.startswith(_FILE)}
-    parts = map(str.split, given - files, repeat("/"), repeat(3))
-    out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in map(_four, parts) if scheme}
+    parts = [f"{location}///".split("/") for location in given - files]
+    out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in parts if scheme}
     if files:
         # The common prefix of the first and the last path in order is the prefix of all.
         pairs = takewhile(lambda pair: pair[0] == pair[1], zip(min(files), max(files), strict=False))
         common = "".join(map(itemgetter(0), pairs))
         out.add(common[: common.rindex("/") + 1])
     return frozenset(out)
-
-
-def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
-    """Return the prefixes of several manifests, again with one folder for all files."""
-    return tuple(sorted(url_prefixes(prefix for part in parts for prefix in part)))
 
 
 def new_config(
@@ -135,7 +130,8 @@ def new_config(
                     raise InvalidInputError(
                         "its location must be in S3, GCS, Azure, on a web server or in local files"
                     )
-                container = _container(prefix, store)
+                stored = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
+                container = (from_document(stored).virtual_chunk_containers or {})[prefix]
                 container.validate()
             except InvalidInputError as error:
                 left_out.append(f"a container for virtual chunks below {prefix}: {error}")
@@ -144,12 +140,6 @@ def new_config(
     for container in extra:
         config.set_virtual_chunk_container(container)
     return config if over is None else config.merge(over), left_out
-
-
-def _container(prefix: str, store: Any) -> VirtualChunkContainer:
-    document = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
-    containers = from_document(document).virtual_chunk_containers or {}
-    return containers[prefix]
 
 
 def _store(prefix: str, old: Mapping[str, Any]) -> Any:
@@ -166,10 +156,6 @@ def _store(prefix: str, old: Mapping[str, Any]) -> Any:
         # Old versions always used path style for such servers. Later it became an option.
         options = {"force_path_style": True, **(options or {})}
     return {name: options or {}}
-
-
-def _four(parts: list[str]) -> list[str]:
-    return [*parts, "", "", "", ""][:4]
 
 
 #: From locations to sizes in bytes, -1 for an unknown size.
@@ -329,11 +315,12 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, ForeignReader] = {
-        prefix: _opened(containers[prefix], credential)
-        for prefix, credential in credentials.items()
-        if prefix in containers
-    }
+    readers: dict[str, ForeignReader] = {}
+    for prefix in credentials.keys() & containers.keys():
+        container = containers[prefix]
+        if container.from_repository:
+            require_hint(container.store, container.url_prefix)
+        readers[prefix] = open_foreign(container.store, credentials[prefix], container.url_prefix)
     cache: dict[str, int] = {}
 
     def size(location: str) -> int:
@@ -353,23 +340,6 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignReader:
-    if container.from_repository:
-        require_hint(container.store, container.url_prefix)
-    return open_foreign(container.store, credential, container.url_prefix)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkFiles:
-    """The chunk files that a repository needs: new ids, uint8 (n, 12), and names of the old files."""
-
-    ids: U8
-    old: list[str]
-
-    def __len__(self) -> int:
-        return len(self.old)
-
-
 def container_of(source: Source) -> VirtualChunkContainer:
     """Return a container for the chunk files of the source."""
     address = address_of(source.storage, source.layout.chunks)
@@ -382,8 +352,10 @@ def container_of(source: Source) -> VirtualChunkContainer:
     return VirtualChunkContainer(*address)
 
 
-def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[list[int], tuple[str, ...]]:
-    """Copy chunk files, several at a time. Existing files are not copied again.
+def copy_chunks(
+    source: Source, target: Storage, ids: U8, names: Sequence[str]
+) -> tuple[list[int], tuple[str, ...]]:
+    """Copy the chunk files ``names`` to the new ids, several at a time. Existing files are not copied again.
 
     Returns the sizes of the files that were copied now, and the old names of missing files.
     """
@@ -405,16 +377,9 @@ def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[li
         target.put(new, data)
         return len(memoryview(data))
 
-    sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
-    missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
+    sizes = in_parallel(copy, zip(ids_to_text(ids), names, strict=True))
+    missing = tuple(old for old, size in zip(names, sizes, strict=True) if size is None)
     return list(filter(None, sizes)), missing
-
-
-def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
-    """Return the old names of missing chunk files."""
-    folder = source.layout.chunks
-    existing = {info.key.removeprefix(f"{folder}/") for info in source.storage.list(folder)}
-    return tuple(sorted(set(chunks.old) - existing))
 
 
 def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
@@ -461,14 +426,16 @@ Tables = Callable[[bytes, Sequence[bytes]], ChunkTable | None]
 def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> TransactionLog:
     """Return the new form of an old log of the commit ``id_``."""
     arrays = {**_kinds(before), **_kinds(after)}
-    ranks = {**_ranks(before), **_ranks(after)}
-    updated = [node for node in _bytes(old.updated) if node in arrays]
+    ranks: dict[bytes, int] = {}
+    for nodes in (before, after):
+        ranks.update(zip(id_list(nodes.ids), nodes.array_length.lengths.tolist(), strict=True))
+    updated = [node for node in old.updated if isinstance(node, bytes) and node in arrays]
     return TransactionLog(
         id_,
-        new_groups=_ids(_bytes(old.new_groups)),
-        new_arrays=_ids(_bytes(old.new_arrays)),
-        deleted_groups=_ids(_bytes(old.deleted_groups)),
-        deleted_arrays=_ids(_bytes(old.deleted_arrays)),
+        new_groups=_ids(old.new_groups),
+        new_arrays=_ids(old.new_arrays),
+        deleted_groups=_ids(old.deleted_groups),
+        deleted_arrays=_ids(old.deleted_arrays),
         updated_arrays=_ids(node for node in updated if arrays[node]),
         updated_groups=_ids(node for node in updated if not arrays[node]),
         updated_chunks={
@@ -483,9 +450,11 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
     """Return the log of a commit that changed ``before`` to ``after``."""
     old, new = _kinds(before), _kinds(after)
     added, gone = new.keys() - old.keys(), old.keys() - new.keys()
-    documents = _documents(before)
+    documents, documents_after = (
+        dict(zip(id_list(nodes.ids), nodes.user_data.blobs(), strict=True)) for nodes in (before, after)
+    )
     updated = [
-        node for node, document in _documents(after).items() if documents.get(node, document) != document
+        node for node, document in documents_after.items() if documents.get(node, document) != document
     ]
     manifests_before, manifests_after = _manifests(before), _manifests(after)
     chunks = {
@@ -514,7 +483,7 @@ def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
         return filled[0] if filled else np.zeros((0, 0), np.uint32)
     rows = before.find_chunks(after.index)
     same = np.flatnonzero(rows >= 0)
-    differs = _contents(before, rows[same], after, same)
+    differs = ~before.same(rows[same], after, same)
     removed = np.ones(len(before), np.bool_)
     removed[rows[same]] = False
     index = np.concatenate([after.index[rows < 0], after.index[same[differs]], before.index[removed]])
@@ -522,52 +491,9 @@ def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
     return out
 
 
-def _contents(
-    a: ChunkTable, a_rows: NDArray[np.int64], b: ChunkTable, b_rows: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return which pairs of rows have different contents."""
-    out: NDArray[np.bool_] = a.kind[a_rows] != b.kind[b_rows]
-    for column in ("offset", "length"):
-        out |= getattr(a, column)[a_rows] != getattr(b, column)[b_rows]
-    a, b = a.prune(), b.prune()
-    for kind, sources in _SOURCES.items():
-        pairs = np.flatnonzero(~out & (b.kind[b_rows] == kind))
-        if len(pairs):
-            left, right = sources(a), sources(b)
-            _, numbers = intern([*left, *right])
-            ours, theirs = numbers[: len(left)], numbers[len(left) :]
-            out[pairs] = ours[a.source[a_rows[pairs]]] != theirs[b.source[b_rows[pairs]]]
-    return out
-
-
-def _native(table: ChunkTable) -> list[Hashable]:
-    return [*id_list(table.chunk_ids)]
-
-
-def _inline(table: ChunkTable) -> list[Hashable]:
-    return [*table.inline.blobs()]
-
-
-def _foreign(table: ChunkTable) -> list[Hashable]:
-    foreign = table.foreign
-    columns = foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist()
-    return list(zip(*columns, strict=True))
-
-
-_SOURCES: Final = {ChunkKind.NATIVE: _native, ChunkKind.VIRTUAL: _foreign, ChunkKind.INLINE: _inline}
-
-
 def _kinds(nodes: NodeTable) -> dict[bytes, bool]:
     """Return for each node id whether the node is an array."""
     return dict(zip(*nodes.identities(np.arange(len(nodes))), strict=True))
-
-
-def _documents(nodes: NodeTable) -> dict[bytes, bytes]:
-    return dict(zip(id_list(nodes.ids), nodes.user_data.blobs(), strict=True))
-
-
-def _ranks(nodes: NodeTable) -> dict[bytes, int]:
-    return dict(zip(id_list(nodes.ids), nodes.array_length.lengths.tolist(), strict=True))
 
 
 def _manifests(nodes: NodeTable) -> dict[bytes, list[bytes]]:
@@ -576,9 +502,5 @@ def _manifests(nodes: NodeTable) -> dict[bytes, list[bytes]]:
     return dict(zip(id_list(nodes.ids), map(np.ndarray.tolist, map(rows.row, range(len(rows)))), strict=True))
 
 
-def _bytes(ids: Iterable[NodeId]) -> list[bytes]:
-    return [id_ for id_ in ids if isinstance(id_, bytes)]
-
-
-def _ids(ids: Iterable[bytes]) -> NDArray[np.uint8]:
-    return id_matrix(sorted(ids), NODE_ID_BYTES)
+def _ids(ids: Iterable[NodeId]) -> NDArray[np.uint8]:
+    return id_matrix(sorted(id_ for id_ in ids if isinstance(id_, bytes)), NODE_ID_BYTES)

@@ -13,10 +13,9 @@ the history.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import filterfalse, pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -58,7 +57,6 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.importing.conversion import (
-    ChunkFiles,
     Conversion,
     Converted,
     Sizes,
@@ -66,13 +64,12 @@ from frazil.importing.conversion import (
     convert,
     copy_chunks,
     distinct_ids,
-    merged_prefixes,
-    missing_chunks,
     new_config,
     new_nodes,
     old_names,
     sizes_of,
     translated,
+    url_prefixes,
     worked_out,
 )
 from frazil.importing.source import (
@@ -172,7 +169,7 @@ _REASONS: Final = {
 }
 
 
-def of_refs(refs: Refs) -> Iterator[str]:
+def _of_refs(refs: Refs) -> Iterator[str]:
     """Yield one line for each branch and tag with properties."""
     for name, sequence in sorted(refs.branches.items()):
         properties = [dict(ref.properties) for ref in sequence if ref.properties]
@@ -187,7 +184,7 @@ def of_refs(refs: Refs) -> Iterator[str]:
             yield f"properties of tag {name}, {text}: tags of spec version 2 have none"
 
 
-def of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
+def _of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
     """Yield lines for attributes in separate files, and one line for each lost field.
 
     Parents must come before their children.
@@ -211,9 +208,8 @@ def of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
             yield f"{name} of {_counted(ids, 'snapshot')}: {_REASONS[name]}"
 
 
-def of_manifests(flagged: Iterable[bytes]) -> Iterator[str]:
+def _of_manifests(ids: list[bytes]) -> Iterator[str]:
     """Yield a line for format flags of manifest files, by the ids of the files."""
-    ids = list(flagged)
     if ids:
         yield f"format_flags of {_counted(ids, 'manifest')}: {_REASONS['format_flags']}"
 
@@ -261,11 +257,18 @@ def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
         steps = [ref for ref in sequence if ref.snapshot in history.versions]
         first = UpdateKind.REPO_INITIALIZED if name == MAIN else UpdateKind.BRANCH_CREATED
         versions = [history.versions[ref.snapshot] for ref in steps]
-        times: list[int] = []
+        before: ImportedVersion | None = None
+        at = -1
         for ref, version in zip(steps, versions, strict=True):
-            times.append(max(_time(ref, version, now), times[-1] + 1 if times else 0))
-        entries.append(OpsEntry(first, times[0], name=None if name == MAIN else name))
-        entries += [_moved(name, *pair, at) for pair, at in zip(pairwise(versions), times[1:], strict=True)]
+            at = max(_time(ref, version, now), at + 1)
+            if before is None:
+                entry = OpsEntry(first, at, name=None if name == MAIN else name)
+            elif version.parent == before.id:
+                entry = OpsEntry(UpdateKind.NEW_COMMIT, at, name=name, new_snapshot=version.id)
+            else:
+                entry = OpsEntry(UpdateKind.BRANCH_RESET, at, name=name, previous_snapshot=before.id)
+            entries.append(entry)
+            before = version
     entries += [
         OpsEntry(UpdateKind.TAG_CREATED, _time(ref, history.versions[ref.snapshot], now), name=name)
         for name, ref in refs.tags.items()
@@ -283,22 +286,6 @@ def _time(ref: OldRef, version: ImportedVersion, now: int) -> int:
     return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
 
 
-def _moved(branch: str, before: ImportedVersion, after: ImportedVersion, at: int) -> OpsEntry:
-    if after.parent == before.id:
-        return OpsEntry(UpdateKind.NEW_COMMIT, at, name=branch, new_snapshot=after.id)
-    return OpsEntry(UpdateKind.BRANCH_RESET, at, name=branch, previous_snapshot=before.id)
-
-
-def read_repo_file(target: Storage) -> bytes | None:
-    """Return the bytes of the ``repo`` file of the target, or None."""
-    try:
-        return bytes(target.get(REPO))
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-
-
 def require_writable(target: Storage) -> None:
     """Raise an error for a read-only target or a target without a prefix."""
     if target.is_read_only:
@@ -308,38 +295,15 @@ def require_writable(target: Storage) -> None:
     require_prefix(target)
 
 
-def require_clean(
-    target: Storage, history: ImportedHistory, users: Mapping[bytes, Users], ids: NewIds
-) -> None:
-    """Raise ``InvalidInputError`` if the target contains files of another origin than this import."""
-    versions = history.versions.values()
-    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    own_keys |= {
-        manifest_key(ids.manifest(id_, variant))
-        for id_, arrays in users.items()
-        for variant in range(len({rank for _, rank in arrays}))
-    }
-    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
-    _refuse(target, filterfalse(own_keys.__contains__, keys))
-
-
-def require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
-    """Raise ``InvalidInputError`` if a folder of the target contains other keys."""
-    _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
-
-
-def _keys(target: Storage, folder: str) -> Iterable[str]:
-    return (info.key for info in target.list(folder))
-
-
-def _refuse(target: Storage, strange: Iterable[str]) -> None:
-    key = next(iter(strange), None)
-    if key is not None:
-        raise InvalidInputError(
-            f"the target of an import must be empty, got `{key}` in {target.label()}. "
-            "To import in place, pass no target",
-            ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        )
+def _require_only(target: Storage, keys: set[str], folder: str, *ignored: str) -> None:
+    """Raise ``InvalidInputError`` if a folder of the target has other keys, except in ignored folders."""
+    for info in target.list(folder):
+        if info.key not in keys and not info.key.startswith(ignored):
+            raise InvalidInputError(
+                f"the target of an import must be empty, got `{info.key}` in {target.label()}. "
+                "To import in place, pass no target",
+                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
 
 
 _LEVEL = 3
@@ -349,31 +313,13 @@ _CACHED_TABLES = 4
 _NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedManifests:
-    """All conversions by old id, without the bytes of the files."""
-
-    conversions: Mapping[bytes, Conversion]
-    missing: tuple[bytes, ...]
-
-    def chunks(self) -> ChunkFiles:
-        """Return the chunk files that all manifests need."""
-        every = self.conversions.values()
-        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
-        names = {new: old for each in every for new, old in each.chunk_names.items()}
-        return ChunkFiles(ids, old_names(ids, names))
-
-
 @dataclass(slots=True, eq=False)
 class ImportJob:
     """The source, the target and the options of an import, and the files that it has converted.
 
-    users              the arrays that use each old manifest, in any snapshot
-    references_chunks  whether chunk files remain in place and become virtual chunks
-    settings           the configuration of the old repository
-    config             the configuration of the caller, which overrides it
-    sizes              a function that returns sizes of virtual objects; None if requests to them are not
-    allowed store_secrets      whether options that may contain a secret are saved
+    ``users`` are the arrays that use each old manifest, in any snapshot. With ``references_chunks`` chunk
+    files remain in place and become virtual chunks. ``config`` overrides ``settings``, the configuration of
+    the old repository. ``sizes`` returns sizes of virtual objects; None if requests to them are not allowed.
     """
 
     source: Source
@@ -405,15 +351,16 @@ class ImportJob:
         own = [] if self.container is None else [self.container]
         # This raises possible errors before the work.
         document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
-        manifests = self._convert()
-        self._manifests = {id_: each.converted for id_, each in manifests.conversions.items()}
+        conversions, missing = self._convert()
+        self._manifests = {id_: each.converted for id_, each in conversions.items()}
         self._files = {file.id: file for each in self._manifests.values() for file in each}
-        report = self._chunks(self._report(manifests), manifests)
+        report = self._chunks(self._report(conversions, missing), conversions)
         with uploading(self.target) as uploads:
             for version in self.history.versions.values():
                 self._write(version, uploads)
-        prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        config, left_out = new_config(self.settings, prefixes, own, self.config)
+        # Of several manifests, again one folder for all files.
+        prefixes = url_prefixes(prefix for each in conversions.values() for prefix in each.prefixes)
+        config, left_out = new_config(self.settings, sorted(prefixes), own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         # In place, the storage already contains the secrets of the old configuration.
@@ -437,10 +384,10 @@ class ImportJob:
                 "Pass another target",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
-        return replace(self._report(ConvertedManifests({}, ())), was_there=True)
+        return replace(self._report({}, ()), was_there=True)
 
-    def _convert(self) -> ConvertedManifests:
-        """Convert and write all manifests."""
+    def _convert(self) -> tuple[dict[bytes, Conversion], Sequence[bytes]]:
+        """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
 
         def one(pair: tuple[bytes, Users]) -> Conversion | None:
             old_id, users = pair
@@ -458,37 +405,43 @@ class ImportJob:
 
         # One after the other, because each may be large and decoding holds the interpreter lock.
         done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
-        missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
-        return ConvertedManifests({id_: each for id_, each in done.items() if each is not None}, missing)
+        missing = [id_ for id_, conversion in done.items() if conversion is None]
+        return {id_: each for id_, each in done.items() if each is not None}, missing
 
-    def _chunks(self, report: ImportReport, manifests: ConvertedManifests) -> ImportReport:
+    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, Conversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
-        chunks = manifests.chunks()
-        report = replace(report, chunk_files=len(chunks))
+        every = conversions.values()
+        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        names = old_names(ids, {new: old for each in every for new, old in each.chunk_names.items()})
+        report, folder = replace(report, chunk_files=len(names)), self.source.layout.chunks
+        missing: Sequence[str]
         if (self.in_place and self.source.layout is not DRAFT) or self.container is not None:
-            missing = missing_chunks(self.source, chunks)
+            existing = {info.key.removeprefix(f"{folder}/") for info in self.source.storage.list(folder)}
+            missing = sorted(set(names) - existing)
         else:
             if not self.in_place:
-                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
-                require_only(self.target, keys, CHUNKS)
-            sizes, missing = copy_chunks(self.source, self.target, chunks)
+                _require_only(self.target, set(map(f"{CHUNKS}/".__add__, ids_to_text(ids))), CHUNKS)
+            sizes, missing = copy_chunks(self.source, self.target, ids, names)
             report = replace(report, chunks_copied=len(sizes), bytes_copied=sum(sizes))
-        return replace(report, left_out=(*report.left_out, *_lost(missing)))
+        if missing:
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            lost = f"chunk files {', '.join(missing[:_NAMED])}{more}: the files are missing"
+            report = replace(report, left_out=(*report.left_out, lost))
+        return report
 
-    def _report(self, manifests: ConvertedManifests) -> ImportReport:
+    def _report(self, conversions: Mapping[bytes, Conversion], missing: Sequence[bytes]) -> ImportReport:
         versions = self.history.versions.values()
-        conversions = manifests.conversions.values()
-        files = [file for conversion in conversions for file in conversion.converted]
-        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
+        files = [file for conversion in conversions.values() for file in conversion.converted]
+        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in missing]
         unused = [
             f"{conversion.unused} references in manifest {id_to_text(id_)}: no array uses them"
-            for id_, conversion in manifests.conversions.items()
+            for id_, conversion in conversions.items()
             if conversion.unused
         ]
         cut = [
             f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
             "they are after the ends of their objects"
-            for id_, conversion in manifests.conversions.items()
+            for id_, conversion in conversions.items()
             if conversion.cut
         ]
         return ImportReport(
@@ -501,11 +454,11 @@ class ImportJob:
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
             left_out=(
-                *of_refs(self.refs),
+                *_of_refs(self.refs),
                 *self.history.left_out,
-                *of_snapshots(self.history.versions),
+                *_of_snapshots(self.history.versions),
                 *lost,
-                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
+                *_of_manifests([id_ for id_, each in conversions.items() if each.has_flags]),
                 *unused,
                 *cut,
             ),
@@ -552,13 +505,6 @@ class ImportJob:
         """Return the references of an array in these manifests, or None."""
         tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
         return ChunkTable.merge_tables(tables) if tables else None
-
-
-def _lost(chunks: tuple[str, ...]) -> list[str]:
-    if not chunks:
-        return []
-    more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
-    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: the files are missing"]
 
 
 Chunks = Literal["auto", "copy", "reference"]
@@ -635,9 +581,16 @@ def upgrade(
     refs = source.refs()
     history = read_history(source, refs, ids)
     users = history.users()
-    existing = read_repo_file(target)
-    if existing is None and not in_place:
-        require_clean(target, history, users, ids)
+    existing = None if target.head(REPO) is None else bytes(target.get(REPO))
+    if existing is None and not in_place:  # only files of this import may be there
+        versions = history.versions.values()
+        own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
+        own_keys |= {
+            manifest_key(ids.manifest(id_, variant))
+            for id_, arrays in users.items()
+            for variant in range(len({rank for _, rank in arrays}))
+        }
+        _require_only(target, own_keys, "", f"{CHUNKS}/", f"{PROBES}/")
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
     job = ImportJob(

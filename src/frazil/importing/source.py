@@ -119,13 +119,20 @@ class Source:
             frozenset(files.deleted_tags),
         )
 
+    def _existing_key(self, folder: str, id_: bytes) -> str:
+        name, files = id_to_text(id_), self.snapshot_files
+        files = files if folder == self.layout.snapshots else self.manifest_files
+        if name not in files:
+            raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
+        return files[name]
+
     def has_snapshot(self, id_: bytes) -> bool:
         """Return whether a snapshot has a file."""
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
         """Return a snapshot."""
-        key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
+        key = self._existing_key(self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
         if (
             snapshot.parent is not None
@@ -135,7 +142,7 @@ class Source:
 
     def manifest(self, id_: bytes) -> OldManifest:
         """Return a manifest."""
-        key = _existing_key(self.manifest_files, self.layout.manifests, id_)
+        key = self._existing_key(self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
             require_id(key, "manifest", id_, manifest.id)
@@ -189,13 +196,6 @@ class Source:
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     """Call ``work`` for items that mostly wait for the storage. Return the results in order."""
     return map_bounded(Purpose.IMPORT_READS, work, items)
-
-
-def _existing_key(files: dict[str, str], folder: str, id_: bytes) -> str:
-    name = id_to_text(id_)
-    if name not in files:
-        raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
-    return files[name]
 
 
 #: The arrays that use a manifest: (old node, number of dimensions) -> new ids.
@@ -304,6 +304,7 @@ def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | No
 def _summary(source: Source, file: bytes) -> SnapshotSummary:
     snapshot = source.snapshot(file)
     users: dict[bytes, Users] = {}
+    kinds = [(new_node_id(node.id, node.path), node.manifests is not None) for node in snapshot.nodes]
     for node in snapshot.nodes:
         for ref in node.manifests or ():
             key = (node.id, node.rank)
@@ -315,18 +316,12 @@ def _summary(source: Source, file: bytes) -> SnapshotSummary:
         snapshot.flushed_at,
         snapshot.message,
         snapshot.metadata,
-        _ids(snapshot, arrays=True),
-        _ids(snapshot, arrays=False),
+        frozenset(id_ for id_, is_array in kinds if is_array),
+        frozenset(id_ for id_, is_array in kinds if not is_array),
         users,
         tuple(node.path for node in snapshot.nodes if node.attributes_elsewhere),
         snapshot.total_parents,
         snapshot.unplaced,
-    )
-
-
-def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
-    return frozenset(
-        new_node_id(node.id, node.path) for node in snapshot.nodes if (node.manifests is not None) == arrays
     )
 
 
