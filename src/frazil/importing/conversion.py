@@ -1,16 +1,9 @@
 """The new files of an imported repository: references, chunk files, containers, nodes and transaction logs.
 
-References that no array of any snapshot uses are left out: references of deleted arrays, and references of a
-node whose array has another number of dimensions (M1 and M2 wrote such references). If arrays with different
-numbers of dimensions have the same node in one manifest, the file becomes several *variants*, because a node
-in a new manifest has one number of dimensions.
-
-The old formats had one container for a whole scheme (``s3://``, ``file``). The new formats need a bucket or a
-folder. Therefore each bucket and folder with a reference gets a container, with the store that the old
-configuration had for its scheme.
-
-A log is computed from two versions, column by column: nodes by their ids, metadata by its bytes, and
-references by their contents. Data that a commit wrote again without a change is not in such a log.
+References that no array of any snapshot uses are left out. A node in a new manifest has one rank, so one old
+file may become several. Each bucket and folder with a reference gets a container, where the old formats had
+one for a whole scheme. A log is computed from two versions, column by column, where the old repository has
+none.
 """
 
 from __future__ import annotations
@@ -108,10 +101,7 @@ def new_config(
     extra: Iterable[VirtualChunkContainer],
     over: RepositoryConfig | None,
 ) -> tuple[RepositoryConfig, list[str]]:
-    """Return the configuration to save, and the prefixes that were left out with the reasons.
-
-    ``extra`` has further containers. ``over`` overrides everything else.
-    """
+    """Return the configuration to save, and the prefixes that were left out with the reasons."""
     with decoding(CONFIG):
         document = {
             "inline_chunk_threshold_bytes": settings.get("inline_chunk_threshold_bytes"),
@@ -355,10 +345,7 @@ def container_of(source: Source) -> VirtualChunkContainer:
 def copy_chunks(
     source: Source, target: Storage, ids: U8, names: Sequence[str]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Copy the chunk files ``names`` to the new ids, several at a time. Existing files are not copied again.
-
-    Returns the sizes of the files that were copied now, and the old names of missing files.
-    """
+    """Copy the chunk files ``names`` to the new ids, except existing ones. Returns sizes and missing files."""
     existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 

@@ -1,13 +1,7 @@
 """The import of an older repository: it reads the repository and writes the new files, ``repo`` last.
 
-Readers see nothing before ``repo`` is written. The import does not change or delete old files, and new files
-have other names than all old files (``importing.ids``). The new files depend only on the old files, except
-for the time in ``repo``. Therefore an interrupted import can be repeated: it writes the same files, copies
-the missing chunks, and creates ``repo`` if it does not exist.
-
-A ref of spec version 2 has a name and a snapshot. The time of an old ref goes to the ops log, and its
-properties are lost. A snapshot has one time. Numbers of parents are only reported if they contradict
-the history.
+The new files have other names than all old files, and depend only on the old files, except for the time in
+``repo``. So an interrupted import can be repeated: it writes the same files.
 """
 
 from __future__ import annotations
@@ -185,10 +179,7 @@ def _of_refs(refs: Refs) -> Iterator[str]:
 
 
 def _of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
-    """Yield lines for attributes in separate files, and one line for each lost field.
-
-    Parents must come before their children.
-    """
+    """Yield lines for attributes in separate files, and one line for each lost field."""
     ancestors: dict[bytes, int] = {}
     by_field: dict[str, list[bytes]] = {name: [] for name in _REASONS}
     for id_, version in versions.items():

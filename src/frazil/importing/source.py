@@ -1,22 +1,8 @@
 """Reads an older repository: its refs, its files by id, and its history.
 
-An id of 12 bytes is kept, so that users find a snapshot by the id that they know. Other ids are converted,
-and always in the same way, so that a repeated import writes the same files.
-
-    objects of the draft (16 bytes)      the first 12 bytes of the SHA-256 of the id
-    snapshots and manifests, in place    the same of "snapshots/" or "manifests/" and the id, because in one
-                                         folder the new files would overwrite the old ones
-    nodes with a number (D, M0, M1)      4 bytes of the SHA-256 of the path, then the number, because numbers
-                                         are used again, and by different branches for different nodes
-
-**Snapshots.** The import reads all snapshots that a file of a branch or tag ever named, and their ancestors.
-Other snapshot files belong to commits that were never on a branch, because another commit was faster.
-
-**Initial snapshot.** In the first versions, the file of the initial snapshot contains another id than its
-name. Children refer to the id in the file. Therefore parents are searched first by name, then by the id
-in the file.
-
-**Times** increase from parent to child. If the clocks did not, a child is one microsecond later.
+Ids of 12 bytes are kept, so that users find a snapshot by the id that they know, except in place, where new
+files would overwrite the old ones. Other ids are hashed, always in the same way, so that a repeated import
+writes the same files. The initial snapshot of the first versions has another id inside than its name.
 """
 
 from __future__ import annotations

@@ -1,23 +1,8 @@
-"""The engines of this machine: they run one function for many messages.
-
-A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
-the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
-effect on the process, because it may run on another machine, and more than once.
-
-    Inline     in this thread, one task after the other: small jobs, tests, debuggers
-    Local      threads or processes of this machine (``local``)
-    OnSpark    executors of Spark, on one machine or a thousand (``spark``)
-
-All engines return results in the order of the tasks while later tasks run, hold only a few results at a time,
-and stop the remaining tasks when the caller stops. If a task fails in all its attempts, the run fails.
+"""The engines of this machine: they run one function for many messages, in threads or worker processes.
 
 A worker process is a new Python process that gets its work over a socket. It is not forked, because obstore
-hangs in a forked child. It does not run the main module of the caller again, as ``multiprocessing`` would.
-Each worker has one thread of the driver. When a worker dies, its thread starts another worker for the next
-attempt of the task. When the driver dies, the workers read the end of the socket and exit.
-
-Threads are enough for numpy, codecs and storage, which release the global interpreter lock. Processes
-are for other work, such as HDF5, which has one lock in each process, and for work that may crash.
+hangs in a forked child, and does not run the main module of the caller again. When the driver dies, the
+workers read the end of the socket and exit.
 """
 
 from __future__ import annotations

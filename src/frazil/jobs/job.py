@@ -282,15 +282,6 @@ def with_options(options: type, defaults: type | Mapping[str, Any] = MappingProx
     ``defaults`` are the defaults that are not None, or a dataclass with a field for each option. In the
     docstring, the descriptions of the options replace the entry ``**options:``. The decorated function raises
     ``TypeError`` for an unknown option.
-
-    >>> @with_options(RunOptions)
-    ... def copy(source, **options): ...
-    >>> print(inspect.signature(copy))  # doctest: +NORMALIZE_WHITESPACE
-    (source, *, engine: 'Engine | EngineName | None' = None, job_id: 'str | None' = None,
-     message: 'str | None' = None, progress: 'Progress | None' = None)
-    >>> copy("a", enigne="local")
-    Traceback (most recent call last):
-    TypeError: copy() got an unexpected keyword argument 'enigne'. Did you mean `engine`?
     """
     if isinstance(defaults, type):
         values = {each.name: ... if each.default is MISSING else each.default for each in fields(defaults)}

@@ -1,18 +1,8 @@
 """Jobs in the history of a branch: their ids, their records, and whether a job is done.
 
-given id      the commit in the history of the branch whose job record has this id
-derived id    the same, if the nodes that the commit wrote have not changed since. Otherwise the job runs
-              again, and its id gets a suffix: a digest of the present state of these nodes
-
-If the commit is not in the history any more, because of a squash, an expiration or an amend, a record in the
-metadata of the repository names a version with its changes (`frazil.repository.catalog.history_records`).
-
-The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the
-target. The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work,
-and metrics.
-
-Any writer can put any value under the key `JOB`. A value that is not a map is not a record. A map whose
-fields have other types than those that Frazil writes is damaged.
+A job with a derived id, a hash, is done if the nodes that its commit wrote have not changed since. Otherwise
+the job runs again, with a suffix of its id. If the commit has left the history, a record in the metadata of
+the repository names a version with its changes. Any writer can put any value under the key `JOB`.
 """
 
 from __future__ import annotations

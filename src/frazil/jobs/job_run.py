@@ -1,26 +1,7 @@
-"""The run of a job: rounds of tasks, and one commit.
+"""The run of a job: rounds of tasks, and one commit with its inputs and metrics in the metadata.
 
-    rounds     prepare on the driver, work on the executors (`frazil.jobs.task_rounds`)
-    finish     driver: writes results that need the values of all items
-    commit     driver: one version, with its inputs and metrics in the metadata (lineage)
-
-The commit carries the id of the job. A job whose commit exists does not run again
-(`frazil.jobs.job_history`).
-
-``xarray.open_datatree`` gives a group the dimensions and coordinates of its parent groups. It refuses a tree
-in which they differ: a dimension with another size, or a coordinate with other labels. A job that writes such
-a group warns before its work. Without the warning, the user would notice only when a reader fails.
-
-A job reads versions, and runs for some time. If another session changes its inputs meanwhile, the result does
-not fit the tip of the branch. So inputs are checked before each commit of a job:
-
-    on the branch that the job writes to    checked: a change raises ``StaleReadError``, for every URL of the
-                                            repository, and in copies of it
-    on another branch, at a tag or a        fixed: the commit records the version, and later versions do not
-    snapshot, in another repository         matter
-
-The check reads only transaction logs, and none if no other session has committed. Inputs are the nodes that
-the job names, and all nodes below them: a new array in an input group is a change.
+Inputs on the branch that the job writes to are checked before each commit, by transaction logs: a change
+raises ``StaleReadError``. Inputs elsewhere are fixed: the commit records the version.
 """
 
 from __future__ import annotations
@@ -84,11 +65,7 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
-    """Warn of the first group that a job writes and that xarray cannot open as a tree with its parent groups.
-
-    ``session`` has the metadata of all arrays that the job creates. ``writes`` are the paths of the arrays or
-    groups that it writes.
-    """
+    """Warn of the first group in ``writes`` that xarray cannot open as a tree with its parent groups."""
     nodes = session.workspace.node_table()
     numbers, outputs = np.arange(len(nodes)), set[str]()
     for path in ("/" + path.strip("/") for path in writes):

@@ -2,22 +2,12 @@
 
     staging/<place>/plan                   JSON: the job, its snapshot, and the name of the folder below
     staging/<place>/<name>/0               the first round: the changes of the driver, a digest of the items
-    staging/<place>/<name>/0.<hash>/17     the result of its task 17, see ``task_results``
-    staging/<place>/<name>/1 ...           further rounds, if the job has phases
+    staging/<place>/<name>/0.<hash>/17     the result of its task 17; the hash is that of the file of the round
 
-Each object is written once, as a whole, and only if it does not exist. If two attempts of a task, or two
-drivers of a job, write the same object, the first one wins, and both can use it.
-
-A second driver opens a session on the snapshot of the first driver, and runs ``prepare`` again, because
-``finish`` and the tasks need its values, with valid credentials. Then it replaces its own changes with those
-of the first driver: new nodes have random ids, and the staged results refer to the ids of the first driver.
-The items must be the same, byte by byte. If they differ, or the snapshot was deleted, or other sessions
-changed the same nodes, the driver discards the plan, and the job starts again.
-
-The hash is that of the file of the round. So results are never used with a plan that they do not belong to.
-
-Secrets are never staged: no storage, no shared value, no items. The lifetime of staged files, and their
-protection from garbage collections: `frazil.repository.session.staged_work`.
+Each object is written once, only if it does not exist: of two attempts or drivers, the first one wins. A
+second driver runs ``prepare`` again on the snapshot of the first one, and then replaces its own changes with
+the staged ones, because new nodes have random ids. If the items differ, the plan is discarded, and the job
+starts again. Secrets are never staged: no storage, no shared value, no items.
 """
 
 from __future__ import annotations
@@ -165,10 +155,7 @@ class StagedRound:
         self.folder.put(str(number), data)
 
     def get_result(self, number: int, module: str) -> bytes | None:
-        """Return the result of one task; None if it is missing or unusable.
-
-        ``module`` is the module of the work function.
-        """
+        """Return the result of one task; None if it is missing or unusable."""
         data = self.folder.get(str(number))
         return None if data is None or _usable(number, data, module) is None else data
 
@@ -230,10 +217,7 @@ class Staging:
 
     @classmethod
     def open(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging:
-        """Continue a job with its staged results, or start it.
-
-        ``digest`` is a hash of everything that decides the results of tasks.
-        """
+        """Continue a job with its staged results, or start it."""
         place = place_of(branch, job)
         data = _folder(repo, place).get("plan")
         plan = None if data is None else decode_plan(data)

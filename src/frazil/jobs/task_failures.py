@@ -1,17 +1,7 @@
-"""The failures of tasks, and the error that the driver raises for them. All engines use it.
+"""The failures of tasks as plain values, and the error that the driver raises for them, on all engines.
 
-    task      error ──failure_of──> Failure        text, the line of the user's code, a short traceback
-    driver    Failure ──task_error──> TaskFailedError
-
-The process that catches the error makes the ``Failure``, because only this process has the frames. A
-``Failure`` has plain values, so that it can be sent through a pipe, or as JSON through the JVM. The frames of
-Frazil and of Spark are left out, because users look for a line of their own function.
-
-Plain pickle sends a function as its name, and the worker has to import its module. ``cloudpickle`` can also
-send the code of functions of a notebook or a script. Then the worker needs that package too.
-
-An error of pickle, such as ``cannot pickle '_thread.lock' object``, does not say which variable has the lock.
-So after a failure the parts of the value are pickled one by one, down to the smallest part that fails.
+The process that catches an error makes the `Failure`, because only this process has the frames. Frames of
+Frazil and Spark are left out, because users look for a line of their own function.
 """
 
 from __future__ import annotations
@@ -102,10 +92,7 @@ _ITEMS: Final = 1_000
 
 
 def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
-    """Return the error for a value that `dumps` refused with ``error``. ``name`` describes the value.
-
-    The error names the smallest part that `dumps` refuses.
-    """
+    """Return the error for a value that `dumps` refused with ``error``. ``name`` describes the value."""
     names: list[str] = []
     for _ in range(_DEPTH):
         for part_name, part in _parts(value):
@@ -225,11 +212,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the failure of an error. Call it in the process that caught the error.
-
-    >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
-    ('KeyError', "'x'")
-    """
+    """Return the failure of an error. Call it in the process that caught the error."""
     summary = traceback.TracebackException.from_exception(error, compact=True)
     frames = [frame for frame in summary.stack if not is_own(frame.filename)]
     is_ours = isinstance(error, IcechunkError)
@@ -353,11 +336,7 @@ _ENDINGS: Final = {
 
 
 def worker_lost(ending: str, where: str = "") -> Failure:
-    """Return the failure of a task whose process died. ``ending`` names the signal or the exit code.
-
-    >>> worker_lost("exit code 3").text
-    'its process ended with exit code 3. Code of the task ended the process'
-    """
+    """Return the failure of a task whose process died. ``ending`` names the signal or the exit code."""
     has_code = ending.startswith("exit code")
     default = _ENDED if has_code else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"
     text = f"its process ended with {ending}. {_ENDINGS.get(ending, default)}"

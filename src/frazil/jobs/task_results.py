@@ -1,19 +1,10 @@
-"""The result of a task as bytes: its changes, its outcome, its staged references, and a value.
+"""The result of a task as bytes: its changes as columns, its outcome, its staged references, and a value.
 
-The same bytes are staged in the storage (`frazil.jobs.staging`), where others may have write access. So a
-value from the storage may have only types of a fixed list. If a value has another type, its task runs again
-when the job is resumed. A value from the engine may have any type. Arrays are pickled as a dtype, a shape and
-bytes. The pickles of numpy itself are not safe: a dtype with wrong flags would turn bytes into pointers.
-
-A task that changed many references of an array writes them into one file, divided into boxes of the chunk
-grid, and sends a `Segment` for each box.
-
-A change set is a small JSON header (ids, paths, counts), the changed nodes as a file of a snapshot, and one
-zstd frame with the columns of all references. A column of numbers is stored as differences from the row
-before, byte by byte: first the lowest byte of all rows, then the next byte. So zstd sees what repeats, and
-only random values (lengths, chunk ids) take space. Sources are numbered in the order of their first use, and
-an offset is the gap after the chunk before in the same source. Decoding builds nothing but columns, checks
-all of them, and bounds the memory by the size of the message.
+The same bytes are staged in the storage, where others may have write access. So decoding builds nothing but
+checked columns, bounded by the size of the message, and values of a fixed list of types: if a value has
+another type, its task runs again when the job is resumed. Pickles of numpy itself are not safe: a dtype with
+wrong flags would turn bytes into pointers. Columns are differences from the row before, byte by byte, for
+zstd.
 """
 
 from __future__ import annotations

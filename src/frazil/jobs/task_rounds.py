@@ -1,19 +1,9 @@
 """Rounds of tasks: an engine runs the items of a job, and the results are merged into the session of the job.
 
-    driver          ``prepare`` returns the items; each item becomes a message with its number
-    executor        `run_task`: forks the session, calls the work function, encodes a `Result`. It stages many
-                    references of an array, divided into boxes of the chunk grid, and sends their location
-    driver          merges the results; a staged result of an earlier run replaces a task. It counts the
-                    staged references. If there are few, it reads them back. Otherwise there is a
-    second stage    a task gets some boxes: it reads their staged references, and the existing manifests of
-                    the array there, checks that no two tasks set the same chunk, and writes the manifests
-    driver          gets an id, a box and a size for each manifest
-
-With a second stage the driver holds some hundred bytes for each million references. The exception is the
-transaction log, which names each chunk that was set or deleted in an existing array. For an array that the
-same commit creates, it names no chunks: no other session can have changed it, and readers list the array as
-new. The staged references are deleted at the end. Files of a task that ran twice, or of a job that died, are
-garbage: nothing refers to them.
+Tasks stage many references of an array, divided into boxes of the chunk grid. If there are very many, a
+second stage of tasks writes the manifests from them. The driver then holds some hundred bytes for each
+million references, but for the transaction log, which names each changed chunk of an array that existed
+before.
 """
 
 from __future__ import annotations

@@ -1,23 +1,8 @@
 """The kernels of reductions: how partial results are computed, merged and finished, by statistic.
 
-All fields of a partial result have the shape of the dimensions that the result retains:
-
-    count            the number of valid cells (not NaN)
-    sum, mean        count, total, and the weight where cells have weights
-    var, std         count, weight, mean, sum of weighted squared differences from that mean
-    min, max         count, extreme value
-    any, all         count, truth value
-    first, last      count, position in the order of the array, value at that position
-
-Variances are combined as by Chan, Golub and LeVeque (1979): with d the difference of the means,
-
-    M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb)
-
-This keeps the precision for data far from zero, which sums of squares lose. Floats are added in float64 for
-all types of floats. Integers are added in int64 or uint64, exactly, and modulo 2**64 as in numpy.
-
-A `Kernel` computes, merges and finishes the partial results of one statistic, in any order and any tree, up
-to rounding. A partial result has one row for each group with cells; a reduction without groups has one group.
+A partial result has one row for each group with cells. Variances are combined as by Chan, Golub and LeVeque
+(1979), with d the difference of the means: M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb). Floats are added in
+float64; integers are added exactly, modulo 2**64.
 """
 
 from __future__ import annotations
@@ -81,14 +66,7 @@ def cells(
     skipna: bool = True,
     positions: Index | None = None,
 ) -> Cells:
-    """Return the cells of a block from ``values`` (cells, *retained dimensions).
-
-    ``codes`` (cells,) are the groups, -1 for cells without one; None: all cells are in group 0.
-
-    >>> block = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
-    >>> block.groups, block.values, block.starts
-    (array([2, 7]), array([nan,  1.,  5.]), array([0, 1]))
-    """
+    """Return the cells of a block from ``values`` (cells, *retained dimensions)."""
     if codes is None:
         groups, starts = np.zeros(min(1, len(values)), np.int64), np.zeros(min(1, len(values)), np.int64)
     else:

@@ -1,21 +1,8 @@
 """What a reduction computes, which task reads what, and where partial results are combined.
 
-    in task      a task owns some chunks of the result: it reads all cells of them, block by block, and writes
-                 them; its memory is one block and the state of its part of the result
-    on driver    the result is small: tasks return their partial results, the driver combines them
-    in scratch   the result is large and has few chunks: tasks write their partial results to scratch arrays,
-                 a second phase combines them, and the commit does not include the scratch arrays
-
-Results have the chunks of the retained dimensions; tiny chunks are joined. A long group dimension (a
-resampled time) is cut as well, so that a task reads only the cells of its groups.
-
-    Exact      has all cells, sorts them, and interpolates linearly, as numpy does by default
-    Sketch     one KLL sketch (Karnin, Lang, Liberty 2016) for each cell of the result
-
-A sketch of size ``k`` holds about 3 k numbers, for any number of cells. The *rank* of its answer is off by
-at most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the
-quantiles 0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The extremes (0
-and 1) are exact. A sketch gets no NaN.
+A task owns some chunks of the result, or returns partial results of a small one, or writes partial results of
+a large one with few chunks to scratch arrays. Quantiles sort all cells, or use KLL sketches (Karnin, Lang,
+Liberty 2016) with a bound of the error of the rank.
 """
 
 from __future__ import annotations
@@ -40,11 +27,7 @@ BYTES_PER_K: Final = 28
 
 
 def rank_error(k: int) -> float:
-    """Return how far the rank of an answer may be off, with 99 % confidence.
-
-    >>> round(rank_error(200), 4)
-    0.0133
-    """
+    """Return how far the rank of an answer may be off, with 99 % confidence."""
     return float(kll_doubles_sketch.get_normalized_rank_error(k, False))
 
 
@@ -135,10 +118,7 @@ class Exact(Kernel):
         return ((np.float64, 0),) * len(self.q)
 
     def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
-        """Return the quantiles of cells: (quantiles, groups, *retained).
-
-        ``values`` are (cells, *retained), ``codes`` are the groups (cells,) or None.
-        """
+        """Return the quantiles of cells: (quantiles, groups, *retained)."""
         if codes is None:
             return exact_quantiles(values, self.q, skipna=self.skipna)[:, None]
         order = np.argsort(codes, kind="stable")
@@ -151,13 +131,7 @@ class Exact(Kernel):
 
 
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
-    """Return quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions).
-
-    A column without values is NaN. ``values`` are sorted in place.
-
-    >>> exact_quantiles(np.array([4.0, 1.0, np.nan, 2.0]), (0.5, 1.0)).tolist()
-    [2.0, 4.0]
-    """
+    """Return quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions)."""
     retained = values.shape[1:]
     if not len(values):
         return np.full((len(q), *retained), np.nan)
@@ -283,10 +257,7 @@ class Reduction:
 
     @property
     def has_ordered_groups(self) -> bool:
-        """Whether each group is a run along the one reduced axis, as the bins of a resampling are.
-
-        A task for some groups then reads only a part of the axis.
-        """
+        """Whether each group is a run along the one reduced axis, as the bins of a resampling are."""
         grouping = self.grouping
         if grouping is None or grouping.codes.ndim != 1 or self.over != self.label_axes:
             return False

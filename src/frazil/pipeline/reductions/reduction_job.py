@@ -148,11 +148,7 @@ class GroupingRule:
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values.
-
-    >>> names_of("t"), names_of(["u", "v"])
-    (('t',), ('u', 'v'))
-    """
+    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     if not all(isinstance(each, str) for each in names):
         raise InvalidInputError(
@@ -179,10 +175,7 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def target_or_group(version: Version, to: Target | None, name: str) -> Target:
-    """Return the target ``to``; without it, the group ``name`` on the branch that the job reads.
-
-    Raises ``InvalidInputError`` (``not-on-branch``) for a version that is not on a branch.
-    """
+    """Return the target ``to``; without it, the group ``name`` on the branch that the job reads."""
     if to is not None:
         if not isinstance(to, Target):
             raise wrong_type("to", to, "Target", "None")
@@ -214,10 +207,7 @@ def require_free_targets(
 
 
 def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
-    """Return weights with as many axes as the array, of length 1 along axes where they do not vary.
-
-    Raises ``InvalidInputError`` for weights that are not numbers or do not have dimensions of the array.
-    """
+    """Return weights with as many axes as the array, of length 1 along axes where they do not vary."""
     session, arrays = lookup.session, dict[tuple[str, ...], Values]()
     if weights is None:
         return None

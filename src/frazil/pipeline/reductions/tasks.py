@@ -1,8 +1,4 @@
-"""The tasks of a reduction: they read regions, reduce them, and write or return the results.
-
-A region is a box of the retained axes and a box of the reduced axes. A task reads it in *blocks* of whole
-chunks, and decodes and reduces a block in *slabs* of a few megabytes.
-"""
+"""The tasks of a reduction: they read blocks of whole chunks, and reduce them in slabs."""
 
 from __future__ import annotations
 
@@ -35,20 +31,12 @@ type Region = tuple[slice, ...]
 
 
 def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a box.
-
-    >>> box_shape((1, 2), (3, 5))
-    (2, 3)
-    """
+    """Return the shape of a box."""
     return tuple(np.subtract(high, low).tolist())
 
 
 def region_of(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
-    """Return a region of the array.
-
-    It goes from ``low`` to ``high`` along the retained axes, and from ``start`` to ``stop`` along the reduced
-    axes.
-    """
+    """Return a region of the array."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
     out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
@@ -124,10 +112,7 @@ def slab_spans(
 
 
 def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
-    """Return the decoded values of a region of a block: (cells, *retained dimensions).
-
-    ``raw`` are the stored values of the block, ``start`` is its start along the reduced axes.
-    """
+    """Return the decoded values of a region of a block: (cells, *retained dimensions)."""
     corner = dict(zip(reduction.over, start.tolist(), strict=True))
     corner |= zip(reduction.retained, item.retained_start, strict=True)
     inside = tuple(
@@ -160,10 +145,7 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
 
 
 def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
-    """Return the groups of the cells of a block, or None without groups.
-
-    Groups that are not the item's are -1.
-    """
+    """Return the groups of the cells of a block, or None without groups."""
     grouping = reduction.grouping
     if grouping is None:
         return None
@@ -374,10 +356,7 @@ def _write_scratch(
 
 
 def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
-    """Compute a part of the results from scratch arrays: the task of the second phase.
-
-    The scratch arrays have ``item.slot`` slots.
-    """
+    """Compute a part of the results from scratch arrays: the task of the second phase."""
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)
     groups = np.arange(*item.groups, dtype=np.int64)

@@ -1,8 +1,6 @@
 """Exports of a version that other libraries read: a plain Zarr store, a zip file, a NetCDF file.
 
-The chunks are copied without decoding, inline and virtual chunks included. Tasks copy them in ranges of the
-chunk tables. The metadata documents are written last, the one of the root group after all others: until
-then, no reader finds the arrays.
+Chunks are copied without decoding. The document of the root group is written last.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import xarray as xr
 
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.blocks import groups
@@ -193,6 +192,7 @@ def export_zarr(
 
 
 @takes_versions
+@with_argument_docs(export_netcdf)
 def export_zip(
     source: Source,
     path: str | Path,
@@ -206,10 +206,7 @@ def export_zip(
     The chunks are copied without decoding, one after the other. The file gets its name when it is complete.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        path: The file, in a folder that exists.
         arrays: Patterns of the paths of arrays, as in `export_zarr`.
-        overwrite: Whether an existing file is replaced. Default: False.
         progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
             nothing.
 
@@ -258,10 +255,7 @@ def _document_key(path: str) -> str:
 
 
 def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
-    """Return the metadata of each node, and whether it is an array, deepest nodes first.
-
-    Groups that Frazil writes for itself are left out: they name files of the machine that wrote them.
-    """
+    """Return the metadata of each node, and whether it is an array, deepest nodes first."""
     nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
     by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}

@@ -1,25 +1,9 @@
 """Copies and clones of repositories in another storage.
 
-Objects of a repository never change, except the repo info, which refers to all others. So a copy consists of
-the repo info as it was at the start, and of other objects that existed then, which tasks copy in any order.
-The repo info is written last: until then the target is not a repository.
-
-A lease keeps garbage collections from deleting objects during the copy. Other implementations ignore leases.
-So before the repo info is written, all objects that it needs are checked in the target: metadata files are
-read, chunk files have to be long enough. Damaged objects are copied again, each object once.
-
-A second call updates a copy, and continues a copy that was interrupted. It copies objects that the target
-lacks or has with another size. Objects of the same size are compared, unless an earlier copy has completed
-since they were stored: then a mark in the target (`checked_mark`) tells that they were compared. A chunk file
-with checksums is compared with these, and the source is not read. A chunk file of the source that differs
-from its own checksums is not copied, and the copy is not published.
-
-The modification time of the mark is the information, and its content names the part that was copied. The
-clock of the storage sets this time, as for all other objects. So an object that is older than the mark was
-there when the copy was complete, and did not change since. Other implementations ignore the folder.
-
-The objects are columns, so ten million of them take a few hundred megabytes. A task copies about 256 MB, and
-holds about 32 MB at a time.
+Objects never change, except the repo info, which is written last, after all objects that it needs are checked
+in the target. A lease keeps garbage collections from deleting objects meanwhile. A mark in the target tells
+since when its objects are compared with the source. Objects are columns: ten million take a few hundred
+megabytes.
 """
 
 from __future__ import annotations
@@ -33,6 +17,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from frazil.argument_docs import with_argument_docs
 from frazil.display import Shown, counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
 from frazil.format.chunk_trailer import check_file
@@ -392,6 +377,7 @@ def copy_repository(
 
 
 @takes_versions
+@with_argument_docs(copy_repository)
 def clone_repository(
     source: Repository,
     target: Storage,
@@ -410,15 +396,8 @@ def clone_repository(
     A second call continues a clone that was interrupted.
 
     Args:
-        source: The repository.
         target: The storage of the clone. It must not contain a repository.
         part: The branches, tags and arrays of the clone. Default: all, with the whole history.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
-        progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
-            nothing.
-        dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
-            or has with another size.
 
     Returns:
         The number of objects and bytes that were copied, as `Copied`.

@@ -1,11 +1,7 @@
 """Arrays as operations see them: their ``zarr.json``, their meaning by CF, arguments and options.
 
-The ``zarr.json`` of a new array is that of its source with some members replaced. So an operation keeps
-members that it does not know: data types, fill values, attributes, codecs and extensions of any kind.
-
-Operations that compute with values unpack them as xarray does: missing values (``_FillValue``,
-``missing_value``) become NaN, ``scale_factor`` and ``add_offset`` are applied. Their results are written
-unpacked, with NaN for missing values and without attributes of the packing. Times stay numbers.
+The ``zarr.json`` of a new array is that of its source with some members replaced, so members that an
+operation does not know stay. Values are unpacked as xarray does, except times.
 """
 
 from __future__ import annotations
@@ -64,10 +60,7 @@ class ArrayInfo:
 
     @cached_property
     def grid(self) -> Shape:
-        """The shape that is written as one: a shard, or a chunk.
-
-        Raises ``InvalidInputError`` (``invalid-array-metadata``) for a grid that is not regular.
-        """
+        """The shape that is written as one: a shard, or a chunk."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
             raise InvalidInputError(
@@ -227,19 +220,13 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
 
 
 def array_info(session: Session, path: str) -> ArrayInfo:
-    """Return the array at a path.
-
-    Raises ``NodeNotFoundError`` where no node is, and ``InvalidInputError`` (``not-an-array``) for a group.
-    """
+    """Return the array at a path."""
     node = session.workspace.require_array("/" + path.strip("/"))
     return ArrayInfo(node.path, json.loads(node.user_data))
 
 
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
-    """Return the arrays at these paths and below them, each once, in the order of their paths.
-
-    Raises ``NodeNotFoundError`` for a path without a node.
-    """
+    """Return the arrays at these paths and below them, each once, in the order of their paths."""
     if isinstance(paths, str):
         paths = [paths]
     workspace = session.workspace
@@ -350,11 +337,7 @@ def chunk_lengths(
 
 
 def clipped_chunks(chunks: Shape, shape: Sequence[int]) -> Shape:
-    """Return chunks that are no longer than an array of this shape, and at least 1 long.
-
-    >>> clipped_chunks((4, 4), (9, 0))
-    (4, 1)
-    """
+    """Return chunks that are no longer than an array of this shape, and at least 1 long."""
     return tuple(max(min(chunk, n), 1) for chunk, n in zip(chunks, shape, strict=True))
 
 
@@ -397,11 +380,7 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
 
 
 def record_of(value: Any) -> Any:
-    """Return a value for the parameters of a job, as JSON; long values as their size, ends and hash.
-
-    >>> record_of(slice(3, "b")), record_of([1, 2]), record_of(range(1000))["size"]
-    (['3', 'b', 'None'], [1, 2], 1000)
-    """
+    """Return a value for the parameters of a job, as JSON; long values as their size, ends and hash."""
     if isinstance(value, slice):
         return [str(value.start), str(value.stop), str(value.step)]
     values = np.asarray(value)

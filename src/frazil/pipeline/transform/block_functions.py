@@ -1,16 +1,4 @@
-"""A function of numpy blocks over whole arrays: `map_blocks`.
-
-With a halo, a block includes values around it, and the result for the halo is cut off. So the result does
-not depend on the size of the blocks, if the function looks no further than the halo.
-
-Beyond the borders the ``boundary`` gives the values (names as in scipy.ndimage and dask, here for
-``a b c d``):
-
-    "reflect"    b a | a b c d | d c        the border is between two values
-    "nearest"    a a | a b c d | d d
-    "periodic"   c d | a b c d | a b
-    a number     k k | a b c d | k k
-"""
+"""A function of numpy blocks over whole arrays: `map_blocks`, with a halo whose results are cut off."""
 
 from __future__ import annotations
 
@@ -160,10 +148,7 @@ class FunctionBlocks:
 
 
 def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
-    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``.
-
-    Floats may be rounded to shorter floats.
-    """
+    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``."""
     actual = block.dtype
     if dtype.kind not in _NUMBERS or np.can_cast(actual, dtype) or not block.ndim:
         return  # the job refuses a block without dimensions
@@ -192,11 +177,6 @@ def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
 
     The values are defaults, closures, the state of an object, and globals that are neither functions nor
     modules. ``outer``: the functions that refer to this one, which end a recursion.
-
-    >>> def shift(by):
-    ...     return lambda values: values + by
-    >>> fingerprint(shift(1)) == fingerprint(shift(1)), fingerprint(shift(1)) == fingerprint(shift(2))
-    (True, False)
     """
     inner = getattr(function, "func", None)
     if inner is not None and hasattr(function, "keywords"):  # functools.partial
@@ -315,7 +295,6 @@ def map_blocks(
         max_mem: The most memory for the values that are read and written for one block, in bytes: a number,
             or a text such as ``"1GB"``. It does not bound what the function needs in between. The default,
             None, is 256 MB, or more where one chunk needs more.
-        **options: The chunks and shards of the results, and the run options (``engine``, ``job_id``, ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -323,7 +302,6 @@ def map_blocks(
     Raises:
         InvalidInputError: The arguments do not fit the arrays, or one chunk needs more than ``max_mem``.
         TaskFailedError: The function raises an error.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np

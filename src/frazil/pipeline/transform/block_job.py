@@ -1,19 +1,8 @@
 """The job of operations that compute new arrays block by block, and the targets of their results.
 
-An operation lists the arrays that it makes (`OutputArrays`), in three groups. `run_block_job` creates the
-arrays, cuts the work into tasks, and runs the job:
-
-    ComputedArrays      arrays of one shape, whose blocks tasks compute from the source
-    TransferredArray    an array whose chunks are copied without decoding
-    DriverArray         an array whose values the driver has: a coordinate
-
-Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk. Computed
-arrays of a later *round* may read the results of earlier rounds. Within one repository both arrays of a
-transfer refer to the same chunks. Tasks fetch chunks of another repository, and virtual chunks that become
-native.
-
-Results of several operations may be in one group, and share its coordinates. An operation may not give a
-coordinate other values while an array that the operation does not replace has its dimension.
+Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk. Arrays of a
+later *round* may read the results of earlier rounds. Within one repository both arrays of a transfer refer to
+the same chunks. Tasks fetch chunks of another repository, and virtual chunks that become native.
 """
 
 from __future__ import annotations
@@ -82,10 +71,7 @@ def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayIn
 
 
 def create_groups(session: Session, source: Session, old: str, new: str) -> None:
-    """Create the group ``new`` and those above it, with the attributes of ``old`` and those above it.
-
-    Raises ``InvalidInputError`` (``not-a-group``) where the target has an array.
-    """
+    """Create the group ``new`` and those above it, with the attributes of ``old`` and those above it."""
     workspace = session.workspace
     old_names, names = ([name for name in path.split("/") if name] for path in (old, new))
     for depth in range(len(names) + 1):
@@ -161,10 +147,7 @@ def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[Chu
 
 
 def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) -> Outcome:
-    """Read the bytes of chunks from any place, and store them in this repository: the task.
-
-    Raises the error of the first chunk that cannot be read, with the array and the chunk's coordinates.
-    """
+    """Read the bytes of chunks from any place, and store them in this repository: the task."""
     table = transfer_table(source, transfer)
     coords = list(map(tuple, table.index.tolist()))
     workspace = fork.workspace
@@ -300,11 +283,7 @@ class BlockItem:
 
 
 def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
-    """Run the operation as one job.
-
-    Raises ``InvalidInputError`` if two results have one path, or a result replaces an array that the job
-    reads, except in place.
-    """
+    """Run the operation as one job."""
     outputs, version, target = work.outputs, work.version, work.target
     new = outputs.arrays
     if not new and not work.in_place:
@@ -390,10 +369,7 @@ def _prepare(work: BlockJob, session: Session) -> Tasks:
 
 
 def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
-    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have.
-
-    ``session`` writes to the target, ``source`` reads the inputs.
-    """
+    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
     first = [each for each in outputs.computed if each.round == 0]
     made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
         *((new, each) for each in first for new in each.new),

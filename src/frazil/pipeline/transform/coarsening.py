@@ -1,19 +1,8 @@
 """Arrays on coarser grids: statistics over windows of neighbours, and pyramids of several levels.
 
-Elements at the end of a dimension that do not fill a window are an error (``boundary="exact"``, as in
-xarray), are ignored (``"trim"``), or make a smaller window (``"pad"``).
-
-Coordinates get the mean of each window. Bounds get the lower bound of the first element and the upper bound
-of the last one. For a statistic that a data type does not have (the sum of dates, the mean of strings) the
-result is the first element of each window. Results are those of ``xarray.DataArray.coarsen``: missing values
-are ignored, and a window without values is missing. A window of one element is a window: its count is 1 or 0.
-
-A round of the job of a pyramid computes each level from the level below it. So the cost of a level depends on
-its own size, and all levels are one commit. The convention tells readers where the levels are:
-
-    multiscales   attributes of the group, see github.com/zarr-conventions/multiscales: the levels, the level
-                  that each is derived from, scale and translation of its cells (GeoZarr builds on it)
-    ome           OME-NGFF 0.5, for microscopy: one array, levels are arrays, with axes and units
+Results are those of ``xarray.DataArray.coarsen``. For a statistic that a data type does not have the result
+is the first element of each window. A round of a job computes each level of a pyramid from the level below
+it.
 """
 
 from __future__ import annotations
@@ -28,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from frazil import cf
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
@@ -87,11 +77,7 @@ class Windows:
         return any(n % length for n, length in zip(shape, self.lengths, strict=True))
 
     def coarse_shape(self, shape: Shape) -> Shape:
-        """Return the number of windows along each axis.
-
-        >>> [Windows((2, 2), "mean", edge).coarse_shape((5, 4)) for edge in ("trim", "pad")]
-        [(2, 2), (3, 2)]
-        """
+        """Return the number of windows along each axis."""
         if self.boundary == "pad":
             return tuple(-(-n // length) for n, length in zip(shape, self.lengths, strict=True))
         return tuple(n // length for n, length in zip(shape, self.lengths, strict=True))
@@ -139,11 +125,7 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
 
 
 def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
-    """Return the statistic for an array.
-
-    It is the mean for coordinates of several dimensions, which ``coordinates`` name, and the first element of
-    a window if the data type does not have the statistic.
-    """
+    """Return the statistic for an array."""
     statistic: How = "mean" if array.path in coordinates else how
     if array.dtype.kind in _NUMBERS or statistic in _OF_TIMES.get(array.dtype.kind, ()):
         return statistic
@@ -196,11 +178,7 @@ class _WindowBlocks:
 
 
 def window_statistics(values: Values, windows: Windows) -> Values:
-    """Return one value for each window, by xarray.
-
-    >>> window_statistics(np.array([[1.0, 3], [5, 7]]), Windows((1, 2), "mean", "exact")).tolist()
-    [[2.0], [6.0]]
-    """
+    """Return one value for each window, by xarray."""
     if windows.how == "first":
         return values[tuple(slice(None, None, length) for length in windows.lengths)]
     padded = windows.boundary == "pad"
@@ -328,8 +306,6 @@ def coarsen(
         to: The `Target` of the results.
         boundary: What happens to elements at the end of a dimension that do not fill a window: ``"exact"``
             refuses them, ``"trim"`` ignores them, ``"pad"`` makes a smaller last window of them.
-        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
-            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -338,7 +314,6 @@ def coarsen(
         InvalidInputError: No array has a dimension of ``factors``, a factor is below 1, or with
             ``boundary="exact"`` a length is not a multiple of its factor.
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np
@@ -437,6 +412,7 @@ _NOT_COMPOSABLE: Final = frozenset({"count", "std", "var"})
 
 @with_options(ChunkRunOptions)
 @takes_versions
+@with_argument_docs(coarsen)
 def pyramid(
     source: Source,
     paths: Sequence[str],
@@ -454,7 +430,6 @@ def pyramid(
     ``factors``, see `coarsen`. Elements at the end of a dimension that do not fill a window are ignored.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
         paths: Paths of arrays, or of groups for all arrays below them. ``convention="ome"`` takes one path,
             of an array with named dimensions.
         to: The `Target` of the levels.
@@ -464,8 +439,6 @@ def pyramid(
         how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"`` or ``"first"``.
         convention: The metadata of the levels. With ``"multiscales"`` a level is a group of all arrays and
             their coordinates; with ``"ome"`` (OME-NGFF 0.5) it is one array.
-        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks`` (of the
-            coarser levels), ``engine``, ``job_id``, ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the levels.
@@ -475,7 +448,6 @@ def pyramid(
             computed from the level below (``unknown-choice``); or ``levels`` is below 1 or so large that a
             level would be empty (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np

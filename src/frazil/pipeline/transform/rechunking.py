@@ -1,22 +1,8 @@
 """Arrays with other chunks, shards or codecs, or with native chunks: `rechunk`, `recompress`, `materialize`.
 
-The blocks are those of a plan with one stage, or with two stages
-and a temporary array between them. `materialize` copies bytes without decoding them.
-
-A *stage* reads blocks and writes them. Its blocks are whole cells of the written array (no two tasks write to
-one), and cut through cells of the read array, which are read once for each block that they touch:
-
-    read      [  |  |  |  |  ]      4 blocks touch 5 cells 8 times: 8/5 of the array is read,
-    blocks    [   |   |   |   ]     its *amplification*
-
-A block that is a multiple of both reads everything once. If it does not fit into memory there are two ways:
-smaller blocks that read more, or two stages, with an intermediate array whose chunks are long where both can
-be long. From slices ``(1, y, x)`` to series ``(t, 1, 1)``, the intermediate array has chunks ``(r, w, w)``:
-``r`` slices fit into memory, and so do ``w * w`` series. This is the plan of the rechunker library.
-
-`rechunk_plan` tries both, searches the best blocks of each stage, and takes the plan that moves fewer bytes.
-For each axis only those lengths matter that read less than all shorter ones, so that all combinations of them
-can be compared.
+A *stage* reads blocks of whole cells of the written array; a cell of the read array is read once for each
+block that it touches. If a block that is a multiple of both does not fit into memory, there are smaller
+blocks that read more, or two stages with an intermediate array. The plan moves the fewest bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.codec import Codec
 
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, block_shape
 from frazil.jobs.job import (
@@ -80,12 +67,7 @@ _LENGTHS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One round of tasks: read an array of cells ``read`` by blocks, write one of cells ``write``.
-
-    >>> stage = Stage((10,), 8, read=(4,), write=(5,), block=(5,))
-    >>> stage.bytes_read, round(stage.amplification, 2), stage.peak
-    (112, 1.4, 112)
-    """
+    """One round of tasks: read an array of cells ``read`` by blocks, write one of cells ``write``."""
 
     shape: Shape
     itemsize: int
@@ -143,11 +125,6 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     ``read`` is the shape that is decoded as one (chunks, also inside of shards), ``write`` the shape that is
     encoded as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each
     needs more.
-
-    >>> rechunk_plan((48, 500, 1000), (4, 250, 500), (48, 50, 100), 4, 64_000_000).stages[0].block
-    (48, 250, 500)
-    >>> rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000).intermediate
-    (21, 600, 12)
     """
     read, write = clipped_chunks(read, shape), clipped_chunks(write, shape)
     least = itemsize * (math.prod(read) + 2 * math.prod(write))
@@ -172,9 +149,6 @@ def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int6
 
     A block reads all cells that it touches. Borders of blocks and of cells cut the axis into pieces; each
     piece is one touch of one block and one cell.
-
-    >>> covered(20, np.array([4, 5, 20]), 4).tolist()
-    [20, 32, 20]
     """
     if not length:
         return np.zeros_like(block)
@@ -281,8 +255,6 @@ def rechunk(
             50}``. -1 is the whole axis. Dimensions that a mapping does not name keep their chunk length.
         shards: The new shard lengths, in the same form. The default, None, makes no shards.
         to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
-        **options: The options of `frazil.jobs.job.BoundedRunOptions`: ``engine``, ``job_id``,
-            ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -291,7 +263,6 @@ def rechunk(
         InvalidInputError: The lengths do not fit an array, or its chunk grid is not regular
             (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -320,6 +291,7 @@ def rechunk(
 
 @with_options(BoundedRunOptions)
 @takes_versions
+@with_argument_docs(rechunk)
 def recompress(
     source: Source,
     paths: Sequence[str],
@@ -334,17 +306,12 @@ def recompress(
     Chunks keep their shape. Otherwise the function works as `rechunk`.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them.
         codecs: The codecs of zarr, or their metadata: a whole chain, or, without a serializer, only the
             compressors, such as ``[zarr.codecs.ZstdCodec(level=9)]``. The byte order does not change unless
             the chain has a ``bytes`` codec that names another one (``BytesCodec()`` is little-endian). The
             default, None, keeps the codecs.
         shards: The new shard lengths: one for each axis, or a mapping of dimensions. The default, None, makes
             no shards.
-        to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
-        **options: The options of `frazil.jobs.job.BoundedRunOptions`: ``engine``, ``job_id``,
-            ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -353,7 +320,6 @@ def recompress(
         InvalidInputError: A codec is not a codec of zarr, or the shards do not fit
             (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -443,6 +409,7 @@ class _CopiedBlocks:
 
 @with_options(RunOptions)
 @takes_versions
+@with_argument_docs(rechunk)
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),
@@ -458,11 +425,7 @@ def materialize(
     still need them.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them. The default is all arrays.
         to: The `Target` of the results. The default, None, works in place, on the branch of the source.
-        **options: The options of `frazil.jobs.job.RunOptions`: ``engine``, ``job_id``, ``message``,
-            ``progress``.
 
     Returns:
         The `JobResult`, whose ``version`` has the native chunks.
@@ -472,7 +435,6 @@ def materialize(
             (``virtual-chunk-modified``), or the repository may not read its location. The kind is the kind of
             the cause.
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr

@@ -1,14 +1,7 @@
 """Fields on other latitudes and longitudes: `regrid`, by the library xarray-regrid.
 
-Both grids are rectilinear: one coordinate of latitudes and one of longitudes. Every value of the result may
-need values from all around the globe. So a task reads whole planes of the source, for some positions of the
-other dimensions (times, levels), and ``max_mem`` has to hold one chunk of these planes.
-
-    nearest       the value of the nearest cell
-    bilinear      from the four cells around; a cell beside a missing value is missing
-    conservative  the mean of the cells below, weighted by the areas they share: integrals are kept
-
-Global grids are closed around the globe and over the poles, for longitudes from -180 and from 0.
+A value may need values from all around the globe. So a task reads whole planes of the source, for some
+positions of the other dimensions.
 """
 
 from __future__ import annotations
@@ -99,8 +92,6 @@ def regrid(
             ``"conservative"`` and False for other methods.
         nan_threshold: With ``skipna``, the largest share of a cell that may be missing, from 0 to 1. With
             1.0, one valid value is enough; with 0.0, no value may be missing.
-        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
-            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -110,7 +101,6 @@ def regrid(
             (``invalid-array-metadata``); the method is unknown (``unknown-choice``); ``nan_threshold`` is not
             between 0 and 1, or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, xarray as xr
@@ -205,10 +195,7 @@ class _TargetGrid:
 
     @staticmethod
     def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
-        """Return the grid of the argument ``target_grid``.
-
-        Raises ``InvalidInputError`` without a latitude or a longitude.
-        """
+        """Return the grid of the argument ``target_grid``."""
         values: dict[str, Values] = {}
         attributes: dict[str, Json] = {}
         coordinates = given.coords if isinstance(given, xr.Dataset) else given

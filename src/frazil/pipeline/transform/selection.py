@@ -1,7 +1,6 @@
 """Parts of arrays as new arrays: by number, by label, by location on the globe.
 
-The chunks of a part are transferred without decoding if the part has no gaps, and starts and ends at borders
-of chunks (or at the end of the array). Otherwise tasks read the part and write the chunks of the result.
+Parts of whole chunks are transferred without decoding.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from frazil import cf
+from frazil.argument_docs import with_argument_docs
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
@@ -53,11 +53,7 @@ type Positions = int | range | tuple[int, ...]
 
 
 def _positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
-    """Return the positions along a dimension that a number, numbers, a mask or a slice select.
-
-    Numbers below 0 count from the end; slices are those of Python. Raises ``InvalidInputError``
-    (``invalid-chunk-index``) for positions that the array does not have.
-    """
+    """Return the positions along a dimension that a number, numbers, a mask or a slice select."""
     length = array.shape[array.axis(dim) or 0]
     if isinstance(given, slice):
         try:
@@ -84,11 +80,7 @@ def _positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
 def positions_by_label(
     session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
 ) -> Positions:
-    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
-
-    Raises ``InvalidInputError``: ``invalid-array-metadata`` without a coordinate variable,
-    ``invalid-chunk-index`` for a label that it does not have.
-    """
+    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray."""
     axis = array.axis(dim) or 0
     coordinate = coordinate_of(session, array, dim)
     if coordinate is None or coordinate.shape != (array.shape[axis],):
@@ -180,9 +172,6 @@ def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Pos
     """Return the positions of the longitudes from one limit eastwards to another, in degrees, both included.
 
     Returns their longitudes too, counted as the limits are.
-
-    >>> longitudes_between(np.array([0.0, 90.0, 180.0, 270.0]), (-90, 90))
-    ((3, 0, 1), array([-90.,   0.,  90.]))
     """
     low, high = limits
     if high < low:
@@ -237,9 +226,6 @@ def select(
             such as ``slice("2001-01", "2001-03")``.
         method: How labels are found that do not exist, as in xarray: ``"nearest"``, ... The default, None,
             raises an error for them.
-        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`: ``chunks``, ``shards``,
-            ``engine``, ``job_id``, ``message``, ``progress``, ``max_mem``. Without ``chunks`` and ``shards``,
-            the arrays keep theirs.
 
     Returns:
         The `JobResult`, whose ``version`` has the part.
@@ -248,7 +234,6 @@ def select(
         InvalidInputError: A dimension or a label does not exist, or a dimension is both in ``isel`` and
             ``sel`` (``conflicting-arguments``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -290,6 +275,7 @@ def select(
 
 @with_options(GridRunOptions)
 @takes_versions
+@with_argument_docs(select)
 def crop(
     source: Source,
     paths: Sequence[str],
@@ -306,13 +292,9 @@ def crop(
     grid, in this order, and the result counts them from -10 to 20. Otherwise the function works as `select`.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
-        to: The `Target` of the part.
         latitude: The lowest and the highest latitude in degrees, both included. The default, None, takes all.
         longitude: The western and the eastern longitude in degrees, both included. The default, None, takes
             all.
-        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`, as in `select`.
 
     Returns:
         The `JobResult`, whose ``version`` has the part.
@@ -321,7 +303,6 @@ def crop(
         InvalidInputError: The arrays have no coordinate variable of latitudes or longitudes
             (``invalid-array-metadata``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np
@@ -414,10 +395,7 @@ def _run(
 def _part_of(
     array: ArrayInfo, path: str, positions: Sequence[Positions], options: GridRunOptions, paths: set[str]
 ) -> ArrayInfo:
-    """Return the metadata of the part.
-
-    Its attributes name the coordinates in ``paths`` of dimensions that it does not have.
-    """
+    """Return the metadata of the part."""
     axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
     shape = tuple(len(where) for where in positions if not isinstance(where, int))
     dims = [array.dims[axis] for axis in axes]

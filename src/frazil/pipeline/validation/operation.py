@@ -1,8 +1,4 @@
-"""`validate`: the driver checks rules about metadata, tasks check rules about values in one pass.
-
-Each task reads one block and summarizes it: how many values, NaN and infinities, the extremes, mean and
-squared differences, and for each limit the first value outside of it, with its index.
-"""
+"""`validate`: the driver checks rules about metadata, tasks summarize the values of arrays in one pass."""
 
 from __future__ import annotations
 

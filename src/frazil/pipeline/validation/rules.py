@@ -1,8 +1,4 @@
-"""Rules about data, which are frozen values from Python, YAML or JSON, and the report of their check.
-
-Rules about metadata and coordinates read little. Rules about data (``Range``, ``NanShare``, ``Finite``,
-``StatisticsAgainst``) of one array are checked in one pass over the array.
-"""
+"""Rules about data, which are frozen values from Python, YAML or JSON, and the report of their check."""
 
 from __future__ import annotations
 
