@@ -345,7 +345,7 @@ def container_of(source: Source) -> VirtualChunkContainer:
 def copy_chunks(
     source: Source, target: Storage, ids: U8, names: Sequence[str]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Copy the chunk files ``names`` to the new ids, except existing ones. Returns sizes and missing files."""
+    """Copy the chunk files ``names`` to the new ids, and return their sizes, and the missing files."""
     existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 

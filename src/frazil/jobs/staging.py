@@ -2,7 +2,7 @@
 
     staging/<place>/plan                   JSON: the job, its snapshot, and the name of the folder below
     staging/<place>/<name>/0               the first round: the changes of the driver, a digest of the items
-    staging/<place>/<name>/0.<hash>/17     the result of its task 17; the hash is that of the file of the round
+    staging/<place>/<name>/0.<hash>/17     the result of its task 17, with the hash of the round
 
 Each object is written once, only if it does not exist: of two attempts or drivers, the first one wins. A
 second driver runs ``prepare`` again on the snapshot of the first one, and then replaces its own changes with
