@@ -19,8 +19,8 @@ from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.merge import merge_forks
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import NodeTable
-from frazil.jobs import wire
 from frazil.jobs.engine import Task
+from frazil.jobs.task_results import decode_changes, encode_changes
 from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rechunk, run_job
 from pipeline import tasks as work
 from pipeline.engines import WORKERS, engine_of, spark_with
@@ -122,7 +122,7 @@ def change_sets(implementation: str, references: int, parts: int) -> Measured:
     out = Measured()
 
     def forks(tables: Iterator[ChunkTable]) -> list[bytes]:
-        return [wire.encode(ChangeSet(chunks={node: ChunkChanges("/v", 2, (table,))})) for table in tables]
+        return [encode_changes(ChangeSet(chunks={node: ChunkChanges("/v", 2, (table,))})) for table in tables]
 
     cuts = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, parts)]
     tenth = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, max(parts // 100, 1))]
@@ -136,7 +136,7 @@ def change_sets(implementation: str, references: int, parts: int) -> Measured:
         out[f"a virtual reference{how}, bytes"] = sum(map(len, virtual)) / references
         out[f"a native reference{how}, bytes"] = sum(map(len, native)) / references
     with out.seconds("decode"):
-        changes = list(map(wire.decode, virtual))
+        changes = list(map(decode_changes, virtual))
     with out.seconds("merge"):
         merged = merge_forks(NodeTable.from_nodes([]), ChangeSet(), changes)
     assert len(merged.chunks[node].table()) == references

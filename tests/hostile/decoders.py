@@ -49,9 +49,8 @@ from frazil.format.older.snapshot import decode_old_snapshot, evidence
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
-from frazil.jobs import wire
 from frazil.jobs.staging import decode_plan, encode_plan
-from frazil.jobs.task_results import decode_result
+from frazil.jobs.task_results import decode_changes, decode_result
 from frazil.pipeline.ingest.ledger import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
@@ -475,7 +474,7 @@ DECODERS: dict[str, Decoder] = {
         ),
         names_file=False,
     ),
-    "wire": Decoder(wire.decode, lambda: [seeds.message()], _WIRE, names_file=False),
+    "wire": Decoder(decode_changes, lambda: [seeds.message()], _WIRE, names_file=False),
     "staged-plan": Decoder(_plan, lambda: [seeds.plan()], _JSON, errors=()),
     "zarr-json": Decoder(
         _zarr_json,

@@ -15,7 +15,7 @@ import zstandard
 from frazil.errors import FormatError
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.jobs import wire
+from frazil.jobs.task_results import joined, split
 
 #: No seed grows beyond this size, so a larger content is a bomb. The decoder of the package has to refuse it.
 LARGEST_CONTENT = 1 << 22
@@ -94,21 +94,21 @@ TRAILER = Form(lambda data: data[: -_TRAILER_END // 2] or None, _with_checksum)
 
 def parts_of_changes(message: bytes) -> tuple[Form, Form]:
     """The header and the columns of a change set. The other parts are those of this message."""
-    header, _, file, frame = wire.split(message, 4)
+    header, _, file, frame = split(message, 4)
 
     def part_of(number: int, data: bytes) -> bytes | None:
         try:
-            return wire.split(data, 4)[number]
+            return split(data, 4)[number]
         except FormatError:
             return None
 
-    def joined(text: bytes, columns: bytes) -> bytes:
-        return wire.joined([text, zlib.crc32(text).to_bytes(4), file, columns])
+    def message_of(text: bytes, columns: bytes) -> bytes:
+        return joined([text, zlib.crc32(text).to_bytes(4), file, columns])
 
     return (
-        Form(lambda data: part_of(0, data), lambda content: joined(content, frame)),
+        Form(lambda data: part_of(0, data), lambda content: message_of(content, frame)),
         Form(
             lambda data: None if (part := part_of(3, data)) is None else ZSTD.open(part),
-            lambda content: joined(header, ZSTD.close(content)),
+            lambda content: message_of(header, ZSTD.close(content)),
         ),
     )

@@ -31,11 +31,10 @@ from frazil.format.repo_info import (
 )
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import Move, TransactionLog, encode_transaction_log
-from frazil.jobs import wire
 from frazil.jobs.job import Input
 from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import StagedPlan, encode_plan
-from frazil.jobs.task_results import Outcome, Result, Segment, encode_result
+from frazil.jobs.task_results import Outcome, Result, Segment, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.history_records import STREAMS
 from frazil.repository.session.staged_work import STAGING
@@ -216,7 +215,7 @@ def result() -> bytes:
 
 
 def message() -> bytes:
-    return wire.encode(change_set())
+    return encode_changes(change_set())
 
 
 def plan() -> bytes:

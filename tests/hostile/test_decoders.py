@@ -30,7 +30,7 @@ from frazil.errors import FormatError
 from frazil.format import envelope
 from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
 from frazil.format.manifest import ChunkTable
-from frazil.jobs import wire
+from frazil.jobs.task_results import decode_changes, encode_changes, joined
 from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.geotiff_references import read_directory
@@ -213,7 +213,7 @@ def _changes_of(count: int, columns: bytes) -> bytes:
     header = {**{name: [] for name in names}, "arrays": arrays, "sources": [0, 0, 0]}
     text = json.dumps(header).encode()
     frame = zstandard.ZstdCompressor(level=1, write_content_size=True).compress(columns)
-    return wire.joined([text, zlib.crc32(text).to_bytes(4), b"", frame])
+    return joined([text, zlib.crc32(text).to_bytes(4), b"", frame])
 
 
 @pytest.mark.usefixtures("bounded")
@@ -222,17 +222,17 @@ def test_references_that_need_much_memory_are_refused(count: int, size: int) -> 
     data = _changes_of(count, bytes(size))
     assert len(data) < 100_000
     with pytest.raises(FormatError, match="expected"):
-        wire.decode(data)
+        decode_changes(data)
 
 
 @pytest.mark.deep
 def test_references_that_compress_too_well_are_padded() -> None:
     index = np.stack(np.unravel_index(np.arange(10_000_000), (10_000, 1_000)), 1)
     edits = ChunkChanges("/a", 2, (ChunkTable.from_absent(index),))
-    data = wire.encode(ChangeSet(chunks={bytes(8): edits}))
-    assert len(wire.decode(data).chunks[bytes(8)].table()) == len(index)
+    data = encode_changes(ChangeSet(chunks={bytes(8): edits}))
+    assert len(decode_changes(data).chunks[bytes(8)].table()) == len(index)
     with pytest.raises(FormatError):
-        wire.decode(data[: len(data) // 2])
+        decode_changes(data[: len(data) // 2])
 
 
 @pytest.mark.parametrize(

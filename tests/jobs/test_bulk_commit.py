@@ -19,7 +19,7 @@ import frazil
 from frazil.changes import manifests as splitting
 from frazil.changes import manifests as window_rules
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.jobs.bulk_commit import write_manifests
+from frazil.jobs.task_rounds import write_manifests
 from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, run_job
 
 SHAPE = (12, 6)
@@ -65,9 +65,9 @@ def job(repo: frazil.Repository, items: list[Any], prepare: Any = None, above: i
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few references are many here."""
-    monkeypatch.setattr("frazil.jobs.bulk_commit.SENT_REFERENCES", 2)
+    monkeypatch.setattr("frazil.jobs.task_rounds.SENT_REFERENCES", 2)
     monkeypatch.setattr("frazil.jobs.task_results.SENT_REFERENCES", 2)
-    monkeypatch.setattr("frazil.jobs.bulk_commit._WAITING_REFERENCES", 3)
+    monkeypatch.setattr("frazil.jobs.task_rounds._WAITING_REFERENCES", 3)
 
 
 def content(repo: frazil.Repository, name: str) -> dict[tuple[int, ...], int]:
@@ -148,7 +148,7 @@ def test_what_two_tasks_set_is_an_error() -> None:
 
 
 def test_the_driver_reads_back_what_is_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.jobs.bulk_commit._write_manifests", None)
+    monkeypatch.setattr("frazil.jobs.task_rounds._write_manifests", None)
     repo = start()
     run_job(job(repo, [filled("x", range(4)), filled("x", range(4, 8), 3)], above=100), Inline())
     assert content(repo, "x") == dict(
@@ -215,7 +215,7 @@ def test_the_session_goes_on_with_them() -> None:
 
 
 def test_a_log_that_is_too_long_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.jobs.bulk_commit._LOG_BYTES", 200)
+    monkeypatch.setattr("frazil.jobs.task_rounds._LOG_BYTES", 200)
     repo = start()
     with pytest.raises(InvalidInputError, match="transaction log"):
         run_job(job(repo, [filled("x", range(4, 8), 2)]), Inline())
@@ -247,7 +247,7 @@ class Dies:
 def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 10)  # several tasks
+    monkeypatch.setattr("frazil.jobs.task_rounds.SPLIT_REFS", 10)  # several tasks
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
     tip = repo.lookup_branch("main")
     dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
@@ -286,7 +286,7 @@ def test_arrays_that_are_split_by_default_go_back_and_forth(
         (splitting, "SPLIT_REFS"),
     ):
         monkeypatch.setattr(module, name, 20)
-    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 20)
+    monkeypatch.setattr("frazil.jobs.task_rounds.SPLIT_REFS", 20)
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     storage = frazil.local_filesystem_storage(str(tmp_path))
     repo = frazil.Repository.create(storage, config, spec_version=spec_version)
@@ -395,7 +395,7 @@ def prepares(session: frazil.Session) -> None:
 def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.jobs.bulk_commit.SPLIT_REFS", 10)
+    monkeypatch.setattr("frazil.jobs.task_rounds.SPLIT_REFS", 10)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
     dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
     parameters = {"n": 1}

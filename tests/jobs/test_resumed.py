@@ -38,7 +38,7 @@ from frazil.jobs import job_run
 from frazil.jobs.engine import Task
 from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import Folder
-from frazil.jobs.wire import joined, split
+from frazil.jobs.task_results import joined, split
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
 from frazil.testing import Fault, FaultyStorage

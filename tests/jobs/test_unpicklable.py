@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from pyspark.cloudpickle import dumps
 
 from frazil.errors import InvalidInputError
-from frazil.jobs.task_failures import culprit
+from frazil.jobs.task_failures import unsendable
 from frazil.spark import Local
 
 LOCK: Final = threading.Lock()
@@ -57,6 +56,5 @@ def test_the_part_is_named(function: Any, message: str) -> None:
     assert message in caught.value.message
 
 
-def test_what_has_no_parts_is_the_culprit_itself() -> None:
-    assert culprit(LOCK, dumps) == ""
-    assert culprit([1, "a"], dumps) == ""
+def test_a_value_without_parts_is_not_named_twice() -> None:
+    assert "because of" not in unsendable("the item", LOCK, TypeError("no")).message

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 from collections import defaultdict
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,7 @@ def test_arrays_come_back(array: Any, module: str | None) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"a": [1, 2.5, None, True, "x", b"y", (1j, {3}), slice(1, None), range(4)]},
+        {"a": [1, 2.5, None, True, "x", b"y", (1j, {3}), slice(1, None), bytearray(b"abc")]},
         defaultdict(list, {1: [2]}),
         Outcome(b"x", 3),
         np.array([None, "x", 10**30], object).reshape(3, 1).tolist(),
@@ -46,7 +44,8 @@ def test_arrays_come_back(array: Any, module: str | None) -> None:
     ids=repr,
 )
 def test_plain_values_come_back(value: Any) -> None:
-    assert loaded(dumped(value), killed.__name__) == value
+    for data in (dumped(value), pickle.dumps(value, 3)):
+        assert loaded(data, killed.__name__) == value
 
 
 def test_objects_and_masks_come_back() -> None:
@@ -123,12 +122,3 @@ def test_nothing_else_comes_from_a_storage(data: bytes) -> None:
 def test_a_few_bytes_from_a_storage_do_not_take_gibibytes(data: bytes) -> None:
     with pytest.raises(pickle.UnpicklingError):
         loaded(data, killed.__name__)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [bytearray(b"abc"), bytearray(), range(5, 50, 3), Decimal("1.50"), Decimal("NaN"), Fraction(1, 3)],
-)
-def test_what_is_small_comes_back_from_a_storage(value: Any) -> None:
-    for back in (loaded(dumped(value), killed.__name__), loaded(pickle.dumps(value, 3), killed.__name__)):
-        assert (type(back), repr(back)) == (type(value), repr(value))

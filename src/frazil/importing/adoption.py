@@ -1,9 +1,7 @@
 """The adoption of a Zarr store of version 3: its arrays become a version, and no byte of a chunk is copied.
 
-Every ``zarr.json`` becomes a node with the same document, apart from the names of chunks. Every chunk, or
-shard, is an object of the store, and gets a virtual reference to the whole object. The store stays as it is.
-Changed objects are noticed: a reference has the time of the newest object of the store, and a reader refuses
-an object that is younger.
+Every chunk object gets a virtual reference with the time of the newest object, so younger objects are
+refused.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """The import of an older repository: it reads the repository and writes the new files, ``repo`` last.
 
-Readers see nothing before ``repo`` is written. The import does not change or delete old files, and new files
-have other names than all old files (``importing.ids``). The new files depend only on the old files, except
-for the time in ``repo``. Therefore an interrupted import can be repeated: it writes the same files, copies
-the missing chunks, and creates ``repo`` if it does not exist.
+The new files have other names than all old files, and depend only on the old files, except for the time in
+``repo``. So an interrupted import can be repeated: it writes the same files.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import filterfalse, pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -55,8 +52,7 @@ from frazil.format.repo_info import (
 )
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
-from frazil.importing.manifests import (
-    ChunkFiles,
+from frazil.importing.conversion import (
     Conversion,
     Converted,
     Sizes,
@@ -64,14 +60,14 @@ from frazil.importing.manifests import (
     convert,
     copy_chunks,
     distinct_ids,
-    merged_prefixes,
-    missing_chunks,
     new_config,
+    new_nodes,
     old_names,
     sizes_of,
+    translated,
+    url_prefixes,
+    worked_out,
 )
-from frazil.importing.nodes import new_nodes, translated, worked_out
-from frazil.importing.report import ImportReport, of_manifests, of_refs, of_snapshots
 from frazil.importing.source import (
     ImportedHistory,
     ImportedVersion,
@@ -93,6 +89,127 @@ from frazil.repository.settings.config_document import document_to_save
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.checks import PROBES, probe_conditions
 from frazil.storage.credential_families import AnyCredential
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What ``upgrade`` imported, and what it left out.
+
+    Attributes:
+        generation: Format of the old repository, e.g. ``"M8, as written by icechunk 0.1.0 to 0.1.3"``.
+        branches: Names of the branches.
+        tags: Names of the tags.
+        snapshots: Number of snapshots.
+        arrays: Number of different arrays in all snapshots.
+        groups: Number of different groups in all snapshots.
+        manifests: Number of manifest files that were written.
+        chunk_references: Number of references in these manifests.
+        chunk_files: Number of chunk files that the references use.
+        chunks_copied: Number of chunk files that this call copied.
+        bytes_copied: Size of the copied chunk files in bytes.
+        virtual_prefixes: URL prefixes to authorise when the repository is opened, for its virtual chunks.
+        left_out: What was not imported and why, one line each.
+        was_there: Whether the target already contained the complete import. Then this call wrote nothing, and
+            did not count references and files.
+        snapshot_ids: Old ids of snapshots -> new ids, as text.
+
+    Examples:
+        >>> print(ImportReport("M8", branches=("main",), snapshots=2).snapshots)
+        2
+    """
+
+    generation: str
+    branches: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    snapshots: int = 0
+    arrays: int = 0
+    groups: int = 0
+    manifests: int = 0
+    chunk_references: int = 0
+    chunk_files: int = 0
+    chunks_copied: int = 0
+    bytes_copied: int = 0
+    virtual_prefixes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    was_there: bool = False
+    snapshot_ids: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        """Return a summary in a few lines."""
+        lines = [
+            f"imported from: {self.generation}" + (" (was there already)" if self.was_there else ""),
+            f"branches: {', '.join(self.branches)}",
+            f"tags: {', '.join(self.tags) or 'none'}",
+            f"{self.snapshots} snapshots, {self.arrays} arrays, {self.groups} groups",
+        ]
+        if not self.was_there:
+            lines += [
+                f"{self.chunk_references} references, {self.manifests} manifests",
+                f"{self.chunk_files} chunk files",
+                f"copied: {self.chunks_copied} chunk files, {self.bytes_copied} bytes",
+            ]
+        lines += [f"virtual chunks below: {prefix}" for prefix in self.virtual_prefixes]
+        lines += [f"left out: {each}" for each in self.left_out]
+        return "\n".join(lines)
+
+
+_SHOWN: Final = 200
+#: Field of a snapshot file -> why it is not imported.
+_REASONS: Final = {
+    "started_at": "a snapshot of spec version 2 has one time, and written_at is imported",
+    "total_parents": "it is not the number of ancestors that are imported",
+    "short_term_parents": "it is not the length of short_term_history",
+    "format_flags": "their meaning was never defined",
+    "attribute_files": "their kind was never defined",
+}
+
+
+def _of_refs(refs: Refs) -> Iterator[str]:
+    """Yield one line for each branch and tag with properties."""
+    for name, sequence in sorted(refs.branches.items()):
+        properties = [dict(ref.properties) for ref in sequence if ref.properties]
+        if properties:
+            yield (
+                f"properties in {len(properties)} of {len(sequence)} ref files of branch {name}, the last "
+                f"are {properties[-1]!r:.{_SHOWN}}: branches of spec version 2 have none"
+            )
+    for name, ref in sorted(refs.tags.items()):
+        if ref.properties:
+            text = f"{dict(ref.properties)!r:.{_SHOWN}}"
+            yield f"properties of tag {name}, {text}: tags of spec version 2 have none"
+
+
+def _of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
+    """Yield lines for attributes in separate files, and one line for each lost field."""
+    ancestors: dict[bytes, int] = {}
+    by_field: dict[str, list[bytes]] = {name: [] for name in _REASONS}
+    for id_, version in versions.items():
+        summary, parent = version.summary, version.old_parent
+        for path in summary.without_attributes:
+            yield (
+                f"attributes of {path} in snapshot {id_to_text(id_)}: "
+                "they are in a file whose kind was never defined"
+            )
+        ancestors[id_] = 0 if parent is None else ancestors[parent] + 1
+        for name in summary.unplaced:
+            by_field[name].append(id_)
+        if summary.total_parents not in (None, ancestors[id_]):
+            by_field["total_parents"].append(id_)
+    for name, ids in by_field.items():
+        if ids:
+            yield f"{name} of {_counted(ids, 'snapshot')}: {_REASONS[name]}"
+
+
+def _of_manifests(ids: list[bytes]) -> Iterator[str]:
+    """Yield a line for format flags of manifest files, by the ids of the files."""
+    if ids:
+        yield f"format_flags of {_counted(ids, 'manifest')}: {_REASONS['format_flags']}"
+
+
+def _counted(ids: list[bytes], kind: str) -> str:
+    first = f"{kind} {id_to_text(ids[0])}"
+    return first if len(ids) == 1 else f"{first} and {len(ids) - 1} more"
+
 
 _SPEC_VERSION = 2
 #: The version before the import. The older formats have no number, and readers know this one.
@@ -132,11 +249,18 @@ def _ops(refs: Refs, history: ImportedHistory, now: int) -> OpsLog:
         steps = [ref for ref in sequence if ref.snapshot in history.versions]
         first = UpdateKind.REPO_INITIALIZED if name == MAIN else UpdateKind.BRANCH_CREATED
         versions = [history.versions[ref.snapshot] for ref in steps]
-        times: list[int] = []
+        before: ImportedVersion | None = None
+        at = -1
         for ref, version in zip(steps, versions, strict=True):
-            times.append(max(_time(ref, version, now), times[-1] + 1 if times else 0))
-        entries.append(OpsEntry(first, times[0], name=None if name == MAIN else name))
-        entries += [_moved(name, *pair, at) for pair, at in zip(pairwise(versions), times[1:], strict=True)]
+            at = max(_time(ref, version, now), at + 1)
+            if before is None:
+                entry = OpsEntry(first, at, name=None if name == MAIN else name)
+            elif version.parent == before.id:
+                entry = OpsEntry(UpdateKind.NEW_COMMIT, at, name=name, new_snapshot=version.id)
+            else:
+                entry = OpsEntry(UpdateKind.BRANCH_RESET, at, name=name, previous_snapshot=before.id)
+            entries.append(entry)
+            before = version
     entries += [
         OpsEntry(UpdateKind.TAG_CREATED, _time(ref, history.versions[ref.snapshot], now), name=name)
         for name, ref in refs.tags.items()
@@ -154,22 +278,6 @@ def _time(ref: OldRef, version: ImportedVersion, now: int) -> int:
     return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
 
 
-def _moved(branch: str, before: ImportedVersion, after: ImportedVersion, at: int) -> OpsEntry:
-    if after.parent == before.id:
-        return OpsEntry(UpdateKind.NEW_COMMIT, at, name=branch, new_snapshot=after.id)
-    return OpsEntry(UpdateKind.BRANCH_RESET, at, name=branch, previous_snapshot=before.id)
-
-
-def read_repo_file(target: Storage) -> bytes | None:
-    """Return the bytes of the ``repo`` file of the target, or None."""
-    try:
-        return bytes(target.get(REPO))
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-
-
 def require_writable(target: Storage) -> None:
     """Raise an error for a read-only target or a target without a prefix."""
     if target.is_read_only:
@@ -179,38 +287,15 @@ def require_writable(target: Storage) -> None:
     require_prefix(target)
 
 
-def require_clean(
-    target: Storage, history: ImportedHistory, users: Mapping[bytes, Users], ids: NewIds
-) -> None:
-    """Raise ``InvalidInputError`` if the target contains files of another origin than this import."""
-    versions = history.versions.values()
-    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    own_keys |= {
-        manifest_key(ids.manifest(id_, variant))
-        for id_, arrays in users.items()
-        for variant in range(len({rank for _, rank in arrays}))
-    }
-    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
-    _refuse(target, filterfalse(own_keys.__contains__, keys))
-
-
-def require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
-    """Raise ``InvalidInputError`` if a folder of the target contains other keys."""
-    _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
-
-
-def _keys(target: Storage, folder: str) -> Iterable[str]:
-    return (info.key for info in target.list(folder))
-
-
-def _refuse(target: Storage, strange: Iterable[str]) -> None:
-    key = next(iter(strange), None)
-    if key is not None:
-        raise InvalidInputError(
-            f"the target of an import must be empty, got `{key}` in {target.label()}. "
-            "To import in place, pass no target",
-            ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        )
+def _require_only(target: Storage, keys: set[str], folder: str, *ignored: str) -> None:
+    """Raise ``InvalidInputError`` if a folder of the target has other keys, except in ignored folders."""
+    for info in target.list(folder):
+        if info.key not in keys and not info.key.startswith(ignored):
+            raise InvalidInputError(
+                f"the target of an import must be empty, got `{info.key}` in {target.label()}. "
+                "To import in place, pass no target",
+                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
 
 
 _LEVEL = 3
@@ -220,31 +305,13 @@ _CACHED_TABLES = 4
 _NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedManifests:
-    """All conversions by old id, without the bytes of the files."""
-
-    conversions: Mapping[bytes, Conversion]
-    missing: tuple[bytes, ...]
-
-    def chunks(self) -> ChunkFiles:
-        """Return the chunk files that all manifests need."""
-        every = self.conversions.values()
-        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
-        names = {new: old for each in every for new, old in each.chunk_names.items()}
-        return ChunkFiles(ids, old_names(ids, names))
-
-
 @dataclass(slots=True, eq=False)
 class ImportJob:
     """The source, the target and the options of an import, and the files that it has converted.
 
-    users              the arrays that use each old manifest, in any snapshot
-    references_chunks  whether chunk files remain in place and become virtual chunks
-    settings           the configuration of the old repository
-    config             the configuration of the caller, which overrides it
-    sizes              a function that returns sizes of virtual objects; None if requests to them are not
-    allowed store_secrets      whether options that may contain a secret are saved
+    ``users`` are the arrays that use each old manifest, in any snapshot. With ``references_chunks`` chunk
+    files remain in place and become virtual chunks. ``config`` overrides ``settings``, the configuration of
+    the old repository. ``sizes`` returns sizes of virtual objects; None if requests to them are not allowed.
     """
 
     source: Source
@@ -276,15 +343,16 @@ class ImportJob:
         own = [] if self.container is None else [self.container]
         # This raises possible errors before the work.
         document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
-        manifests = self._convert()
-        self._manifests = {id_: each.converted for id_, each in manifests.conversions.items()}
+        conversions, missing = self._convert()
+        self._manifests = {id_: each.converted for id_, each in conversions.items()}
         self._files = {file.id: file for each in self._manifests.values() for file in each}
-        report = self._chunks(self._report(manifests), manifests)
+        report = self._chunks(self._report(conversions, missing), conversions)
         with uploading(self.target) as uploads:
             for version in self.history.versions.values():
                 self._write(version, uploads)
-        prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        config, left_out = new_config(self.settings, prefixes, own, self.config)
+        # Of several manifests, again one folder for all files.
+        prefixes = url_prefixes(prefix for each in conversions.values() for prefix in each.prefixes)
+        config, left_out = new_config(self.settings, sorted(prefixes), own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         # In place, the storage already contains the secrets of the old configuration.
@@ -308,10 +376,10 @@ class ImportJob:
                 "Pass another target",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
-        return replace(self._report(ConvertedManifests({}, ())), was_there=True)
+        return replace(self._report({}, ()), was_there=True)
 
-    def _convert(self) -> ConvertedManifests:
-        """Convert and write all manifests."""
+    def _convert(self) -> tuple[dict[bytes, Conversion], Sequence[bytes]]:
+        """Convert and write all manifests. Returns the conversions by old id, and the ids without a file."""
 
         def one(pair: tuple[bytes, Users]) -> Conversion | None:
             old_id, users = pair
@@ -329,37 +397,43 @@ class ImportJob:
 
         # One after the other, because each may be large and decoding holds the interpreter lock.
         done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
-        missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
-        return ConvertedManifests({id_: each for id_, each in done.items() if each is not None}, missing)
+        missing = [id_ for id_, conversion in done.items() if conversion is None]
+        return {id_: each for id_, each in done.items() if each is not None}, missing
 
-    def _chunks(self, report: ImportReport, manifests: ConvertedManifests) -> ImportReport:
+    def _chunks(self, report: ImportReport, conversions: Mapping[bytes, Conversion]) -> ImportReport:
         """Copy chunk files to the place where the new repository expects them."""
-        chunks = manifests.chunks()
-        report = replace(report, chunk_files=len(chunks))
+        every = conversions.values()
+        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        names = old_names(ids, {new: old for each in every for new, old in each.chunk_names.items()})
+        report, folder = replace(report, chunk_files=len(names)), self.source.layout.chunks
+        missing: Sequence[str]
         if (self.in_place and self.source.layout is not DRAFT) or self.container is not None:
-            missing = missing_chunks(self.source, chunks)
+            existing = {info.key.removeprefix(f"{folder}/") for info in self.source.storage.list(folder)}
+            missing = sorted(set(names) - existing)
         else:
             if not self.in_place:
-                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
-                require_only(self.target, keys, CHUNKS)
-            sizes, missing = copy_chunks(self.source, self.target, chunks)
+                _require_only(self.target, set(map(f"{CHUNKS}/".__add__, ids_to_text(ids))), CHUNKS)
+            sizes, missing = copy_chunks(self.source, self.target, ids, names)
             report = replace(report, chunks_copied=len(sizes), bytes_copied=sum(sizes))
-        return replace(report, left_out=(*report.left_out, *_lost(missing)))
+        if missing:
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            lost = f"chunk files {', '.join(missing[:_NAMED])}{more}: the files are missing"
+            report = replace(report, left_out=(*report.left_out, lost))
+        return report
 
-    def _report(self, manifests: ConvertedManifests) -> ImportReport:
+    def _report(self, conversions: Mapping[bytes, Conversion], missing: Sequence[bytes]) -> ImportReport:
         versions = self.history.versions.values()
-        conversions = manifests.conversions.values()
-        files = [file for conversion in conversions for file in conversion.converted]
-        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
+        files = [file for conversion in conversions.values() for file in conversion.converted]
+        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in missing]
         unused = [
             f"{conversion.unused} references in manifest {id_to_text(id_)}: no array uses them"
-            for id_, conversion in manifests.conversions.items()
+            for id_, conversion in conversions.items()
             if conversion.unused
         ]
         cut = [
             f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
             "they are after the ends of their objects"
-            for id_, conversion in manifests.conversions.items()
+            for id_, conversion in conversions.items()
             if conversion.cut
         ]
         return ImportReport(
@@ -372,11 +446,11 @@ class ImportJob:
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
             left_out=(
-                *of_refs(self.refs),
+                *_of_refs(self.refs),
                 *self.history.left_out,
-                *of_snapshots(self.history.versions),
+                *_of_snapshots(self.history.versions),
                 *lost,
-                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
+                *_of_manifests([id_ for id_, each in conversions.items() if each.has_flags]),
                 *unused,
                 *cut,
             ),
@@ -424,13 +498,6 @@ class ImportJob:
         """Return the references of an array in these manifests, or None."""
         tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
         return ChunkTable.merge_tables(tables) if tables else None
-
-
-def _lost(chunks: tuple[str, ...]) -> list[str]:
-    if not chunks:
-        return []
-    more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
-    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: the files are missing"]
 
 
 Chunks = Literal["auto", "copy", "reference"]
@@ -507,9 +574,16 @@ def upgrade(
     refs = source.refs()
     history = read_history(source, refs, ids)
     users = history.users()
-    existing = read_repo_file(target)
-    if existing is None and not in_place:
-        require_clean(target, history, users, ids)
+    existing = None if target.head(REPO) is None else bytes(target.get(REPO))
+    if existing is None and not in_place:  # only files of this import may be there
+        versions = history.versions.values()
+        own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
+        own_keys |= {
+            manifest_key(ids.manifest(id_, variant))
+            for id_, arrays in users.items()
+            for variant in range(len({rank for _, rank in arrays}))
+        }
+        _require_only(target, own_keys, "", f"{CHUNKS}/", f"{PROBES}/")
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
     job = ImportJob(

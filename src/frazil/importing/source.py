@@ -1,22 +1,8 @@
 """Reads an older repository: its refs, its files by id, and its history.
 
-An id of 12 bytes is kept, so that users find a snapshot by the id that they know. Other ids are converted,
-and always in the same way, so that a repeated import writes the same files.
-
-    objects of the draft (16 bytes)      the first 12 bytes of the SHA-256 of the id
-    snapshots and manifests, in place    the same of "snapshots/" or "manifests/" and the id, because in one
-                                         folder the new files would overwrite the old ones
-    nodes with a number (D, M0, M1)      4 bytes of the SHA-256 of the path, then the number, because numbers
-                                         are used again, and by different branches for different nodes
-
-**Snapshots.** The import reads all snapshots that a file of a branch or tag ever named, and their ancestors.
-Other snapshot files belong to commits that were never on a branch, because another commit was faster.
-
-**Initial snapshot.** In the first versions, the file of the initial snapshot contains another id than its
-name. Children refer to the id in the file. Therefore parents are searched first by name, then by the id
-in the file.
-
-**Times** increase from parent to child. If the clocks did not, a child is one microsecond later.
+Ids of 12 bytes are kept, so that users find a snapshot by the id that they know, except in place, where new
+files would overwrite the old ones. Other ids are hashed, always in the same way, so that a repeated import
+writes the same files. The initial snapshot of the first versions has another id inside than its name.
 """
 
 from __future__ import annotations
@@ -119,13 +105,20 @@ class Source:
             frozenset(files.deleted_tags),
         )
 
+    def _existing_key(self, folder: str, id_: bytes) -> str:
+        name, files = id_to_text(id_), self.snapshot_files
+        files = files if folder == self.layout.snapshots else self.manifest_files
+        if name not in files:
+            raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
+        return files[name]
+
     def has_snapshot(self, id_: bytes) -> bool:
         """Return whether a snapshot has a file."""
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
         """Return a snapshot."""
-        key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
+        key = self._existing_key(self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
         if (
             snapshot.parent is not None
@@ -135,7 +128,7 @@ class Source:
 
     def manifest(self, id_: bytes) -> OldManifest:
         """Return a manifest."""
-        key = _existing_key(self.manifest_files, self.layout.manifests, id_)
+        key = self._existing_key(self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
             require_id(key, "manifest", id_, manifest.id)
@@ -189,13 +182,6 @@ class Source:
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     """Call ``work`` for items that mostly wait for the storage. Return the results in order."""
     return map_bounded(Purpose.IMPORT_READS, work, items)
-
-
-def _existing_key(files: dict[str, str], folder: str, id_: bytes) -> str:
-    name = id_to_text(id_)
-    if name not in files:
-        raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
-    return files[name]
 
 
 #: The arrays that use a manifest: (old node, number of dimensions) -> new ids.
@@ -304,6 +290,7 @@ def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | No
 def _summary(source: Source, file: bytes) -> SnapshotSummary:
     snapshot = source.snapshot(file)
     users: dict[bytes, Users] = {}
+    kinds = [(new_node_id(node.id, node.path), node.manifests is not None) for node in snapshot.nodes]
     for node in snapshot.nodes:
         for ref in node.manifests or ():
             key = (node.id, node.rank)
@@ -315,18 +302,12 @@ def _summary(source: Source, file: bytes) -> SnapshotSummary:
         snapshot.flushed_at,
         snapshot.message,
         snapshot.metadata,
-        _ids(snapshot, arrays=True),
-        _ids(snapshot, arrays=False),
+        frozenset(id_ for id_, is_array in kinds if is_array),
+        frozenset(id_ for id_, is_array in kinds if not is_array),
         users,
         tuple(node.path for node in snapshot.nodes if node.attributes_elsewhere),
         snapshot.total_parents,
         snapshot.unplaced,
-    )
-
-
-def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
-    return frozenset(
-        new_node_id(node.id, node.path) for node in snapshot.nodes if (node.manifests is not None) == arrays
     )
 
 

@@ -1,24 +1,7 @@
 """Divides arrays into blocks: rectangles of whole chunks that fit into the memory of a task, as columns.
 
-A *grid* is the shape of the unit of reads or writes: the chunks of an array, its shards if it has them, or a
-multiple of the chunks of two arrays. A *block* is a rectangle of whole cells of the grid, cut off at the end
-of the array. Blocks never share a cell, so tasks that write one block each need no lock.
-
-    block_shape    the largest block with at most this many bytes
-    blocks         all blocks of an array, as two columns of starts and stops, (blocks, dimensions)
-    groups         neighbouring blocks, combined into tasks of about the same number of bytes
-    parse_bytes    a size such as "256MB" as a number
-
-An array may have a million blocks. There is no loop over them here, and the driver should have none either.
-Items of `Tasks` are made from columns with ``zip(starts.tolist(), stops.tolist())``.
-
-A codec decodes a whole chunk. A read needs about twice its size: for the decoded bytes, and for the array
-that gets them. The later steps (missing values, packing, windows, groups) make several copies. So they
-process a block in *slabs* of a few megabytes, and the size of the copies does not grow with the chunk.
-
-    Limits    the limits of a reduction or a validation
-    Budget    the limit of the caller for one task: ``max_mem``
-    slabs     the regions of a block
+A *grid* is the shape of the unit of reads or writes: chunks, shards, or a multiple of the chunks of two
+arrays. Blocks never share a cell of the grid, so tasks that write one block each need no lock.
 """
 
 from __future__ import annotations
@@ -50,11 +33,7 @@ _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def parse_bytes(size: int | str) -> int:
-    """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units.
-
-    >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
-    (256000000, 1610612736, 1000)
-    """
+    """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units."""
     match = _SIZE.fullmatch(str(size))
     unit = _UNITS.get(match[2].lower()) if match else None
     count = int(float(match[1]) * unit) if match and unit else 0
@@ -78,11 +57,6 @@ def block_shape(
     Axes grow one after the other, each as far as possible: with ``order="C"`` from the last axis to the first
     (chunks that are neighbours in an array), with ``"F"`` from the first to the last, or in the order of the
     axes in ``order``. The last axis that grows is divided evenly: if 6 of 10 cells fit, blocks have 5 and 5.
-
-    >>> block_shape((48, 500, 1000), (4, 250, 500), 4, "24MB")
-    (12, 500, 1000)
-    >>> block_shape((48, 500, 1000), (4, 250, 500), 4, "24MB", order="F")
-    (48, 250, 500)
     """
     budget = parse_bytes(max_bytes) // max(itemsize, 1)
     counts = cells(shape, grid)
@@ -110,20 +84,12 @@ def blocks(
 
     The blocks cover each element once, in C order. See `block_shape` for their size. An array without
     elements has no blocks, an array without dimensions has one block.
-
-    >>> starts, stops = blocks((5, 4), (2, 2), itemsize=8, max_bytes=64)
-    >>> starts.tolist(), stops.tolist()
-    ([[0, 0], [2, 0], [4, 0]], [[2, 4], [4, 4], [5, 4]])
     """
     return split(shape, block_shape(shape, grid, itemsize, max_bytes, order))
 
 
 def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
-    """Return starts and stops of all blocks of the shape ``block``, as `blocks` does.
-
-    >>> [column.tolist() for column in split((5,), (2,))]
-    [[[0], [2], [4]], [[2], [4], [5]]]
-    """
+    """Return starts and stops of all blocks of the shape ``block``, as `blocks` does."""
     counts = cells(shape, block)
     ndim, step = len(counts), np.array(block, np.int64)
     total = math.prod(counts)
@@ -136,9 +102,6 @@ def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
     """Combine neighbours. Returns offsets, so that group ``i`` is ``[offsets[i], offsets[i + 1])``.
 
     Each group has at most ``max_bytes``, or is a single member that is larger.
-
-    >>> groups([3, 3, 3, 9, 1, 1], 6).tolist()
-    [0, 2, 3, 4, 6]
     """
     ends = np.cumsum(np.asarray(sizes, np.int64))
     most = parse_bytes(max_bytes)
@@ -150,11 +113,7 @@ def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
 
 
 def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of cells of the grid along each axis.
-
-    >>> cells((5, 0), (2, 3))
-    (3, 0)
-    """
+    """Return the number of cells of the grid along each axis."""
     return tuple(-(-length // max(step, 1)) for length, step in zip(shape, grid, strict=True))
 
 
@@ -228,11 +187,7 @@ class Budget:
 
     @staticmethod
     def of(max_mem: MaxMem) -> Budget:
-        """Return the budget for an argument ``max_mem``: a number of bytes, a text such as "1GB", or None.
-
-        >>> Budget.of(None).size, Budget.of("1 kB")
-        (256000000, Budget(size=1000, is_given=True))
-        """
+        """Return the budget for an argument ``max_mem``: a number of bytes, a text such as "1GB", or None."""
         return Budget(DEFAULT, False) if max_mem is None else Budget(parse_bytes(max_mem), True)
 
     def require(self, needed: int, purpose: str) -> None:
@@ -246,11 +201,7 @@ class Budget:
 
 
 def slabs(shape: Sequence[int], itemsize: int, grid: Sequence[int] = ()) -> Iterator[tuple[slice, ...]]:
-    """Yield the regions of a block in memory, each of at most `SLAB` bytes or one cell of ``grid``.
-
-    >>> [(rows.start, rows.stop) for rows, _ in slabs((3, 1_000_000), 4)]
-    [(0, 1), (1, 2), (2, 3)]
-    """
+    """Yield the regions of a block in memory, each of at most `SLAB` bytes or one cell of ``grid``."""
     cell = tuple(grid) or (1,) * len(shape)
     starts, stops = split(shape, block_shape(shape, cell, itemsize, SLAB))
     for low, high in zip(starts.tolist(), stops.tolist(), strict=True):

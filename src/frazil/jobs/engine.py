@@ -1,31 +1,8 @@
-"""The engines of this machine: they run one function for many messages.
-
-A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
-the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
-effect on the process, because it may run on another machine, and more than once.
-
-    Inline     in this thread, one task after the other: small jobs, tests, debuggers
-    Local      threads or processes of this machine (``local``)
-    OnSpark    executors of Spark, on one machine or a thousand (``spark``)
-
-All engines return results in the order of the tasks while later tasks run, hold only a few results at a time,
-and stop the remaining tasks when the caller stops. Some engines retry a failed task. If a task fails in all
-its attempts, the run fails.
+"""The engines of this machine: they run one function for many messages, in threads or worker processes.
 
 A worker process is a new Python process that gets its work over a socket. It is not forked, because obstore
-hangs in a forked child. It does not run the main module of the caller again, as ``multiprocessing`` would.
-Each worker has one thread of the driver. When a worker dies, its thread starts another worker for the next
-attempt of the task. When the driver dies, the workers read the end of the socket and exit.
-
-Threads are enough for numpy, codecs and storage, which release the global interpreter lock. Processes
-are for other work, such as HDF5, which has one lock in each process, and for
-work that may crash.
-
-Engine      the engine itself
-"inline"    `Inline()`, in this thread
-"local"     `Local(processes=True)`, on processes of this machine
-"spark"     `OnSpark(get_spark())`
-None        `default_engine()`: "spark" if Spark is in use, else "local"
+hangs in a forked child, and does not run the main module of the caller again. When the driver dies, the
+workers read the end of the socket and exit.
 """
 
 from __future__ import annotations
@@ -40,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -51,10 +28,8 @@ from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
 from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
 from frazil.extras import installed
-from frazil.jobs.task_failures import Failure, dumps, failure_of, sendable, task_error, worker_lost
+from frazil.jobs.task_failures import Failure, failure_of, sendable, task_error, worker_lost
 from frazil.threads import Purpose, start_threads
-
-#: The contract is in `frazil.engines`. The modules of this room import it from here.
 
 #: The number of attempts of one task, including the first.
 ATTEMPTS = 4
@@ -161,30 +136,35 @@ class _Child:
         return ending if self.has_started else f"{ending} while it started, before the task"
 
 
-class ProcessWorker:
-    """A process that runs the tasks of one thread. If it dies, another process replaces it.
+class _Workers:
+    """The threads of a pool, or a process for each thread. If a process dies, another replaces it.
 
-    An idle process stays for the next run. ``function`` is the pickled function of the tasks, with their
-    shared value.
+    An idle process stays for the next run. ``function`` is the pickled function of the tasks with their
+    shared value; empty for threads.
     """
 
-    def __init__(self, function: bytes) -> None:
-        self._function = function
+    def __init__(self, task: Task, shared: bytes, function: bytes) -> None:
+        self._task, self._shared, self._function = task, shared, function
         self._lock = threading.Lock()
-        self._child: _Child | None = None
-        self._busy = False
-        self._closed = False
+        self._idle: dict[int, _Child] = {}  # by thread
+        self._busy: list[_Child] = []
+        self.closed = False
 
     def call(self, message: bytes, tries: int) -> bytes | Failure:
-        """Run one task in the process. Returns its result or its failure."""
+        """Run one task in this thread or its process. Returns its result or its failure."""
+        if not self._function:
+            begin_attempt(tries)
+            return self._task(self._shared, message)
+        thread = threading.get_ident()
         with self._lock:
-            if self._closed:
+            child = self._idle.pop(thread, None)
+        function = self._function if child is None else None
+        child = child or IDLE_PROCESSES.take_process()
+        with self._lock:
+            if self.closed:
+                child.end()
                 raise CancelledError
-            function = None
-            if self._child is None:
-                self._child, function = IDLE_PROCESSES.take_process(), self._function
-            child = self._child
-            self._busy = True
+            self._busy.append(child)
         try:
             child.connection.send_bytes(pickle.dumps((function, message, tries)))
             if not child.has_started:
@@ -193,27 +173,28 @@ class ProcessWorker:
             result: bytes | Failure = pickle.loads(child.connection.recv_bytes())
         except (EOFError, OSError):
             with self._lock:
-                self._child = None
+                self._busy.remove(child)
             child.connection.close()
             return worker_lost(child.ending())
-        finally:
-            with self._lock:
-                self._busy = False
+        with self._lock:
+            self._busy.remove(child)
+            if self.closed:
+                child.end()
+            else:
+                self._idle[thread] = child
         return result
 
     def close(self) -> None:
-        """Kill the process if it runs a task, or else make it idle."""
+        """Kill the processes that run a task, and make the others idle."""
         with self._lock:
-            self._closed = True
-            if self._child is None:
-                return
-            if self._busy:
+            self.closed = True
+            for child in self._busy:
                 # The thread that waits for the result reads the end of the socket, and closes the socket.
-                self._child.process.kill()
-                self._child.process.wait()
-            else:
-                IDLE_PROCESSES.return_process(self._child)
-            self._child = None
+                child.process.kill()
+                child.process.wait()
+            for child in self._idle.values():
+                IDLE_PROCESSES.return_process(child)
+            self._idle.clear()
 
 
 class _IdleProcesses:
@@ -298,17 +279,15 @@ def serve_tasks(descriptor: int) -> None:
                 new_function, message, tries = pickle.loads(connection.recv_bytes())
                 function = function if new_function is None else new_function  # with the first task of a run
                 begin_attempt(tries)
-                connection.send_bytes(pickle.dumps(_run_task(function, message)))
+                result: bytes | Failure
+                try:
+                    task, shared = _unpickled(function)
+                    result = task(shared, message)
+                except BaseException as error:  # includes sys.exit, which would end the worker
+                    result = failure_of(error)
+                connection.send_bytes(pickle.dumps(result))
         except (EOFError, OSError):
             return  # the driver has ended
-
-
-def _run_task(function: bytes, message: bytes) -> bytes | Failure:
-    try:
-        task, shared = _unpickled(function)
-        return task(shared, message)
-    except BaseException as error:  # includes sys.exit, which would end the worker
-        return failure_of(error)
 
 
 @functools.lru_cache(maxsize=1)
@@ -372,8 +351,8 @@ class Local:
         if not tasks:
             return
         count = min(self.slots, len(tasks))
-        function = sendable(task, (task, shared), dumps) if self.processes else b""
-        workers = _Workers(lambda: ProcessWorker(function) if self.processes else _ThreadWorker(task, shared))
+        function = sendable(task, (task, shared)) if self.processes else b""
+        workers = _Workers(task, shared, function)
         pool = start_threads(Purpose.LOCAL_TASKS, count)
         pending: list[Future[bytes]] = []
         try:
@@ -396,18 +375,12 @@ class Local:
             pool.shutdown(wait=True)
 
 
-class _Worker(Protocol):
-    def call(self, message: bytes, tries: int) -> bytes | Failure: ...
-
-    def close(self) -> None: ...
-
-
 def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: int) -> bytes:
     """Return the result of a task after at most ``attempts`` attempts, or raise ``TaskFailedError``."""
     for tries in range(attempts):
         cause: BaseException | None = None
         try:
-            result = workers.of_this_thread().call(tasks[number], tries)
+            result = workers.call(tasks[number], tries)
         except BaseException as error:  # Python raises interrupts of the user in the main thread, not here
             result, cause = failure_of(error), error
         if not isinstance(result, Failure):
@@ -415,50 +388,6 @@ def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: 
         if tries + 1 == attempts or workers.closed or result.is_final:
             raise task_error(result, number, len(tasks), tries + 1, cause)
     raise AssertionError("no attempts")
-
-
-class _Workers:
-    """One worker for each thread of a pool."""
-
-    def __init__(self, make: Callable[[], _Worker]) -> None:
-        self._make = make
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._all: list[_Worker] = []
-        self.closed = False
-
-    def of_this_thread(self) -> _Worker:
-        """Return the worker of the calling thread, and make it at the first call."""
-        worker: _Worker | None = getattr(self._local, "worker", None)
-        if worker is None:
-            worker = self._local.worker = self._make()
-            with self._lock:
-                self._all.append(worker)
-                if self.closed:
-                    worker.close()
-        return worker
-
-    def close(self) -> None:
-        """Close all workers, and workers that threads make later."""
-        with self._lock:
-            self.closed = True
-            for worker in self._all:
-                worker.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _ThreadWorker:
-    """Runs tasks in the calling thread."""
-
-    task: Task
-    shared: bytes
-
-    def call(self, message: bytes, tries: int) -> bytes:
-        begin_attempt(tries)
-        return self.task(self.shared, message)
-
-    def close(self) -> None:
-        pass
 
 
 #: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
@@ -486,16 +415,10 @@ def default_engine() -> Engine:
         >>> default_engine()  # doctest: +SKIP
         Local(workers=None, processes=True, attempts=4, resumable=True)
     """
-    return engine_of("spark" if _uses_spark() else "local")
-
-
-def _uses_spark() -> bool:
-    """Return whether the process has an active Spark session, or its environment names a cluster."""
-    if not installed("pyspark"):
-        return False
     pyspark = sys.modules.get("pyspark.sql")
     has_session = pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
-    return has_session or any(map(os.environ.get, _SPARK_VARIABLES))
+    uses_spark = installed("pyspark") and (has_session or any(map(os.environ.get, _SPARK_VARIABLES)))
+    return engine_of("spark" if uses_spark else "local")
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:

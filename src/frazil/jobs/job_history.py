@@ -1,18 +1,8 @@
 """Jobs in the history of a branch: their ids, their records, and whether a job is done.
 
-given id      the commit in the history of the branch whose job record has this id
-derived id    the same, if the nodes that the commit wrote have not changed since. Otherwise the job runs
-              again, and its id gets a suffix: a digest of the present state of these nodes
-
-If the commit is not in the history any more, because of a squash, an expiration or an amend, a record in the
-metadata of the repository names a version with its changes (`frazil.repository.catalog.history_records`).
-
-The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the
-target. The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work,
-and metrics.
-
-Any writer can put any value under the key `JOB`. A value that is not a map is not a record. A map whose
-fields have other types than those that Frazil writes is damaged.
+A job with a derived id, a hash, is done if the nodes that its commit wrote have not changed since. Otherwise
+the job runs again, with a suffix of its id. If the commit has left the history, a record in the metadata of
+the repository names a version with its changes. Any writer can put any value under the key `JOB`.
 """
 
 from __future__ import annotations
@@ -26,12 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, SessionStateError
-from frazil.format.columns import U8
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_matrix, id_to_text, ids_among
 from frazil.format.repo_info import RepoInfo
-from frazil.format.transaction_log import ID_LISTS, TransactionLog
-from frazil.jobs.job import Input, Job, Metrics, Target, address, digest, takes_versions, without_folders
+from frazil.format.transaction_log import ID_LISTS
+from frazil.jobs.job import Input, Job, Metrics, Target, digest, takes_versions, without_folders
 from frazil.repository.catalog.ancestry import BranchHistory, mentioning
 from frazil.repository.catalog.history_records import (
     JOB,
@@ -46,14 +35,9 @@ from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import CommitLogs, read_logs
 from frazil.repository.session.session import Session
+from frazil.storage.base import storage_label
 
 _PATHS_SHOWN: Final = 3
-
-
-def derived_id(job: Job, *salt: str) -> str:
-    """Return a hash of everything that decides the result of a job, and of ``salt``."""
-    parts = [work_digest(job, inputs=True), address(job.target.repo.storage), job.target.branch, salt]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
 def work_digest(job: Job, *, inputs: bool = False) -> str:
@@ -98,14 +82,11 @@ def require_recordable(job: Job) -> None:
 
 def label(job: Job, id_: str) -> str:
     """Return a short description of a job, for the user interface of Spark."""
-    inputs = list(dict.fromkeys(path for each in job.inputs for path in each.paths))
-    arrow = f"{_few(inputs)} -> " if inputs else ""
-    return f"frazil {job.name} {arrow}{_few(job.writes)} ({id_})"
-
-
-def _few(paths: Sequence[str]) -> str:
-    more = [f"and {len(paths) - _PATHS_SHOWN} more"] if len(paths) > _PATHS_SHOWN else []
-    return " ".join([*paths[:_PATHS_SHOWN], *more])
+    texts = []
+    for paths in (list(dict.fromkeys(path for each in job.inputs for path in each.paths)), job.writes):
+        more = [f"and {len(paths) - _PATHS_SHOWN} more"] if len(paths) > _PATHS_SHOWN else []
+        texts += [" ".join([*paths[:_PATHS_SHOWN], *more])] if paths else []
+    return f"frazil {job.name} {' -> '.join(texts)} ({id_})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +102,7 @@ class JobRecord:
 
 
 def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | None:
-    """Return the record of the job that made a commit; None if no job made it.
-
-    inputs as Frazil writes it, got 5. Another program wrote it. Amend the commit with other metadata
-    """
+    """Return the record of the job that made a commit; None if no job made it."""
     record = metadata.get(JOB)
     if not isinstance(record, dict):
         return None
@@ -246,24 +224,13 @@ def is_unchanged_since(commit: bytes, after: Session, paths: Sequence[str]) -> b
     named = nodes.find_nodes([absolute(path) for path in paths])
     below = (nodes.ids[nodes.below(absolute(path))] for path in paths)
     those = np.concatenate([nodes.ids[named[named >= 0]], *below])
-    return not any(_may_change(log, those) for log in logs)
-
-
-def _may_change(log: TransactionLog, ids: U8) -> bool:
-    """Return whether a commit changed one of some nodes, or moved or deleted any node."""
-    if log.moves or len(log.deleted_arrays) or len(log.deleted_groups):
-        return True
-    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
-    changed = np.concatenate([*(getattr(log, name) for name in ID_LISTS), chunks])
-    return bool(ids_among(changed, ids).any())
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """The id of a job, and the snapshot of its commit; None if the job has to run."""
-
-    id: str
-    snapshot_id: str | None
+    for log in logs:
+        if log.moves or len(log.deleted_arrays) or len(log.deleted_groups):
+            return False
+        chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+        if ids_among(np.concatenate([*(getattr(log, name) for name in ID_LISTS), chunks]), those).any():
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +243,8 @@ class JobStart:
     @staticmethod
     def of(target: Target) -> JobStart:
         """Return the present state. The records are read first, so none of them is newer than the tip."""
-        recorded = frozenset(each.snapshot for each in entries_of(_info(target)))
+        info = context_of(target.repo).catalog.repo_info()
+        recorded = frozenset(each.snapshot for each in entries_of(info))
         return JobStart(target.repo.lookup_branch(target.branch), recorded)
 
 
@@ -289,28 +257,34 @@ class _Commit:
     removed: bytes | None = None
 
 
-def _info(target: Target) -> RepoInfo:
-    return context_of(target.repo).catalog.repo_info()
+def job_state(job: Job, tip: str) -> tuple[str, str | None]:
+    """Return the id of a job, and the snapshot of its commit, if the history of ``tip`` has its changes."""
+    repo, digested = job.target.repo, work_digest(job)
+    parts = [work_digest(job, inputs=True), storage_label(repo.storage), job.target.branch, ()]
+    id_ = job.id or hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
+    def is_wanted(found: Any) -> bool:
+        return bool(found == id_ if job.id else str(found).partition("-")[0] == id_)
 
-def job_state(job: Job, tip: str) -> JobState:
-    """Return the id of the job, and its commit if the history of the snapshot ``tip`` has it."""
-    return _derived_state(job, tip) if job.id is None else _given_state(job, job.id, tip)
-
-
-def _given_state(job: Job, id_: str, tip: str) -> JobState:
-    commit = _find_commit(job.target, tip, id_, lambda record: record.get("id") == id_)
+    commit = _find_commit(job.target, tip, id_, is_wanted)
     if commit is None:
-        commit = next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)
+        commit = next(iter(_removed_commits(job.target, tip, is_wanted)), None)
     if commit is None:
-        return JobState(id_, None)
-    if commit.record.get("work", work_digest(job)) != work_digest(job):
-        raise InvalidInputError(
-            f"the job `{id_}` was committed as {commit.snapshot_id}, with {_difference(job, commit.record)}. "
-            "Give this job another id",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
-    return JobState(id_, commit.snapshot_id)
+        return id_, None
+    if job.id:
+        if commit.record.get("work", digested) != digested:
+            raise InvalidInputError(
+                f"the job `{id_}` was committed as {commit.snapshot_id}, with "
+                f"{_difference(job, commit.record)}. Give this job another id",
+                ErrorKind.CONFLICTING_ARGUMENTS,
+            )
+        return id_, commit.snapshot_id
+    current = digest(repo.readonly_session(snapshot_id=tip), job.writes)
+    after = repo.readonly_session(snapshot_id=commit.snapshot_id)
+    is_same = current == digest(after, job.writes)
+    if is_same and (commit.removed is None or is_unchanged_since(commit.removed, after, job.writes)):
+        return commit.record["id"], commit.snapshot_id
+    return f"{id_}-{current[:8]}", None
 
 
 def _difference(job: Job, record: dict[str, Any]) -> str:
@@ -324,64 +298,45 @@ def _difference(job: Job, record: dict[str, Any]) -> str:
     return f"other {' and '.join(names) or 'targets'}"
 
 
-def _derived_state(job: Job, tip: str) -> JobState:
-    repo, id_ = job.target.repo, derived_id(job)
-    commit = _find_commit(job.target, tip, id_, lambda record: _without_suffix(record) == id_)
-    if commit is None:
-        removed = _removed_commits(job.target, tip, lambda entry: entry.id.partition("-")[0] == id_)
-        commit = next(iter(removed), None)
-    if commit is None:
-        return JobState(id_, None)
-    current = digest(repo.readonly_session(snapshot_id=tip), job.writes)
-    after = repo.readonly_session(snapshot_id=commit.snapshot_id)
-    is_same = current == digest(after, job.writes)
-    if is_same and (commit.removed is None or is_unchanged_since(commit.removed, after, job.writes)):
-        return JobState(commit.record["id"], commit.snapshot_id)
-    return JobState(f"{id_}-{current[:8]}", None)
-
-
-def _without_suffix(record: dict[str, Any]) -> str:
-    return str(record.get("id")).partition("-")[0]
-
-
 def find_job(target: Target, id_: str, start: JobStart, tip: str | None = None) -> str | None:
     """Return the snapshot of the commit of a job that another driver has made since this one started."""
     tip = tip or target.repo.lookup_branch(target.branch)
-    commit = _find_commit(target, tip, id_, lambda record: record.get("id") == id_, start.tip)
+    commit = _find_commit(target, tip, id_, lambda found: bool(found == id_), start.tip)
     if commit is not None:
         return commit.snapshot_id
-    other = other_commit(_info(target), id_from_text(tip), (id_, target.branch), start.recorded)
+    info = context_of(target.repo).catalog.repo_info()
+    other = other_commit(info, id_from_text(tip), (id_, target.branch), start.recorded)
     return None if other is None else id_to_text(other)
 
 
 def _find_commit(
-    target: Target, tip: str, text: str, is_wanted: Callable[[dict[str, Any]], bool], until: str | None = None
+    target: Target, tip: str, text: str, is_wanted: Callable[[Any], bool], until: str | None = None
 ) -> _Commit | None:
-    """Return the newest commit whose job record contains ``text`` and is wanted; None if there is none.
+    """Return the newest commit whose job record contains ``text`` and has a wanted id; None without one.
 
     With ``until``, only commits after this snapshot are searched. Only metadata with this text are decoded,
     because the history of a job that runs each hour is long.
     """
-    end = None if until is None else id_from_text(until)
-    for entry in mentioning(_info(target), id_from_text(tip), JOB, text, until=end):
+    info, end = context_of(target.repo).catalog.repo_info(), None if until is None else id_from_text(until)
+    for entry in mentioning(info, id_from_text(tip), JOB, text, until=end):
         record = entry.metadata.get(JOB)
-        if isinstance(record, dict) and is_wanted(record):
+        if isinstance(record, dict) and is_wanted(record.get("id")):
             return _Commit(id_to_text(entry.id), record)
     return None
 
 
-def _removed_commits(target: Target, tip: str, is_wanted: Callable[[JobEntry], bool]) -> list[_Commit]:
-    """Return versions with the changes of removed commits, for records that are wanted, newest first."""
-    info = _info(target)
-    wanted = filter(is_wanted, entries_of(info))
+def _removed_commits(target: Target, tip: str, is_wanted: Callable[[Any], bool]) -> list[_Commit]:
+    """Return versions with the changes of removed commits, for records with a wanted id, newest first."""
+    info = context_of(target.repo).catalog.repo_info()
+    entries = [entry for entry in entries_of(info) if is_wanted(entry.id)]
     return [
-        _Commit(id_to_text(each.snapshot), _record_of(each), each.commit)
-        for each in entries_in_line(info, id_from_text(tip), wanted)
+        _Commit(
+            id_to_text(each.snapshot),
+            {"id": each.id, "work": each.work} if each.work else {"id": each.id},
+            each.commit,
+        )
+        for each in entries_in_line(info, id_from_text(tip), entries)
     ]
-
-
-def _record_of(entry: JobEntry) -> dict[str, Any]:
-    return {"id": entry.id, "work": entry.work} if entry.work else {"id": entry.id}
 
 
 def first_driver_note(

@@ -1,26 +1,7 @@
-"""The run of a job: rounds of tasks, and one commit.
+"""The run of a job: rounds of tasks, and one commit with its inputs and metrics in the metadata.
 
-    rounds     prepare on the driver, work on the executors (`frazil.jobs.task_rounds`)
-    finish     driver: writes results that need the values of all items
-    commit     driver: one version, with its inputs and metrics in the metadata (lineage)
-
-The commit carries the id of the job (`frazil.jobs.job_history`). A job whose commit exists does not run
-again (`frazil.jobs.job_history`).
-
-``xarray.open_datatree`` gives a group the dimensions and coordinates of its parent groups. It refuses a tree
-in which they differ: a dimension with another size, or a coordinate with other labels. A job that writes such
-a group warns before its work. Without the warning, the user would notice only when a reader fails.
-
-A job reads versions, and runs for some time. If another session changes its inputs meanwhile, the result does
-not fit the tip of the branch. So inputs are checked before each commit of a job:
-
-    on the branch that the job writes to    checked: a change raises ``StaleReadError``, for every URL of the
-                                            repository, and in copies of it
-    on another branch, at a tag or a        fixed: the commit records the version, and later versions do not
-    snapshot, in another repository         matter
-
-The check reads only transaction logs, and none if no other session has committed. Inputs are the nodes that
-the job names, and all nodes below them: a new array in an input group is a change.
+Inputs on the branch that the job writes to are checked before each commit, by transaction logs: a change
+raises ``StaleReadError``. Inputs elsewhere are fixed: the commit records the version.
 """
 
 from __future__ import annotations
@@ -30,15 +11,13 @@ import itertools
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from frazil import host
 from frazil.arguments import require_progress
@@ -54,12 +33,11 @@ from frazil.errors import (
     StaleReadError,
     TaskFailedError,
 )
-from frazil.format.columns import Ragged, distinct_rows, unshared
+from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
-from frazil.format.snapshot import Snapshots
 from frazil.jobs.engine import Engine, EngineName, described, engine_of, is_resumable
-from frazil.jobs.job import Input, Job, JobResult, Metrics, Phase, RunOptions, Target, Tasks, Version, address
+from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.job_history import (
     JobStart,
     commit_metadata,
@@ -72,7 +50,7 @@ from frazil.jobs.job_history import (
 )
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import Staging
-from frazil.jobs.task_rounds import Rounds, Tally
+from frazil.jobs.task_rounds import Rounds
 from frazil.repository.handle.repository import context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.conflicts import ConflictDetector
@@ -80,160 +58,87 @@ from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import clean_up, place_of
+from frazil.storage.base import storage_label
 from frazil.storage.checks import TRAFFIC
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Misalignment:
-    """A dimension of a group that differs from the dimension of a parent group."""
-
-    group: str
-    above: str
-    dim: str
-    size: int
-    size_above: int
-
-    def __str__(self) -> str:
-        differ = f"{self.dim} = {self.size} and {self.dim} = {self.size_above}"
-        if self.size == self.size_above:
-            differ = f"{differ} with other labels"
-        return (
-            "xarray.open_datatree cannot open the result of this job: dimensions of the group "
-            f"`{self.group}` must be those of its parent group `{self.above}`, got {differ}. Store the data "
-            "in another group, such as `/data`, and write results to groups beside it, or write them to "
-            "another branch or repository"
-        )
-
-
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
-    """Warn of the first group that a job writes and that differs from a parent group.
-
-    The warning is a `MisalignedGroupWarning`. ``session`` has the metadata of all arrays that the job
-    creates. ``writes`` are the paths of the arrays or groups that it writes.
-    """
-    first = next(misalignments(session, writes), None)
-    if first is not None:
-        warnings.warn(str(first), MisalignedGroupWarning, skip_file_prefixes=(_PACKAGE,))
-
-
-def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignment]:
-    """Yield the dimensions because of which xarray cannot open the groups of ``writes`` as a tree.
-
-    >>> import frazil, zarr
-    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    >>> for path, size in (("t", 4), ("half/t", 2)):
-    ...     t = zarr.create_array(session.store, name=path, shape=size, dtype="f4", dimension_names=["x"])
-    >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
-    [('/half', '/', 'x')]
-    """
+    """Warn of the first group in ``writes`` that xarray cannot open as a tree with its parent groups."""
     nodes = session.workspace.node_table()
-    tree = _Tree(session, nodes, _depths(nodes.paths))
-    outputs = tree.groups_of(writes)
-    for group in sorted(outputs | tree.groups_below(outputs)):
-        sizes = tree.sizes(group)
-        for above in _above(group) if sizes else ():
+    numbers, outputs = np.arange(len(nodes)), set[str]()
+    for path in ("/" + path.strip("/") for path in writes):
+        row = nodes.find_node(path)
+        outputs.add(path if row >= 0 and not nodes.is_array[row] else path.rpartition("/")[0] or "/")
+    below = np.concatenate([numbers[:0], *(numbers[nodes.below(group)] for group in outputs)])
+    groups = outputs.union(nodes.paths.take(below[~nodes.is_array[below]]).texts())
+    sizes_of = functools.cache(functools.partial(_dimension_sizes, nodes))
+    for group in sorted(groups):
+        names = [name for name in group.split("/") if name]
+        sizes = sizes_of(group)
+        for depth in range(len(names)) if sizes else ():
+            above = "/" + "/".join(names[:depth])
             if group not in outputs and above not in outputs:
                 continue  # the job changes neither group
-            common = tree.sizes(above)
+            common = sizes_of(above)
             for dim in sorted(sizes.keys() & common.keys()):
-                if sizes[dim] != common[dim] or tree.has_other_labels(group, above, dim):
-                    yield Misalignment(group, above, dim, sizes[dim], common[dim])
+                differ = f"{dim} = {sizes[dim]} and {dim} = {common[dim]}"
+                if sizes[dim] == common[dim]:
+                    if not _have_other_labels(session, group, above, dim):
+                        continue
+                    differ = f"{differ} with other labels"
+                message = (
+                    "xarray.open_datatree cannot open the result of this job: dimensions of the group "
+                    f"`{group}` must be those of its parent group `{above}`, got {differ}. Store the data "
+                    "in another group, such as `/data`, and write results to groups beside it, or write "
+                    "them to another branch or repository"
+                )
+                warnings.warn(message, MisalignedGroupWarning, skip_file_prefixes=(_PACKAGE,))
+                return
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """The groups of a session, including its changes."""
-
-    session: Session
-    nodes: NodeTable
-    depths: NDArray[np.int64]
-    cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def groups_of(self, paths: Iterable[str]) -> set[str]:
-        """Return each path that is a group, and the parent group of each other path."""
-        rows = ((path, self.nodes.find_node(path)) for path in ("/" + path.strip("/") for path in paths))
-        return {
-            path if row >= 0 and not self.nodes.is_array[row] else path.rpartition("/")[0] or "/"
-            for path, row in rows
-        }
-
-    def groups_below(self, groups: set[str]) -> set[str]:
-        """Return all groups below the given groups."""
-        paths, numbers = self.nodes.paths_list(), np.arange(len(self.nodes))
-        rows = [numbers[below][~self.nodes.is_array[below]] for below in map(self.nodes.below, groups)]
-        return {paths[row] for row in np.concatenate([*rows, numbers[:0]]).tolist()}
-
-    def sizes(self, group: str) -> dict[str, int]:
-        """Return the sizes of the dimensions of the arrays directly in a group, by name.
-
-        If two arrays have different sizes of a dimension, the last array decides.
-        """
-        if group not in self.cached_sizes:
-            nodes, below = self.nodes, self.nodes.below(group)
-            is_direct = self.depths[below] == (group.count("/") + 1 if group != "/" else 1)
-            is_wanted = is_direct & nodes.is_array[below] & nodes.named[below]
-            rows = np.arange(len(nodes))[below][is_wanted]
-            name_rows = nodes.dim_rows.take(rows).compact().values
-            sizes = nodes.array_length.take(rows).compact().values
-            has_name = name_rows >= 0
-            self.cached_sizes[group] = _last_sizes(nodes.dim_names, name_rows[has_name], sizes[has_name])
-        return self.cached_sizes[group]
-
-    def has_other_labels(self, group: str, above: str, dim: str) -> bool:
-        """Return whether two coordinates with the same length and units have different values.
-
-        Returns False if tasks have not written a coordinate yet, and if the job tracks its reads, because the
-        check would add reads.
-        """
-        if self.session.workspace.reads is not None:
-            return False
-        labels = [self._labels(f"{each.rstrip('/')}/{dim}", dim) for each in (group, above)]
-        if labels[0] is None or labels[1] is None:
-            return False
-        (one, units), (other, other_units) = labels[0], labels[1]
-        if units != other_units or one.dtype.kind != other.dtype.kind:
-            return False
-        return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-
-    def _labels(self, path: str, dim: str) -> tuple[np.ndarray[Any, Any], tuple[Any, Any]] | None:
-        row = self.nodes.find_node(path)
-        array = self.nodes.node(row).array if row >= 0 and self.nodes.is_array[row] else None
-        if array is None or array.dimension_names != (dim,):
-            return None
-        if len(self.session.chunk_table(path)) != array.num_chunks[0]:
-            return None
-        attributes = json.loads(self.nodes.node(row).user_data).get("attributes") or {}
-        stored = zarr.open_array(self.session.store, path=path.strip("/"), mode="r", zarr_format=3)
-        return np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))
-
-
-def _depths(paths: Ragged) -> NDArray[np.int64]:
-    """Return the number of slashes in each path."""
+def _dimension_sizes(nodes: NodeTable, group: str) -> dict[str, int]:
+    """Return the sizes of the dimensions of the arrays directly in a group; of equal names, the last size."""
+    below = nodes.below(group)
+    paths = nodes.paths.take(np.arange(len(nodes))[below]).compact()
     slashes = np.concatenate([[0], np.cumsum(paths.values == ord("/"), dtype=np.int64)])
-    depths: NDArray[np.int64] = slashes[paths.starts + paths.lengths] - slashes[paths.starts]
-    return depths
-
-
-def _last_sizes(names: Ragged, name_rows: NDArray[Any], sizes: NDArray[Any]) -> dict[str, int]:
-    """Return sizes by name. ``name_rows`` are rows of ``names``. Of equal names, the last size is used."""
-    used_rows, position = np.unique(name_rows, return_inverse=True)  # equal names share rows in a file
-    texts, numbers = distinct_rows(unshared(names.take(used_rows), "dimension names"))
-    numbers_reversed = numbers[position][::-1]
-    distinct, first_reversed = np.unique(numbers_reversed, return_index=True)
+    depths = slashes[paths.starts + paths.lengths] - slashes[paths.starts]
+    is_direct = depths == (group.count("/") + 1 if group != "/" else 1)
+    rows = np.arange(len(nodes))[below][is_direct & nodes.is_array[below] & nodes.named[below]]
+    name_rows = nodes.dim_rows.take(rows).compact().values
+    sizes = nodes.array_length.take(rows).compact().values[name_rows >= 0]
+    # Equal names share rows in a file.
+    used_rows, position = np.unique(name_rows[name_rows >= 0], return_inverse=True)
+    texts, numbers = distinct_rows(unshared(nodes.dim_names.take(used_rows), "dimension names"))
+    distinct, first_reversed = np.unique(numbers[position][::-1], return_index=True)
     last = len(sizes) - 1 - first_reversed
     return dict(zip(texts.take(distinct).texts(), sizes[last].tolist(), strict=True))
 
 
-def _above(group: str) -> list[str]:
-    """Return the parent groups of a group, the root first.
+def _have_other_labels(session: Session, group: str, above: str, dim: str) -> bool:
+    """Return whether two coordinates with the same length and units have different values.
 
-    >>> _above("/a/b"), _above("/")
-    (['/', '/a'], [])
+    Returns False if tasks have not written a coordinate yet, and if the job tracks its reads, because the
+    check would add reads.
     """
-    names = [name for name in group.split("/") if name]
-    return ["/" + "/".join(names[:depth]) for depth in range(len(names))]
+    if session.workspace.reads is not None:
+        return False
+    nodes, found = session.workspace.node_table(), []
+    for path in (f"{each.rstrip('/')}/{dim}" for each in (group, above)):
+        row = nodes.find_node(path)
+        node = nodes.node(row) if row >= 0 else None
+        if node is None or node.array is None or node.array.dimension_names != (dim,):
+            return False
+        if len(session.chunk_table(path)) != node.array.num_chunks[0]:
+            return False
+        attributes = json.loads(node.user_data).get("attributes") or {}
+        stored = zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
+        found.append((np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))))
+    (one, units), (other, other_units) = found
+    if units != other_units or one.dtype.kind != other.dtype.kind:
+        return False
+    return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 _ATTEMPTS: Final = 3
@@ -244,40 +149,27 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
 
     The address of a storage is not enough to find them: one storage has several addresses (other credentials,
     a symbolic link, another endpoint), and all repositories in memory have the same address. But a snapshot
-    is only in one repository and its copies.
+    is only in one repository and its copies, except the empty first snapshot, which all have.
     """
     named = [each for each in inputs if each.branch == target.branch]
-    place = address(target.repo.storage)
+    place = storage_label(target.repo.storage)
     if not named or (place != "in-memory" and all(each.repository == place for each in named)):
         return named
     snapshots = context_of(target.repo).catalog.repo_info().snapshots
-    return [
-        each for each in named if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
-    ]
-
-
-def _has(snapshots: Snapshots, name: str) -> bool:
-    """Return whether a repository has a snapshot, except the empty first snapshot, which all have."""
-    if not is_id_text(name.upper()):
-        return False  # the input is not a version of a repository
-    id_ = id_from_text(name)
-    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
+    live = []
+    for each in named:
+        is_here = each.repository == place != "in-memory"
+        if not is_here and is_id_text(each.snapshot.upper()):  # else it is not a version of a repository
+            id_ = id_from_text(each.snapshot)
+            is_here = id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
+        if is_here:
+            live.append(each)
+    return live
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:
     """Return the inputs as a set of reads, for the check."""
     return ReadSet(trees=frozenset(absolute(path) for each in inputs for path in each.paths))
-
-
-def require_current(name: str, inputs: Sequence[Input], session: Session) -> None:
-    """Raise ``StaleReadError`` if inputs of the job ``name`` differ from the snapshot of the session."""
-    workspace = session.workspace
-    for each in inputs:
-        start = id_from_text(each.snapshot)
-        try:
-            require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
-        except StaleReadError as error:
-            raise of_job(name, error) from error
 
 
 def of_job(name: str, error: StaleReadError) -> StaleReadError:
@@ -419,14 +311,14 @@ def _start(
 ) -> JobResult:
     target = job.target
     start = JobStart.of(target)
-    state = job_state(job, start.tip)
-    if state.snapshot_id is not None:
-        return _earlier_result(target, state.id, state.snapshot_id)
-    attempt = Attempt(job, state.id, start, engine_of(engine), progress, started)
+    id_, earlier = job_state(job, start.tip)
+    if earlier is not None:
+        return _earlier_result(target, id_, earlier)
+    attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
     staging: Staging | None = None
     if is_resumable(attempt.engine):
         digest = work_digest(job, inputs=True)
-        staging = Staging.open(target.repo, target.branch, attempt.id, job.name, digest)
+        staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:
         return _run(attempt, staging)
     except JobRestartError:
@@ -434,7 +326,7 @@ def _start(
     except Exception as error:
         other = None if staging is None else _after_failure(attempt, staging, error)
         if other is not None:
-            return _earlier_result(target, attempt.id, other)
+            return _earlier_result(target, id_, other)
         if isinstance(error, TaskFailedError):
             raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
@@ -479,30 +371,47 @@ def _run(attempt: Attempt, staging: Staging | None) -> JobResult:
     other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return _earlier_result(target, attempt.id, other)
-    lease = _lease_until_end(session) if staging is None else nullcontext()
-    with lease, described(label(job, attempt.id)):
-        inputs = live_inputs(job.inputs, target)
-        tally = Tally()
-        rounds = Rounds(
-            session, staging, attempt.engine, attempt.progress, tally, job.manifests_on_executors_above
-        )
-        values = rounds.run(functools.partial(_prepare_job, job, inputs), job.work)
-        for phase in job.phases:
-            values = rounds.run(functools.partial(_prepare_phase, phase, values), phase.work)
-        if job.finish is not None:
-            job.finish(session, values)
-        metrics = tally.metrics(host.monotonic_seconds() - attempt.started)
-        if session.has_uncommitted_changes:
-            reads = joined_reads([reads_of(inputs), rounds.reads])
-            snapshot_id, is_own = commit_job(attempt, session, metrics, reads)
-            if staging is not None:
-                staging.clean_up()
-        else:
+    inputs = live_inputs(job.inputs, target)
+
+    def prepare(session: Session) -> Tasks:
+        tasks = job.prepare(session)
+        workspace = session.workspace
+        for each in inputs:  # other sessions may have committed before this session
+            start = id_from_text(each.snapshot)
+            try:
+                require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
+            except StaleReadError as error:
+                raise of_job(job.name, error) from error
+        warn_of_misalignment(session, job.writes)
+        return tasks
+
+    try:
+        with described(label(job, attempt.id)):
+            rounds = Rounds(
+                session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above
+            )
+            values = rounds.run(prepare, job.work)
+            for phase in job.phases:
+                values = rounds.run(phase.prepare, phase.work, values)
+            if job.finish is not None:
+                job.finish(session, values)
+            metrics = rounds.metrics(host.monotonic_seconds() - attempt.started)
             snapshot_id, is_own = session.snapshot_id, False
-            if staging is not None:
+            if session.has_uncommitted_changes:
+                reads = joined_reads([reads_of(inputs), rounds.reads])
+                snapshot_id, is_own = commit_job(attempt, session, metrics, reads)
+                if staging is not None:
+                    staging.clean_up()
+            elif staging is not None:
                 staging.discard()
-        version = Version(target.repo, snapshot_id, target.branch)
-        return JobResult(attempt.id, version, metrics, done_before=not is_own, values=tuple(values))
+    finally:
+        lease = state_of(session).lease
+        if staging is None and lease is not None and not session.read_only:
+            # The job ended without a commit, which would make the session read-only. The lease delays
+            # garbage collections.
+            lease.give_back(session.workspace.context.storage)
+    version = Version(target.repo, snapshot_id, target.branch)
+    return JobResult(attempt.id, version, metrics, done_before=not is_own, values=tuple(values))
 
 
 def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: ReadSet) -> tuple[str, bool]:
@@ -512,10 +421,10 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
     the commit checks the latter again, because a reset may bring the branch back to the same tip. Returns the
     snapshot, and whether this run committed it.
     """
-    job = attempt.job
+    job, target = attempt.job, attempt.job.target
     start = replace(attempt.start, tip=session.snapshot_id)
     metadata = commit_metadata(job, attempt.id, metrics)
-    state_of(session).note = first_driver_note(attempt.id, work_digest(job), job.target, start)
+    state_of(session).note = first_driver_note(attempt.id, work_digest(job), target, start)
     for tries in itertools.count():
         try:
             snapshot_id = session.commit(
@@ -526,53 +435,16 @@ def commit_job(attempt: Attempt, session: Session, metrics: Metrics, reads: Read
             if error.kind != ErrorKind.COMMIT_CONFLICT:
                 raise
         host.pause(host.random_between(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
-        other = _rebase(attempt, session, start, reads)
+        failure: RebaseFailedError | None = None
+        try:
+            session.rebase(ConflictDetector(), reads=[reads])
+        except RebaseFailedError as error:
+            failure = error
+        other = find_job(target, attempt.id, start, None if failure else session.snapshot_id)
         if other is not None:
             return other, False
+        if isinstance(failure, StaleReadError):
+            raise of_job(job.name, failure) from failure
+        if failure is not None:
+            raise failure
     raise AssertionError("no end")
-
-
-def _rebase(attempt: Attempt, session: Session, start: JobStart, reads: ReadSet) -> str | None:
-    """Rebase the session. Return the snapshot if another driver has committed the same job, else None."""
-    target = attempt.job.target
-    try:
-        session.rebase(ConflictDetector(), reads=[reads])
-    except RebaseFailedError as error:
-        other = find_job(target, attempt.id, start)
-        if other is not None:
-            return other
-        if isinstance(error, StaleReadError):
-            raise of_job(attempt.job.name, error) from error
-        raise
-    return find_job(target, attempt.id, start, session.snapshot_id)
-
-
-@contextmanager
-def _lease_until_end(session: Session) -> Iterator[None]:
-    """Remove the lease of the session if the job ends without a commit: it delays garbage collections."""
-    try:
-        yield
-    finally:
-        lease = state_of(session).lease
-        if lease is not None and not session.read_only:  # a commit makes the session read-only
-            lease.give_back(session.workspace.context.storage)
-
-
-def _prepare_job(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:
-    """Return the tasks. Checks the inputs, because other sessions may have committed before this session."""
-    tasks = job.prepare(session)
-    require_current(job.name, inputs, session)
-    warn_of_misalignment(session, job.writes)
-    return _require_tasks(tasks)
-
-
-def _prepare_phase(phase: Phase, values: list[Any], session: Session) -> Tasks:
-    return _require_tasks(phase.prepare(session, values))
-
-
-def _require_tasks(tasks: Any) -> Tasks:
-    if not isinstance(tasks, Tasks):
-        raise InvalidInputError(
-            f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
-        )
-    return tasks

@@ -1,18 +1,8 @@
 """Parallel writes of blocks in one session.
 
-    driver      checks that each block is on chunk borders, and that no chunk is in two blocks
-                forks the session, and sends the fork to all tasks
-    executors   read the values of a block, and write them in a fork of the fork
-                send back the changes: references, not data
-    driver      merges the changes into the session; the caller commits
-
-A task may run twice, after a failure or by speculative execution of Spark. The chunks of the first attempt
-are then garbage, and the repository never refers to them. If a task fails in all its attempts, no changes are
-merged, and the session stays as it was.
-
-No chunk is in two blocks. So no task reads a chunk to change a part of it, and the result does not depend on
-the order of the tasks. The driver checks this before the work. ``Session.merge`` would also find two writers
-of one chunk, but only after the work.
+The driver checks before the work that blocks are on chunk borders, and that no chunk is in two blocks. So no
+task reads a chunk to change a part of it, and a task may run twice. Each task writes in its own fork, and
+sends back references. The driver merges them after the last task; the caller commits.
 """
 
 from __future__ import annotations
@@ -24,18 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from frazil.arguments import require_progress
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs import wire
 from frazil.jobs.blocks import regular_grid
 from frazil.jobs.engine import engine_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary, with_size
 from frazil.jobs.task_failures import dumps
+from frazil.jobs.task_results import decode_changes, encode_changes
 from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
@@ -195,16 +184,16 @@ def write_block(shared: bytes, task: bytes) -> bytes:
             f"values of {block} must have the shape {block.shape}, got {values.shape}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    _array(fork, block.path)[block.region] = values
+    array_at(fork, block.path, "r+")[block.region] = values
     workspace = fork.workspace
     workspace.writer.flush()  # the result must refer only to durable chunks
-    return wire.encode(workspace.changes)
+    return encode_changes(workspace.changes)
 
 
 def returned(base: ForkSession, result: bytes) -> ForkSession:
     """Return a fork of ``base`` with the changes in the result of a task."""
     fork = base.fork()
-    fork.workspace.changes = wire.decode(result)
+    fork.workspace.changes = decode_changes(result)
     return fork
 
 
@@ -213,10 +202,6 @@ def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
     """Unpickle once in each process, so that snapshot and node table are not read for each task."""
     base: tuple[ForkSession, Read] = pickle.loads(shared)
     return base
-
-
-def _array(session: Session, path: str) -> zarr.Array[Any]:
-    return array_at(session, path, "r+")
 
 
 # Planning
@@ -251,50 +236,36 @@ def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     by_path: dict[str, list[Block]] = {}
     for block in blocks:
         by_path.setdefault(block.path.strip("/"), []).append(block)  # one array, with or without slashes
-    arrays = {path: _array(session, path) for path in by_path}
+    arrays = {path: array_at(session, path, "r+") for path in by_path}
     ordered: list[Block] = []
     chunks: list[int] = []
     sizes: list[int] = []
     for path, group in by_path.items():
         array = arrays[path]
-        starts, stops = _bounds(group, array.ndim)
+        for block in group:
+            if not len(block.start) == len(block.stop) == array.ndim:
+                raise _refused(block, f"have {array.ndim} dimensions")
+        corners = np.array([(block.start, block.stop) for block in group], np.int64)
+        corners = corners.reshape(len(group), 2, array.ndim)
+        starts, stops = corners[:, 0], corners[:, 1]
         grid = regular_grid(array)
-        boxes = _on_chunk_borders(group, starts, stops, array.shape, grid)
-        _disjoint(group, *boxes)
+        extent, step = np.array(array.shape, np.int64), np.array(grid, np.int64)
+        inside = ((starts >= 0) & (starts < stops) & (stops <= extent)).all(axis=1)
+        if not inside.all():
+            shape = f"not be empty, and be inside of the shape {array.shape}"
+            raise _refused(group[int(np.argmin(inside))], shape)
+        aligned = ((starts % step == 0) & ((stops % step == 0) | (stops == extent))).all(axis=1)
+        if not aligned.all():
+            raise _refused(group[int(np.argmin(aligned))], f"be on the borders of chunks of {grid}")
+        low, high = starts // step, -(-stops // step)
+        _require_disjoint(group, low, high)
         ordered += group
-        chunks += np.prod(boxes[1] - boxes[0], axis=1).tolist()
+        chunks += np.prod(high - low, axis=1).tolist()
         sizes += (np.prod(stops - starts, axis=1) * array.dtype.itemsize).tolist()
     return Plan(tuple(ordered), tuple(chunks), tuple(sizes))
 
 
-type _Corners = NDArray[np.int64]  # (blocks, dimensions)
-
-
-def _bounds(blocks: Sequence[Block], ndim: int) -> tuple[_Corners, _Corners]:
-    for block in blocks:
-        if not len(block.start) == len(block.stop) == ndim:
-            raise _refused(block, f"have {ndim} dimensions")
-    corners = np.array([(block.start, block.stop) for block in blocks], np.int64).reshape(
-        len(blocks), 2, ndim
-    )
-    return corners[:, 0], corners[:, 1]
-
-
-def _on_chunk_borders(
-    blocks: Sequence[Block], starts: _Corners, stops: _Corners, shape: tuple[int, ...], grid: tuple[int, ...]
-) -> tuple[_Corners, _Corners]:
-    """Return the first chunk and the end chunk of each block."""
-    extent, step = np.array(shape, np.int64), np.array(grid, np.int64)
-    inside = ((starts >= 0) & (starts < stops) & (stops <= extent)).all(axis=1)
-    if not inside.all():
-        raise _refused(blocks[int(np.argmin(inside))], f"not be empty, and be inside of the shape {shape}")
-    aligned = ((starts % step == 0) & ((stops % step == 0) | (stops == extent))).all(axis=1)
-    if not aligned.all():
-        raise _refused(blocks[int(np.argmin(aligned))], f"be on the borders of chunks of {grid}")
-    return starts // step, -(-stops // step)
-
-
-def _disjoint(blocks: Sequence[Block], low: _Corners, high: _Corners) -> None:
+def _require_disjoint(blocks: Sequence[Block], low: NDArray[np.int64], high: NDArray[np.int64]) -> None:
     """Raise an error if two blocks have a chunk in common.
 
     The borders of all blocks form a grid of cells. A block adds one at its low corner, and subtracts one at

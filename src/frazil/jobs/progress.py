@@ -161,11 +161,7 @@ def _mime(parts: list[str], share: float) -> dict[str, str]:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes as text for people, in powers of 1000.
-
-    >>> size(12), size(1_740_000)
-    ('12 B', '1.7 MB')
-    """
+    """Return a number of bytes as text for people, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
@@ -216,11 +212,7 @@ class Listing(Record):
 
 
 def brief(value: Any) -> str:
-    r"""Return a value as one line of at most `WIDTH` characters.
-
-    >>> brief(12000), brief("two\nlines"), brief(list(range(1000)))
-    ('12,000', 'two lines', '[0, 1, 2, 3, ...]')
-    """
+    """Return a value as one line of at most `WIDTH` characters."""
     match value:
         case str():
             text = value[: 2 * WIDTH]
@@ -235,18 +227,10 @@ def brief(value: Any) -> str:
 
 
 def with_size(number: int, noun: str, total: int) -> str:
-    """Return a number of things and their bytes as text.
-
-    >>> with_size(1200, "chunk", 3_400_000)
-    '1,200 chunks, 3.4 MB'
-    """
+    """Return a number of things and their bytes as text."""
     return f"{counted(number, noun)}, {size(total)}"
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Return parts as one line, without empty parts; ``"nothing"`` if all are empty.
-
-    >>> listed(["12 rows", "", "3 chunks"]), listed([])
-    ('12 rows, 3 chunks', 'nothing')
-    """
+    """Return parts as one line, without empty parts; ``"nothing"`` if all are empty."""
     return ", ".join(filter(None, parts)) or "nothing"

@@ -2,22 +2,12 @@
 
     staging/<place>/plan                   JSON: the job, its snapshot, and the name of the folder below
     staging/<place>/<name>/0               the first round: the changes of the driver, a digest of the items
-    staging/<place>/<name>/0.<hash>/17     the result of its task 17, see ``task_results``
-    staging/<place>/<name>/1 ...           further rounds, if the job has phases
+    staging/<place>/<name>/0.<hash>/17     the result of its task 17, with the hash of the round
 
-Each object is written once, as a whole, and only if it does not exist. If two attempts of a task, or two
-drivers of a job, write the same object, the first one wins, and both can use it.
-
-A second driver opens a session on the snapshot of the first driver, and runs ``prepare`` again, because
-``finish`` and the tasks need its values, with valid credentials. Then it replaces its own changes with those
-of the first driver: new nodes have random ids, and the staged results refer to the ids of the first driver.
-The items must be the same, byte by byte. If they differ, or the snapshot was deleted, or other sessions
-changed the same nodes, the driver discards the plan, and the job starts again.
-
-The hash is that of the file of the round. So results are never used with a plan that they do not belong to.
-
-Secrets are never staged: no storage, no shared value, no items. The lifetime of staged files, and their
-protection from garbage collections: `frazil.repository.session.staged_work`.
+Each object is written once, only if it does not exist: of two attempts or drivers, the first one wins. A
+second driver runs ``prepare`` again on the snapshot of the first one, and then replaces its own changes with
+the staged ones, because new nodes have random ids. If the items differ, the plan is discarded, and the job
+starts again. Secrets are never staged: no storage, no shared value, no items.
 """
 
 from __future__ import annotations
@@ -34,11 +24,9 @@ from frazil.about import __version__
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
-from frazil.jobs import wire
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Summary
-from frazil.jobs.task_results import Result, decode_result
-from frazil.jobs.wire import joined, split
+from frazil.jobs.task_results import Result, decode_changes, decode_result, encode_changes, joined, split
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
@@ -84,13 +72,9 @@ class Folder:
         """Return the names of all objects in the folder and its subfolders, relative to the folder."""
         return [info.key[len(self.key) + 1 :] for info in self.storage.list(self.key)]
 
-    def subfolder(self, name: str) -> Folder:
-        """Return a folder in this folder."""
-        return Folder(self.storage, f"{self.key}/{name}")
-
 
 #: The format of staged files. Files of another format or version of Frazil are discarded.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _LARGEST_NUMBER: Final = 1 << 57
 
 
@@ -115,11 +99,6 @@ class StagedPlan:
     software: str = __version__
     format: int = _FORMAT
 
-    @property
-    def is_of_this_version(self) -> bool:
-        """Whether the same version of Frazil has staged the results."""
-        return (self.format, self.software) == (_FORMAT, __version__)
-
 
 def encode_plan(plan: StagedPlan) -> bytes:
     """Return a plan as JSON."""
@@ -135,18 +114,15 @@ def decode_plan(data: bytes) -> StagedPlan | None:
     numbers = plan.seen, plan.since, plan.started
     texts = plan.job, plan.name, plan.branch, plan.digest, plan.software
     ids = plan.base, plan.folder
-    is_whole = all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers) and all(
-        isinstance(each, str) for each in texts
+    is_whole = (
+        all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers)
+        and all(isinstance(each, str) for each in texts)
+        and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids)
     )
-    return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
+    return plan if is_whole else None
 
 
-def has_base(repo: Repository, plan: StagedPlan) -> bool:
-    """Return whether the repository still has the snapshot of the plan."""
-    return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
-
-
-def session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
+def _session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:
     """Return a session for the branch that starts from the snapshot of the plan."""
     context = context_of(repo)
     repo_changes.branch_tip(context.catalog.repo_info(), branch)
@@ -178,10 +154,7 @@ class StagedRound:
         self.folder.put(str(number), data)
 
     def get_result(self, number: int, module: str) -> bytes | None:
-        """Return the result of one task; None if it is missing or unusable.
-
-        ``module`` is the module of the work function.
-        """
+        """Return the result of one task; None if it is missing or unusable."""
         data = self.folder.get(str(number))
         return None if data is None or _usable(number, data, module) is None else data
 
@@ -243,22 +216,28 @@ class Staging:
 
     @classmethod
     def open(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging:
-        """Continue a job with its staged results, or start it.
-
-        ``digest`` is a hash of everything that decides the results of tasks.
-        """
+        """Continue a job with its staged results, or start it."""
         place = place_of(branch, job)
-        plan = _read_plan(repo, place)
+        data = _folder(repo, place).get("plan")
+        plan = None if data is None else decode_plan(data)
+        if data is not None and (plan is None or (plan.format, plan.software) != (_FORMAT, __version__)):
+            _log.warning(
+                "results of another version of Frazil are staged: the job discards them, and starts again"
+            )
+            give_up(repo.storage, place)
+            plan = None
         if plan is not None and plan.digest != digest:
             raise InvalidInputError(
                 f"the job `{job}` was started with other parameters or inputs, and was not committed. Run it "
                 "with these, give this job another id, or discard the staged results with discard_job",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
-        if plan is not None and (has_ended(plan.started) or not has_base(repo, plan)):
-            _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
-            give_up(repo.storage, place)
-            plan = None
+        if plan is not None:
+            snapshots = context_of(repo).catalog.repo_info().snapshots
+            if has_ended(plan.started) or snapshots.find_snapshot(id_from_text(plan.base)) < 0:
+                _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
+                give_up(repo.storage, place)
+                plan = None
         if plan is None:
             return cls._begin(repo, branch, job, name, digest)
         return cls._resume(repo, branch, plan)
@@ -283,22 +262,27 @@ class Staging:
         if not _folder(repo, place).put("plan", encode_plan(plan)):
             raise JobRestartError("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
-        rounds = _folder(repo, place).subfolder(plan.folder)
+        rounds = _folder(repo, f"{place}/{plan.folder}")
         return cls(repo, job, place, rounds, session, resumed=False)
 
     @classmethod
     def _resume(cls, repo: Repository, branch: str, plan: StagedPlan) -> Staging:
-        place, session = place_of(branch, plan.job), session_at_base(repo, branch, plan)
+        place, session = place_of(branch, plan.job), _session_at_base(repo, branch, plan)
         purpose = _purpose(plan.job, branch)
         state_of(session).lease = take_lease(
             repo.storage, place, plan.since, plan.started, purpose, name=plan.job, resumes=True
         )
-        rounds = _folder(repo, place).subfolder(plan.folder)
+        rounds = _folder(repo, f"{place}/{plan.folder}")
         _log.info("job %s: continues with staged results", plan.job)
-        conflict = _conflict(repo, branch, plan, rounds)
-        if conflict is not None:
-            clean_up(repo.storage, place)
-            raise _unusable(plan.job, str(conflict))
+        first = rounds.get("0")
+        if first is not None and repo.lookup_branch(branch) != plan.base:
+            trial = _session_at_base(repo, branch, plan)
+            trial.workspace.replace_changes(decode_changes(split(first, 2)[1]))
+            try:
+                trial.rebase(ConflictDetector())
+            except IcechunkError as error:  # the staged changes cannot be committed any more
+                clean_up(repo.storage, place)
+                raise _unusable(plan.job, str(error)) from error
         return cls(repo, plan.job, place, rounds, session, resumed=True)
 
     def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound:
@@ -309,16 +293,16 @@ class Staging:
         session.workspace.writer.flush()  # staged changes must refer only to durable chunks
         hashed = hashlib.sha256(b"".join(hashlib.sha256(item).digest() for item in items)).hexdigest()
         header = json.dumps({"tasks": len(items), "items": hashed}).encode()
-        data = joined([header, wire.encode(session.workspace.changes)])
+        data = joined([header, encode_changes(session.workspace.changes)])
         if not self.rounds.put(str(number), data):
             data = self.rounds.get(str(number)) or data
             staged_header, changes = split(data, 2)
             if staged_header != header:
                 self.discard()
                 raise _unusable(self.job, "`prepare` returned other items than before")
-            session.workspace.replace_changes(wire.decode(changes))
+            session.workspace.replace_changes(decode_changes(changes))
         digest = hashlib.sha256(data).hexdigest()[:16]
-        return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
+        return StagedRound(Folder(self.repo.storage, f"{self.rounds.key}/{number}.{digest}"))
 
     def has_results(self) -> bool:
         """Return whether any task has staged its result."""
@@ -338,33 +322,6 @@ class Staging:
 
 def _folder(repo: Repository, place: str) -> Folder:
     return Folder(repo.storage, f"{STAGING}/{place}")
-
-
-def _read_plan(repo: Repository, place: str) -> StagedPlan | None:
-    """Return the plan of an earlier run, and discard a plan of another version of Frazil."""
-    data = _folder(repo, place).get("plan")
-    plan = None if data is None else decode_plan(data)
-    if data is not None and (plan is None or not plan.is_of_this_version):
-        _log.warning(
-            "results of another version of Frazil are staged: the job discards them, and starts again"
-        )
-        give_up(repo.storage, place)
-        return None
-    return plan
-
-
-def _conflict(repo: Repository, branch: str, plan: StagedPlan, rounds: Folder) -> IcechunkError | None:
-    """Return the error that a rebase of the staged changes onto the tip of the branch raises, else None."""
-    first = rounds.get("0")
-    if first is None or repo.lookup_branch(branch) == plan.base:
-        return None
-    trial = session_at_base(repo, branch, plan)
-    trial.workspace.replace_changes(wire.decode(split(first, 2)[1]))
-    try:
-        trial.rebase(ConflictDetector())
-    except IcechunkError as error:
-        return error
-    return None
 
 
 def _unusable(job: str, reason: str) -> JobRestartError:
@@ -396,17 +353,14 @@ def staged_jobs(repo: Repository) -> list[StagedJob]:
     jobs = []
     for name in names:
         place, _, rest = name.partition("/")
-        if rest == "plan":
-            data = _folder(repo, place).get("plan")
-            if data is not None and (plan := decode_plan(data)) is not None:
-                jobs.append(_staged_job(plan, place, names))
+        data = _folder(repo, place).get("plan") if rest == "plan" else None
+        plan = None if data is None else decode_plan(data)
+        if plan is not None:
+            prefix = f"{place}/{plan.folder}/"
+            tasks = sum(each.startswith(prefix) and each[len(prefix) :].count("/") == 1 for each in names)
+            started = to_datetime(plan.started)
+            jobs.append(StagedJob(plan.job, plan.name, plan.branch, plan.base, started, tasks))
     return sorted(jobs, key=lambda job: job.started_at)
-
-
-def _staged_job(plan: StagedPlan, place: str, names: Sequence[str]) -> StagedJob:
-    prefix = f"{place}/{plan.folder}/"
-    tasks = sum(name.startswith(prefix) and name[len(prefix) :].count("/") == 1 for name in names)
-    return StagedJob(plan.job, plan.name, plan.branch, plan.base, to_datetime(plan.started), tasks)
 
 
 @takes_versions

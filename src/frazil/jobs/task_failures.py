@@ -1,17 +1,7 @@
-"""The failures of tasks, and the error that the driver raises for them. All engines use it.
+"""The failures of tasks as plain values, and the error that the driver raises for them, on all engines.
 
-    task      error ──failure_of──> Failure        text, the line of the user's code, a short traceback
-    driver    Failure ──task_error──> TaskFailedError
-
-The process that catches the error makes the ``Failure``, because only this process has the frames. A
-``Failure`` has plain values, so that it can be sent through a pipe, or as JSON through the JVM. The frames of
-Frazil and of Spark are left out, because users look for a line of their own function.
-
-Plain pickle sends a function as its name, and the worker has to import its module. ``cloudpickle`` can also
-send the code of functions of a notebook or a script. Then the worker needs that package too.
-
-An error of pickle, such as ``cannot pickle '_thread.lock' object``, does not say which variable has the lock.
-So after a failure the parts of the value are pickled one by one, down to the smallest part that fails.
+The process that catches an error makes the `Failure`, because only this process has the frames. Frames of
+Frazil and Spark are left out, because users look for a line of their own function.
 """
 
 from __future__ import annotations
@@ -24,7 +14,6 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import FunctionType, MethodType, TracebackType
@@ -42,16 +31,8 @@ from frazil.errors import (
 )
 from frazil.remedies import Remedy
 
-
-def dumps(value: Any) -> bytes:
-    """Return a value as a pickle. Raises the error of a part that cannot be pickled.
-
-    >>> import pickle
-    >>> pickle.loads(dumps(lambda x: x + 1))(2)
-    3
-    """
-    data: bytes = cloudpickle.dumps(value)
-    return data
+#: Returns a value as a pickle. Raises the error of a part that cannot be pickled.
+dumps: Final[Callable[[Any], bytes]] = cloudpickle.dumps
 
 
 #: Packages whose frames are left out, if they are imported.
@@ -60,23 +41,6 @@ _OWN_PACKAGES: Final = ("frazil", "pyspark", "py4j")
 #: The largest numbers of characters of a line, and of lines of a text.
 _LONGEST_LINE: Final = 500
 _LINES_OF_TEXT: Final = 10
-
-
-def causes_of(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """Yield a summary and the summaries of all its causes."""
-    waiting: list[traceback.TracebackException | None] = [summary]
-    while waiting:
-        each = waiting.pop()
-        if each is not None:
-            yield each
-            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
-
-
-def remove_own_frames(summary: traceback.TracebackException) -> None:
-    """Remove the frames of Frazil and Spark from a summary, unless there are no others, and the markers."""
-    frames = [frame for frame in summary.stack if not is_own(frame.filename)] or summary.stack[-1:]
-    plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in frames]
-    summary.stack = traceback.StackSummary.from_list(plain)
 
 
 def without_own_frames(frames: TracebackType | None) -> TracebackType | None:
@@ -94,18 +58,9 @@ def without_own_frames(frames: TracebackType | None) -> TracebackType | None:
 
 def is_own(filename: str) -> bool:
     """Return whether a file belongs to Frazil or Spark."""
-    return filename.startswith(_own_folders())
-
-
-def _own_folders() -> tuple[str, ...]:
     modules: list[Any] = [sys.modules.get(name) for name in _OWN_PACKAGES]
-    return tuple(f"{Path(each.__file__).parent}/" for each in modules if getattr(each, "__file__", None))
-
-
-@lru_cache(1)
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    files = [each.__file__ for each in modules if getattr(each, "__file__", None)]
+    return filename.startswith(tuple(f"{Path(file).parent}/" for file in files))
 
 
 #: Endings of compiled modules, whose files have no directory in a traceback.
@@ -114,8 +69,10 @@ _CYTHON: Final = (".pyx", ".pxi", ".pxd")
 
 def is_library(filename: str) -> bool:
     """Return whether a file belongs to Python, an installed package or Frazil, and not to the user."""
+    paths = sysconfig.get_paths()
+    folders = (f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     installed = "/site-packages/" in filename or "/dist-packages/" in filename or filename.endswith(_CYTHON)
-    return installed or is_own(filename) or filename.startswith(("<frozen ", *_library_folders()))
+    return installed or is_own(filename) or filename.startswith(("<frozen ", *folders))
 
 
 def first_and_last(lines: list[str]) -> list[str]:
@@ -134,47 +91,33 @@ _DEPTH: Final = 8
 _ITEMS: Final = 1_000
 
 
-def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
-    """Return the path to the smallest part that ``dumps`` refuses, as text; empty for the value itself.
-
-    >>> import pickle, threading
-    >>> culprit({"a": 1, "lock": threading.Lock()}, pickle.dumps)
-    "the item 'lock', of the type lock"
-    """
+def unsendable(name: str, value: Any, error: Exception) -> InvalidInputError:
+    """Return the error for a value that `dumps` refused with ``error``. ``name`` describes the value."""
     names: list[str] = []
     for _ in range(_DEPTH):
-        unsendable_part = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
-        if unsendable_part is None:
+        for part_name, part in _parts(value):
+            try:
+                dumps(part)
+            except Exception:  # a part may raise any error
+                names.append(part_name)
+                value = part
+                break
+        else:
             break
-        names.append(unsendable_part[0])
-        value = unsendable_part[1]
-    return f"{' of '.join(reversed(names))}, of the type {type(value).__name__}" if names else ""
-
-
-def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exception) -> InvalidInputError:
-    """Return the error for a value that ``dumps`` refused with ``error``. ``name`` describes the value."""
-    part = culprit(value, dumps)
-    because = f" because of {part}" if part else ""
+    of_type = f"{' of '.join(reversed(names))}, of the type {type(value).__name__}"
+    because = f" because of {of_type}" if names else ""
     return InvalidInputError(
         f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function",
         ErrorKind.INVALID_ARGUMENT,
     )
 
 
-def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
-    """Return ``value`` as bytes."""
+def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes] = dumps) -> bytes:
+    """Return ``value``, which contains the function ``task``, as bytes."""
     try:
         return dumps(value)
     except Exception as error:
-        raise unsendable("the function of the tasks", task, dumps, error) from error
-
-
-def _can(value: Any, dumps: Callable[[Any], bytes]) -> bool:
-    try:
-        dumps(value)
-    except Exception:  # a part may raise any error
-        return False
-    return True
+        raise unsendable("the function of the tasks", task, error) from error
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -186,26 +129,20 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, MethodType):
         yield f"the object of the method `{value.__name__}`", value.__self__
     elif isinstance(value, FunctionType):
-        yield from _of_function(value)
+        of, variables = f"of the function `{value.__name__}`", inspect.getclosurevars(value)
+        for name, each in {**variables.nonlocals, **variables.globals}.items():
+            yield f"the variable `{name}` {of}", each
+        yield from (
+            (f"the default {number} {of}", each) for number, each in enumerate(value.__defaults__ or ())
+        )
     elif isinstance(value, Mapping):
         yield from ((f"the item {key!r}", each) for key, each in islice(value.items(), _ITEMS))
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"the item {number}", each) for number, each in enumerate(islice(value, _ITEMS)))
     elif not isinstance(value, type):
-        yield from (
-            (f"the attribute `{name}`", each) for name, each in getattr(value, "__dict__", {}).items()
-        )
-        for name in getattr(type(value), "__slots__", ()):
-            if hasattr(value, name):
-                yield f"the attribute `{name}`", getattr(value, name)
-
-
-def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    variables = inspect.getclosurevars(function)
-    for name, each in {**variables.nonlocals, **variables.globals}.items():
-        yield f"the variable `{name}` of the function `{function.__name__}`", each
-    for number, each in enumerate(function.__defaults__ or ()):
-        yield f"the default {number} of the function `{function.__name__}`", each
+        slots = [name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
+        for name in (*getattr(value, "__dict__", {}), *slots):
+            yield f"the attribute `{name}`", getattr(value, name)
 
 
 #: The largest numbers of characters of the text of an error, and of its traceback, because of JVM and logs.
@@ -275,19 +212,25 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the failure of an error. Call it in the process that caught the error.
-
-    >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
-    ('KeyError', "'x'")
-    """
+    """Return the failure of an error. Call it in the process that caught the error."""
     summary = traceback.TracebackException.from_exception(error, compact=True)
     frames = [frame for frame in summary.stack if not is_own(frame.filename)]
     is_ours = isinstance(error, IcechunkError)
-    for each in causes_of(summary):
-        remove_own_frames(each)
+    waiting: list[traceback.TracebackException | None] = [summary]
+    while waiting:  # all causes, without the frames of Frazil and Spark, unless there are no others
+        if (each := waiting.pop()) is None:
+            continue
+        waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
+        kept = [frame for frame in each.stack if not is_own(frame.filename)] or each.stack[-1:]
+        plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in kept]
+        each.stack = traceback.StackSummary.from_list(plain)  # without the markers below the lines
     whole = "\n".join(
         clip_line(line) for part in summary.format() for line in first_and_last(part.splitlines())
     )
+    if isinstance(error, StorageError):
+        is_final = error.kind in _FINAL_KINDS
+    else:
+        is_final = error.kind not in _PASSING_KINDS if is_ours else isinstance(error, _FINAL_TYPES)
     users = [frame for frame in frames if not is_library(frame.filename)]
     near = users or ([] if is_ours else frames or list(summary.stack))
     where = f'File "{near[-1].filename}", line {near[-1].lineno}, in {near[-1].name}' if near else ""
@@ -297,7 +240,7 @@ def failure_of(error: BaseException) -> Failure:
         where=where,
         traceback=whole[-_LONGEST_TRACEBACK:],
         kind=str(error.kind) if isinstance(error, IcechunkError) else None,
-        is_final=_is_final(error),
+        is_final=is_final,
         error=_pickled(error),
         remedy=error.remedy if isinstance(error, IcechunkError) else None,
     )
@@ -355,14 +298,6 @@ def _text(error: BaseException) -> str:
     return text
 
 
-def _is_final(error: BaseException) -> bool:
-    if isinstance(error, StorageError):
-        return error.kind in _FINAL_KINDS
-    if isinstance(error, IcechunkError):
-        return error.kind not in _PASSING_KINDS
-    return isinstance(error, _FINAL_TYPES)
-
-
 def _pickled(error: BaseException) -> bytes:
     """Return an error as bytes; empty if it is too large, or cannot be unpickled, or its text is too long."""
     try:
@@ -401,11 +336,7 @@ _ENDINGS: Final = {
 
 
 def worker_lost(ending: str, where: str = "") -> Failure:
-    """Return the failure of a task whose process died. ``ending`` names the signal or the exit code.
-
-    >>> worker_lost("exit code 3").text
-    'its process ended with exit code 3. Code of the task ended the process'
-    """
+    """Return the failure of a task whose process died. ``ending`` names the signal or the exit code."""
     has_code = ending.startswith("exit code")
     default = _ENDED if has_code else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"
     text = f"its process ended with {ending}. {_ENDINGS.get(ending, default)}"

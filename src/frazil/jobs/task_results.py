@@ -1,20 +1,10 @@
-"""The result of a task as bytes: its changes, its outcome, its staged references, and a value.
+"""The result of a task as bytes: its changes as columns, its outcome, its staged references, and a value.
 
-    parts     JSON, the change set, the pickled value; the lengths of the parts come first
-
-The same bytes are staged in the storage (`frazil.jobs.staging`), where others may have write access. So a
-value from the storage may have only types of a fixed list. If a value has another type, its task runs again
-when the job is resumed. A value from the engine may have any type.
-
-A task that changed many references of an array writes them into one file, divided into boxes of the chunk
-grid, and sends a `Segment` for each box.
-
-    from the engine     a pickle of any value, including classes that a notebook defines
-    from storage        the same bytes, but only with allowed types: plain types of Python and numpy,
-                        dataclasses of the pipeline packages of Frazil, and of one more module
-
-Arrays are pickled as a dtype, a shape and bytes. The pickles of numpy itself are not safe: a dtype with wrong
-flags would turn bytes into pointers.
+The same bytes are staged in the storage, where others may have write access. So decoding builds nothing but
+checked columns, bounded by the size of the message, and values of a fixed list of types: if a value has
+another type, its task runs again when the job is resumed. Pickles of numpy itself are not safe: a dtype with
+wrong flags would turn bytes into pointers. Columns are differences from the row before, byte by byte, for
+zstd.
 """
 
 from __future__ import annotations
@@ -24,16 +14,16 @@ import io
 import json
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, field, is_dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
-from math import prod
+from dataclasses import astuple, dataclass, field, is_dataclass
 from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
+import zstandard
 from cloudpickle import CloudPickler  # type: ignore[import-untyped]  # it ships no types
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from numpy.typing import NDArray
@@ -41,13 +31,21 @@ from numpy.typing import NDArray
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.manifests import in_boxes
 from frazil.changes.node_changes import NOTHING_READ, ReadSet
-from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.format.columns import U32
-from frazil.format.ids import id_to_text
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.format.chunk_table import ChunkKind, ForeignObjects, ascending, stack
+from frazil.format.columns import I64, MAX_COPIED_BYTES, U32, U64, Ragged, decode_text
+from frazil.format.envelope import reading
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_to_text
 from frazil.format.manifest import ChunkTable
-from frazil.format.snapshot import Node
-from frazil.jobs import wire
-from frazil.jobs.wire import joined, split
+from frazil.format.snapshot import (
+    ManifestFiles,
+    Node,
+    NodeTable,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from frazil.format.transaction_log import Move
 from frazil.repository.catalog.context import Context
 from frazil.repository.ids import new_object_id
 from frazil.repository.session.commit_files import split_of
@@ -55,6 +53,8 @@ from frazil.repository.session.session import ForkSession
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.base import Storage
 from frazil.storage.checks import Traffic
+
+# Staged references
 
 #: A task sends fewer references of an array than this, and stages them otherwise.
 SENT_REFERENCES: Final = 20_000
@@ -82,10 +82,7 @@ class Segment:
 
 
 def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, ...]]:
-    """Stage references of a fork. Returns its other changes, and the segments.
-
-    ``place`` is a folder of the storage.
-    """
+    """Stage references in the folder ``place``. Returns the other changes of the fork, and the segments."""
     workspace = fork.workspace
     changes = workspace.own_changes()
     many = [id_ for id_, edits in changes.chunks.items() if len(edits.table()) >= SENT_REFERENCES]
@@ -101,17 +98,21 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
 
 
 def stage_tables(context: Context, place: str, parts: Iterable[tuple[Node, ChunkTable]]) -> list[Segment]:
-    """Write references into one file, divided into boxes, and return a segment for each box."""
+    """Write references into one file, divided into the boxes of manifests, and return a segment for each."""
     key = f"{place}/{id_to_text(new_object_id())}.chunks"
     blobs: list[bytes] = []
     segments: list[Segment] = []
     at = 0
     for node, table in parts:
-        for part in _cut(context, node, table):
+        assert node.array is not None
+        split = split_of(context, node, math.prod(node.array.num_chunks))
+        while len(boxes := in_boxes(table, split)) > _BOXES:
+            split = tuple(min(2 * size, 0xFFFF_FFFF) for size in split)
+        for part in boxes:
             edits = ChunkChanges(node.path, part.ndim, (part,))
-            blobs.append(wire.encode(ChangeSet(chunks={node.id: edits})))
-            box = part.bounds().astype(np.int64)
-            low, high = tuple(box[:, 0].tolist()), tuple((box[:, 1] - 1).tolist())
+            blobs.append(encode_changes(ChangeSet(chunks={node.id: edits})))
+            bounds = part.bounds().astype(np.int64)
+            low, high = tuple(bounds[:, 0].tolist()), tuple((bounds[:, 1] - 1).tolist())
             stop = at + len(blobs[-1])
             segments.append(Segment(key, at, stop, len(part), low, high, node.id))
             at = stop
@@ -119,19 +120,10 @@ def stage_tables(context: Context, place: str, parts: Iterable[tuple[Node, Chunk
     return segments
 
 
-def _cut(context: Context, node: Node, table: ChunkTable) -> list[ChunkTable]:
-    """Divide references into the boxes of the manifests, or larger boxes if there are too many."""
-    assert node.array is not None
-    split = split_of(context, node, math.prod(node.array.num_chunks))
-    while len(parts := in_boxes(table, split)) > _BOXES:
-        split = tuple(min(2 * size, 0xFFFF_FFFF) for size in split)
-    return parts
-
-
 def read_segments(storage: Storage, segments: Iterable[Segment]) -> Iterator[ChangeSet]:
     """Yield the references of each segment as a change set."""
     for segment in segments:
-        yield wire.decode(bytes(storage.get(segment.key, segment.start, segment.stop)))
+        yield decode_changes(bytes(storage.get(segment.key, segment.start, segment.stop)))
 
 
 def delete_segments(storage: Storage, segments: Iterable[Segment]) -> None:
@@ -142,22 +134,18 @@ def delete_segments(storage: Storage, segments: Iterable[Segment]) -> None:
             storage.delete(keys)
 
 
-_BUILTINS: Final = {"bool", "complex", "dict", "float", "frozenset", "int", "list"} | {
-    "set",
-    "slice",
-    "str",
-    "tuple",
-}
+# Values
+
+_BUILTINS: Final = (
+    *("bool", "complex", "dict", "float", "frozenset", "int", "list", "set", "slice", "str", "tuple"),
+)
 _ALLOWED: Final = {
-    ("collections", "OrderedDict"),
-    ("collections", "defaultdict"),
-    ("collections", "deque"),
-    ("datetime", "date"),
-    ("datetime", "datetime"),
-    ("datetime", "time"),
-    ("datetime", "timedelta"),
-    ("datetime", "timezone"),
+    *(("collections", name) for name in ("OrderedDict", "defaultdict", "deque")),
+    *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
+    *((builtins.__name__, name) for name in _BUILTINS),
 }
+#: Packages whose dataclasses may be values of tasks.
+_ROOMS: Final = ("frazil.jobs.", "frazil.pipeline.", "frazil.readers.", "frazil.spark.")
 
 
 def dumped(value: Any) -> bytes:
@@ -184,10 +172,10 @@ class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
             return masked_of, (obj.data, obj.mask, vars(obj).get("_fill_value"))
         if type(obj) is np.ndarray and obj.dtype.kind == "O":
             return objects_of, (obj.shape, obj.ravel().tolist())
-        if type(obj) is np.ndarray and (descr := _descr_of(obj.dtype)) is not None:
-            return array_of, (descr, obj.shape, obj.tobytes())
-        if isinstance(obj, np.generic) and (descr := _descr_of((one := np.asarray(obj)).dtype)) is not None:
-            return scalar_of, (descr, one.tobytes())
+        if isinstance(obj, np.generic) or type(obj) is np.ndarray:
+            values = np.asarray(obj)
+            if (descr := _descr_of(values.dtype)) is not None:
+                return array_of, (descr, values.shape, values.tobytes(), values is not obj)
         return super().reducer_override(obj)
 
 
@@ -210,17 +198,14 @@ def dtype_of(descr: Any) -> np.dtype[Any]:
     return dtype
 
 
-def array_of(descr: Any, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    """Return an array of plain values from bytes in C order."""
+def array_of(descr: Any, shape: tuple[int, ...], data: bytes, is_scalar: bool = False) -> Any:
+    """Return an array of plain values from bytes in C order, or a numpy scalar."""
     dtype = dtype_of(descr)
-    if not isinstance(data, bytes) or min(shape, default=0) < 0 or len(data) != prod(shape) * dtype.itemsize:
+    size = math.prod(shape) * dtype.itemsize
+    if not isinstance(data, bytes) or min(shape, default=0) < 0 or len(data) != size:
         raise pickle.UnpicklingError(f"an array of shape {shape} with a wrong number of bytes")
-    return np.ndarray(shape, dtype, bytearray(data))
-
-
-def scalar_of(descr: Any, data: bytes) -> Any:
-    """Return a numpy scalar from its bytes."""
-    return array_of(descr, (), data)[()]
+    array = np.ndarray(shape, dtype, bytearray(data))
+    return array[()] if is_scalar else array
 
 
 def objects_of(shape: tuple[int, ...], items: list[Any]) -> NDArray[Any]:
@@ -246,42 +231,12 @@ def _bytearray_of(*parts: Any) -> bytearray:
     return bytearray(_bytes_of(*parts))
 
 
-def _range_of(*ends: Any) -> range:
-    """Return a range of limited length: a list of a long range would take much memory."""
-    numbers = range(*ends)
-    if len(numbers) > _LONGEST_RANGE:
-        raise pickle.UnpicklingError(f"a range of more than {_LONGEST_RANGE}")
-    return numbers
-
-
-def _decimal_of(value: Any) -> Decimal:
-    """Return a decimal with a limited exponent: its integer would take much time and memory."""
-    number = Decimal(value)
-    if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
-        raise pickle.UnpicklingError(f"a decimal number with an exponent beyond {_LARGEST_EXPONENT}")
-    return number
-
-
-def _fraction_of(*parts: Any) -> Fraction:
-    if any(isinstance(part, str) and "e" in part.lower() for part in parts):
-        raise pickle.UnpicklingError("a fraction with an exponent")
-    return Fraction(*parts)
-
-
-#: Types that may take much memory or time for a few bytes of arguments, with safe replacements.
+#: Types that may take much memory for a few bytes of arguments, with safe replacements.
 _GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     (builtins.__name__, "bytes"): _bytes_of,
     (builtins.__name__, "bytearray"): _bytearray_of,
-    (builtins.__name__, "range"): _range_of,
-    ("decimal", "Decimal"): _decimal_of,
-    ("fractions", "Fraction"): _fraction_of,
 }
-#: Packages whose dataclasses may be values of tasks.
-_ROOMS: Final = ("frazil.jobs.", "frazil.pipeline.", "frazil.readers.", "frazil.spark.")
-_LONGEST_RANGE: Final = 1_000_000
-_LARGEST_EXPONENT: Final = 1_000
-
-_OWN: Final[frozenset[Callable[..., Any]]] = frozenset({dtype_of, array_of, scalar_of, objects_of, masked_of})
+_OWN: Final[frozenset[Callable[..., Any]]] = frozenset({dtype_of, array_of, objects_of, masked_of})
 
 
 class _Unpickler(pickle.Unpickler):
@@ -292,7 +247,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _GUARDED:
             return _GUARDED[module, name]
-        if (module == builtins.__name__ and name in _BUILTINS) or (module, name) in _ALLOWED:
+        if (module, name) in _ALLOWED:
             return super().find_class(module, name)
         # A name with dots could reach other modules.
         if "." not in name and (module == self._module or f"{module}.".startswith(_ROOMS)):
@@ -303,6 +258,8 @@ class _Unpickler(pickle.Unpickler):
                 return allowed
         raise pickle.UnpicklingError(f"a value of the type {module}.{name}, which is not allowed")
 
+
+# Results
 
 _PATHS: Final = ("documents", "members", "trees")
 
@@ -352,17 +309,22 @@ class Result:
 
 def encode_result(result: Result) -> bytes:
     """Return a result as bytes, for `decode_result`."""
-    outcome = asdict(replace(result.outcome, value=None))
+    outcome, reads = result.outcome, result.reads
     header = {
-        "outcome": {name: int(number) for name, number in outcome.items() if name != "value"},
+        "outcome": list(map(int, (outcome.rows, outcome.chunks, outcome.bytes_read, outcome.bytes_written))),
         "ends": result.ends,
         "retries": result.retries,
         "seconds": result.seconds,
-        "stored": asdict(result.stored),
+        "stored": astuple(result.stored),
         "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
-        "reads": _reads_as_json(result.reads),
+        "reads": [sorted(getattr(reads, name)) for name in _PATHS],
+        "chunks": [
+            [path, *column.shape, column.astype("<u4").tobytes().hex()]
+            for path, columns in reads.chunks.items()
+            for column in columns
+        ],
     }
-    return joined([json.dumps(header).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
+    return joined([json.dumps(header).encode(), encode_changes(result.changes), dumped(outcome.value)])
 
 
 def decode_result(data: bytes, staged_for: str | None = None) -> Result:
@@ -370,53 +332,277 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
 
     ``staged_for`` is the module of the work function, for bytes from the storage.
     """
-    header, changes, value = split(data, 3)
+    text, changes, value = split(data, 3)
     try:
-        fields = json.loads(header)
+        header = json.loads(text)
+        segments = []
+        for key, start, stop, count, low, high, node in header["segments"]:
+            if not key.startswith(f"{STAGING}/") or ".." in key:
+                raise ValueError(f"references staged in {key!r}")
+            corners = tuple(map(int, low)), tuple(map(int, high))
+            segments.append(Segment(key, int(start), int(stop), int(count), *corners, bytes.fromhex(node)))
+        chunks: dict[str, list[U32]] = {}
+        for path, count, ndim, numbers in header["chunks"]:
+            column = np.frombuffer(bytes.fromhex(numbers), "<u4").astype(np.uint32)
+            chunks.setdefault(str(path), []).append(column.reshape(int(count), int(ndim)))
+        documents, members, trees = (frozenset(map(str, paths)) for paths in header["reads"])
+        rows, written, bytes_read, bytes_written = map(int, header["outcome"])
         return Result(
-            wire.decode(changes),
-            Outcome(loaded(value, staged_for), **_integers(fields["outcome"])),
-            int(fields["ends"]),
-            int(fields["retries"]),
-            float(fields["seconds"]),
-            Traffic(**_integers(fields["stored"])),
+            decode_changes(changes),
+            Outcome(loaded(value, staged_for), rows, written, bytes_read, bytes_written),
+            int(header["ends"]),
+            int(header["retries"]),
+            float(header["seconds"]),
+            Traffic(*map(int, header["stored"])),
             staged=staged_for is not None,
-            segments=tuple(map(_segment, fields["segments"])),
-            reads=_reads(fields["reads"]),
+            segments=tuple(segments),
+            reads=ReadSet(documents, members, trees, chunks),
         )
     except FormatError:
         raise
     except Exception as error:  # a damaged pickle may raise any error
-        raise _damaged(f"{type(error).__name__}: {error}") from error
+        raise FormatError(
+            f"expected the result of a task, got {type(error).__name__}: {error}",
+            ErrorKind.INVALID_FILE_FORMAT,
+        ) from error
 
 
-def _integers(numbers: dict[str, Any]) -> dict[str, int]:
-    return dict(zip(numbers, map(int, numbers.values()), strict=True))
+# Change sets
+
+_NAME: Final = "a change set"
+_LENGTH: Final = struct.Struct("<Q")
+_MOST_DIMENSIONS: Final = 1 << 10
+#: The most bytes of columns of a message: this number, or this number for each byte of the message.
+_FREE_BYTES: Final = 1 << 28
+_MOST_RATIO: Final = 1000
 
 
-def _segment(fields: list[Any]) -> Segment:
-    key, start, stop, count, low, high, node = fields
-    if not key.startswith(f"{STAGING}/") or ".." in key:
-        raise _damaged(f"references staged in {key!r}")
-    corners = tuple(map(int, low)), tuple(map(int, high))
-    return Segment(key, int(start), int(stop), int(count), *corners, bytes.fromhex(node))
+def encode_changes(changes: ChangeSet) -> bytes:
+    """Return a change set as bytes. `decode_changes` returns the same nodes, changes and references."""
+    nodes = [node for node in changes.nodes.values() if node is not None]
+    file = b""
+    if nodes:
+        table = NodeTable.from_nodes(nodes)
+        file = encode_snapshot(Snapshot(INITIAL_SNAPSHOT_ID, 0, "", {}, table, ManifestFiles.empty()))
+    arrays = sorted(changes.chunks.items(), key=lambda item: (item[1].ndim, item[0]))  # by rank
+    tables = [edits.table() for _, edits in arrays]
+    columns, sources = _columns([table for table in tables if len(table)])
+    header = {
+        "gone": [path for path, node in changes.nodes.items() if node is None],
+        "created": [id_.hex() for id_ in sorted(changes.created)],
+        "updated": [id_.hex() for id_ in sorted(changes.updated)],
+        "deleted": [[id_.hex(), is_array] for id_, is_array in changes.deleted.items()],
+        "moves": [
+            [id_.hex(), move.source, move.target, move.is_array] for id_, move in changes.moves.items()
+        ],
+        "arrays": [
+            [id_.hex(), edits.path, edits.ndim, len(table)]
+            for (id_, edits), table in zip(arrays, tables, strict=True)
+        ],
+        "sources": sources,
+    }
+    text = json.dumps(header).encode()
+    return joined([text, zlib.crc32(text).to_bytes(4), file, _compressed(columns)])
 
 
-def _reads_as_json(reads: ReadSet) -> dict[str, Any]:
-    paths = {name: sorted(getattr(reads, name)) for name in _PATHS}
-    columns = [(path, column) for path, columns in reads.chunks.items() for column in columns]
-    chunks = [[path, *column.shape, column.astype("<u4").tobytes().hex()] for path, column in columns]
-    return {**paths, "chunks": chunks}
+def decode_changes(data: bytes) -> ChangeSet:
+    """Return the change set that `encode_changes` encoded, or raise ``FormatError`` for other bytes."""
+
+    def id_of(text: str) -> bytes:
+        if len(id_ := bytes.fromhex(text)) != NODE_ID_BYTES:
+            raise FormatError(f"expected the id of a node, got {text:.40}")
+        return id_
+
+    with reading(_NAME, KeyError, AttributeError, zstandard.ZstdError):
+        text, checksum, file, frame = split(data, 4)
+        if zlib.crc32(text).to_bytes(4) != checksum:
+            raise FormatError("the checksum of the header does not fit")
+        header = json.loads(text)
+        moves = [(id_of(id_), source, target, bool(flag)) for id_, source, target, flag in header["moves"]]
+        arrays = [(id_of(id_), path, int(ndim), int(count)) for id_, path, ndim, count in header["arrays"]]
+        paths = [*header["gone"], *(path for _, path, *_ in arrays)]
+        paths += [path for move in moves for path in move[1:3]]
+        "".join(paths).encode()  # JSON may contain halves of characters
+        changes = ChangeSet(
+            created=set(map(id_of, header["created"])), updated=set(map(id_of, header["updated"]))
+        )
+        if file:
+            table = decode_snapshot(memoryview(file), _NAME).nodes
+            changes.nodes.update(
+                zip(table.paths_list(), map(table.exact().node, range(len(table))), strict=True)
+            )
+        changes.nodes.update(dict.fromkeys(header["gone"]))
+        changes.deleted.update((id_of(id_), bool(is_array)) for id_, is_array in header["deleted"])
+        changes.moves.update((id_, Move(source, target, id_, flag)) for id_, source, target, flag in moves)
+        for (id_, path, ndim, _), part in zip(arrays, _tables(arrays, header["sources"], frame), strict=True):
+            changes.chunks[id_] = ChunkChanges(path, ndim, () if part is None else (part,))
+        return changes
 
 
-def _reads(fields: dict[str, Any]) -> ReadSet:
-    chunks: dict[str, list[U32]] = {}
-    for path, count, ndim, data in fields["chunks"]:
-        column = np.frombuffer(bytes.fromhex(data), "<u4").astype(np.uint32).reshape(int(count), int(ndim))
-        chunks.setdefault(str(path), []).append(column)
-    documents, members, trees = (frozenset(map(str, fields[name])) for name in _PATHS)
-    return ReadSet(documents, members, trees, chunks)
+def _columns(tables: Sequence[ChunkTable]) -> tuple[list[Any], list[int]]:
+    """Return the columns of tables, none of them empty, and the numbers of their sources by kind."""
+    if not tables:
+        return [], [0, 0, 0]
+    whole = stack(tables, np.zeros((0, 0), np.uint32))
+    kind, source, used = whole.kind, whole.source.copy(), []
+    for each in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE):
+        rows = np.flatnonzero(kind == each)
+        steps = np.diff(source[rows].astype(np.int64), prepend=-1)
+        if ((steps == 0) | (steps == 1)).all():
+            used.append(np.arange(int(source[rows[-1]]) + 1 if len(rows) else 0))
+            continue
+        distinct, first, number = np.unique(source[rows], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        source[rows] = np.argsort(order)[number]
+        used.append(distinct[order])
+    ids, foreign = whole.chunk_ids[used[0]], whole.foreign.take(used[1])
+    inline = whole.inline.take(used[2])
+    gaps = whole.offset.copy()
+    is_next = (source[1:] == source[:-1]) & (kind[1:] == kind[:-1])
+    gaps[1:] -= np.where(is_next, whole.offset[:-1] + whole.length[:-1], np.uint64(0))
+    columns: list[Any] = [kind, _planes(_steps(source)), _planes(gaps), _planes(whole.length)]
+    for ndim in sorted(set(map(attrgetter("ndim"), tables))):
+        index = np.concatenate([table.index for table in tables if table.ndim == ndim])
+        columns += [_planes(_steps(column)) for column in index.T]
+    columns += [np.ascontiguousarray(ids), _planes(foreign.modified)]
+    for texts in (foreign.locations, foreign.etags, inline):
+        columns += [_planes(texts.lengths.astype(np.uint32)), texts.compact().values]
+    return columns, list(map(len, used))
 
 
-def _damaged(actual: str) -> FormatError:
-    return FormatError(f"expected the result of a task, got {actual}", ErrorKind.INVALID_FILE_FORMAT)
+def _steps(values: NDArray[Any]) -> NDArray[Any]:
+    return np.diff(values, prepend=values.dtype.type(0))  # modulo the size of the type
+
+
+def _planes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the first byte of all numbers, then the second, and so on."""
+    whole = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(whole.view(np.uint8).reshape(len(whole), whole.itemsize).T)
+
+
+def _tables(
+    arrays: Sequence[tuple[bytes, str, int, int]], sources: Sequence[int], frame: bytes
+) -> list[ChunkTable | None]:
+    """Return the references of each array; None for an array without references."""
+    most = min(max(_FREE_BYTES, _MOST_RATIO * len(frame)), MAX_COPIED_BYTES)
+    size = zstandard.frame_content_size(frame) if frame else 0
+    if not 0 <= size <= most:
+        raise FormatError(f"expected at most {most} bytes, got {size}")
+    # Memory grows with the decompressed bytes, not with the size that the frame declares.
+    columns = io.BytesIO(
+        zstandard.ZstdDecompressor().decompress(frame, max_output_size=size) if frame else b""
+    )
+    ranks, counts = [ndim for *_, ndim, _ in arrays], [count for *_, count in arrays]
+    if min(counts, default=0) < 0 or ranks != sorted(ranks):
+        raise FormatError("expected arrays in the order of their ranks, with counts from 0")
+    if min(ranks, default=0) < 0 or max(ranks, default=0) > _MOST_DIMENSIONS:
+        raise FormatError(f"expected arrays of 0 to {_MOST_DIMENSIONS} dimensions, got others")
+    total = sum(counts)
+    kind = _numbers(columns, total, "u1")
+    source = np.cumsum(_numbers(columns, total, "<u4"), dtype=np.uint32)
+    offset, length = _numbers(columns, total, "<u8"), _numbers(columns, total, "<u8")
+    index: dict[int, U32] = {}
+    for ndim in dict.fromkeys(ndim for *_, ndim, count in arrays if count):
+        rows = sum(count for *_, rank, count in arrays if rank == ndim)
+        index[ndim] = np.empty((rows, ndim), np.uint32)
+        for axis in range(ndim):
+            np.cumsum(_numbers(columns, rows, "<u4"), dtype=np.uint32, out=index[ndim][:, axis])
+    if total and int(kind.max()) > ChunkKind.INLINE:
+        raise FormatError(f"references of kind {kind.max()}")
+    num_ids, num_foreign, num_inline = map(int, sources)
+    ids = _numbers(columns, num_ids * OBJECT_ID_BYTES, "u1").reshape(num_ids, OBJECT_ID_BYTES)
+    modified = _numbers(columns, num_foreign, "<u4")
+    texts = []
+    for count in (num_foreign, num_foreign, num_inline):
+        lengths = _numbers(columns, count, "<u4").astype(np.int64)
+        texts.append(Ragged.from_lengths(_numbers(columns, int(lengths.sum()), "u1"), lengths))
+    if rest := len(columns.read()):
+        raise FormatError(f"expected no more columns, got {rest} bytes")
+    for rows in texts[:2]:
+        if not decode_text(rows.values.tobytes()).isascii():
+            rows.texts()
+    if (source >= np.array([1, num_ids, num_foreign, num_inline])[kind]).any():
+        raise FormatError("a reference to a source that the message does not have")
+    _add_gaps(kind, source, offset, length)
+    has_no_range = (kind == ChunkKind.ABSENT) | (kind == ChunkKind.INLINE)
+    offset[has_no_range], length[has_no_range] = 0, 0
+    length[kind == ChunkKind.INLINE] = texts[2].lengths[source[kind == ChunkKind.INLINE]]
+    out: list[ChunkTable | None] = []
+    start, firsts, foreign = 0, dict.fromkeys(index, 0), ForeignObjects(texts[0], texts[1], modified)
+    for *_, ndim, count in arrays:
+        if not count:
+            out.append(None)
+            continue
+        coords = index[ndim][firsts[ndim] : firsts[ndim] + count]
+        if not ascending(coords):
+            raise FormatError("chunk coordinates must be in ascending order, got others")
+        part = slice(start, start + count)
+        out.append(
+            ChunkTable(coords, kind[part], source[part], offset[part], length[part], ids, foreign, texts[2])
+        )
+        start, firsts[ndim] = start + count, firsts[ndim] + count
+    return out
+
+
+def _numbers(columns: io.BytesIO, count: int, dtype: str) -> NDArray[Any]:
+    """Return the next ``count`` numbers of the columns."""
+    width = np.dtype(dtype).itemsize
+    data = columns.read(width * max(count, 0))
+    if count < 0 or len(data) != width * count:
+        raise FormatError(f"expected {count} numbers of {width} bytes, got {len(data)} bytes")
+    numbers = np.zeros((count, width), np.uint8)
+    for number, plane in enumerate(np.frombuffer(data, np.uint8).reshape(width, count)):
+        if plane.any():  # the higher bytes are mostly zeros
+            numbers[:, number] = plane
+    return numbers.reshape(-1).view(dtype)
+
+
+def _add_gaps(kind: NDArray[np.uint8], source: U32, gaps: U64, length: U64) -> None:
+    """Make offsets of gaps: add up the ends, and subtract them where another source begins."""
+    if not len(gaps):
+        return
+    is_new = (source[1:] != source[:-1]) | (kind[1:] != kind[:-1])
+    new: I64 = np.flatnonzero(np.concatenate(([True], is_new)))
+    gaps[1:] += length[:-1]
+    gaps[new[1:]] -= length[new[1:] - 1]
+    np.cumsum(gaps, out=gaps)
+    before = np.concatenate((np.zeros(1, np.uint64), gaps[new[1:] - 1]))
+    gaps -= np.repeat(before, np.diff(new, append=len(gaps)))
+
+
+def _compressed(columns: Sequence[Any]) -> bytes:
+    size = sum(each.nbytes for each in columns)
+    if size > MAX_COPIED_BYTES:
+        raise InvalidInputError(
+            f"the changes of a task must have at most {MAX_COPIED_BYTES} bytes of references and inline "
+            f"chunks, got {size}. Divide the work into smaller tasks",
+            ErrorKind.NOT_ALLOWED,
+        )
+    if not size:
+        return b""
+    stream = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj(size=size)
+    frame = b"".join([*(stream.compress(each.data) for each in columns if each.nbytes), stream.flush()])
+    if size > max(_FREE_BYTES, _MOST_RATIO * len(frame)):
+        # Such columns are equal numbers or equal inline chunks. A skippable frame lets readers accept them.
+        padding = size // _MOST_RATIO
+        frame += b"\x50\x2a\x4d\x18" + padding.to_bytes(4, "little") + bytes(padding)
+    return frame
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Return parts as one: the length of each part, then all parts."""
+    return b"".join([*map(_LENGTH.pack, map(len, parts)), *parts])
+
+
+def split(data: bytes, count: int) -> list[bytes]:
+    """Return the parts of ``joined``, or raise ``FormatError`` if there are not ``count`` parts."""
+    start = _LENGTH.size * count
+    if len(data) < start:
+        raise FormatError(f"expected {count} parts, got {len(data)} bytes", ErrorKind.INVALID_FILE_FORMAT)
+    out = []
+    for (size,) in _LENGTH.iter_unpack(data[:start]):
+        out.append(data[start : start + size])
+        start += size
+    if start != len(data):
+        raise FormatError(f"expected {start} bytes, got {len(data)}", ErrorKind.INVALID_FILE_FORMAT)
+    return out

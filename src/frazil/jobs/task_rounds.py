@@ -1,8 +1,9 @@
 """Rounds of tasks: an engine runs the items of a job, and the results are merged into the session of the job.
 
-driver      ``prepare`` returns the items; each item becomes a message with its number
-executor    `run_task`: forks the session, calls the work function, encodes a `Result`
-driver      merges the results; a staged result of an earlier run replaces a task
+Tasks stage many references of an array, divided into boxes of the chunk grid. If there are very many, a
+second stage of tasks writes the manifests from them. The driver then holds some hundred bytes for each
+million references, but for the transaction log, which names each changed chunk of an array that existed
+before.
 """
 
 from __future__ import annotations
@@ -11,72 +12,64 @@ import functools
 import pickle
 import struct
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
+from operator import attrgetter
 from typing import Any, Final
 
+import numpy as np
+
 from frazil import host
-from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads
-from frazil.errors import ErrorKind, IcechunkError, SessionStateError
-from frazil.format.ids import id_to_text
-from frazil.jobs.bulk_commit import TaskChanges
+from frazil.changes.change_set import ChangeSet, ChunkChanges, PreparedManifests
+from frazil.changes.manifests import SPLIT_REFS, distribute, plan_rewrite
+from frazil.changes.merge import differing
+from frazil.changes.node_changes import NOTHING_READ, ReadSet, joined_reads, rows_of
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, SessionStateError
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node
 from frazil.jobs.engine import Engine, attempt
 from frazil.jobs.job import Metrics, Tasks, Work
 from frazil.jobs.progress import Progress
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.jobs.task_failures import dumps, unsendable
-from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result, stage_references
-from frazil.repository.ids import new_object_id
+from frazil.jobs.task_results import (
+    SENT_REFERENCES,
+    Corner,
+    Outcome,
+    Result,
+    Segment,
+    decode_changes,
+    decode_result,
+    delete_segments,
+    encode_changes,
+    encode_result,
+    read_segments,
+    stage_references,
+    stage_tables,
+)
+from frazil.repository.catalog.context import Context
+from frazil.repository.ids import new_object_id, object_id_series
 from frazil.repository.paths import absolute
+from frazil.repository.session.commit_files import (
+    Uploads,
+    num_refs,
+    put_manifests,
+    split_of,
+    uploading,
+    with_prepared_files,
+)
 from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
 
-
-@dataclass(slots=True)
-class Tally:
-    """The sums over the finished tasks. ``returned`` is the number of bytes that tasks sent back."""
-
-    tasks: int = 0
-    returned: int = 0
-    totals: Counter[str] = field(default_factory=Counter)
-    longest: float = 0.0
-
-    def add_result(self, result: Result) -> None:
-        """Add the metrics of one task."""
-        outcome, stored = result.outcome, result.stored
-        self.longest = max(self.longest, result.seconds)
-        self.totals.update(
-            retries=result.retries,
-            resumed=int(result.staged),
-            rows=outcome.rows,
-            chunks=outcome.chunks,
-            bytes_read=outcome.bytes_read,
-            bytes_written=outcome.bytes_written,
-            requests=stored.requests,
-            stored_bytes_read=stored.bytes_read,
-            stored_bytes_written=stored.bytes_written,
-        )
-        self.totals["task_microseconds"] += round(result.seconds * 1e6)
-
-    def metrics(self, seconds: float) -> Metrics:
-        """Return the metrics of the job, including the requests of the driver."""
-        driver, totals = TRAFFIC.take_counts(), dict(self.totals)
-        task_seconds = totals.pop("task_microseconds", 0) / 1e6
-        totals["requests"] = totals.get("requests", 0) + driver.requests
-        totals["stored_bytes_read"] = totals.get("stored_bytes_read", 0) + driver.bytes_read
-        totals["stored_bytes_written"] = totals.get("stored_bytes_written", 0) + driver.bytes_written
-        return Metrics(
-            tasks=self.tasks,
-            returned=self.returned,
-            seconds=round(seconds, 3),
-            task_seconds=round(task_seconds, 3),
-            longest_task_seconds=round(self.longest, 3),
-            **totals,
-        )
-
-
 _NUMBER: Final = struct.Struct("<Q")
+#: The driver buffers up to this many references before it stages them.
+_WAITING_REFERENCES: Final = 1 << 20
+#: The limit of a flatbuffer, in bytes. A chunk in a transaction log takes 16 bytes, and 4 for each dimension.
+_LOG_BYTES: Final = (1 << 31) - (1 << 24)
+_LOG_ENTRY: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,79 +91,73 @@ class Rounds:
     staging: Staging | None
     engine: Engine
     progress: Progress | None
-    tally: Tally
     manifests_on_executors_above: int
     number: int = 0
     reads: ReadSet = NOTHING_READ
+    totals: Counter[str] = field(default_factory=Counter)
+    task_seconds: float = 0.0
+    longest: float = 0.0
 
-    def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any]:
-        """Run the work for all items that ``prepare`` returns, merge the changes, and return the values."""
-        generation = state_of(self.session).generation
-        tasks = prepare(self.session)
-        plan = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
-        self.reads = joined_reads([self.reads, plan])
+    def run(self, prepare: Callable[..., Any], work: Work, *given: Any) -> list[Any]:
+        """Run the work for all items of ``prepare(session, *given)``, and return the values of the tasks."""
+        session, staged = self.session, None
+        generation = state_of(session).generation
+        tasks = prepare(session, *given)
+        if not isinstance(tasks, Tasks):
+            raise InvalidInputError(
+                f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
+            )
+        self.reads = joined_reads([self.reads, ReadSet(trees=frozenset(map(absolute, tasks.reads)))])
         items = [_pickled(item, f"item {number}") for number, item in enumerate(tasks.items)]
-        self.tally.tasks += len(items)
+        self.totals["tasks"] += len(items)
         if self.progress is not None:
             self.progress.expect(len(items))
-        staged = self._stage_round(generation, items)
+        place = f"{STAGING}/{id_to_text(new_object_id())}"
+        if self.staging is not None:
+            if state_of(session).generation != generation:
+                raise SessionStateError(
+                    "`prepare` forked its session, but then the job cannot be resumed. Run the job with an "
+                    "engine that is not `resumable`, or write with the session itself",
+                    ErrorKind.NOT_ALLOWED,
+                )
+            staged = self.staging.stage_round(self.number, session, items)
+            place = f"{staged.folder.key}/references"  # a later run may need them until the commit
         self.number += 1
-        base = self.session.fork()
-        above, keeps = self.manifests_on_executors_above, staged is not None
-        changes = TaskChanges(self.session, base, self._references(staged), above, keeps)
-        common = RoundInput(base, work, tasks.shared, staged, changes.place)
-        results = self._staged_results(common, len(items), changes)
-        self._run_missing(common, items, results, changes)
-        changes.finish(self.engine)
-        return [results[number].outcome.value for number in range(len(items))]
-
-    def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | None:
-        """Stage the round. Returns None if the engine does not stage results."""
-        if self.staging is None:
-            return None
-        if state_of(self.session).generation != generation:
-            raise SessionStateError(
-                "`prepare` forked its session, but then the job cannot be resumed. Run the job with an "
-                "engine that is not `resumable`, or write with the session itself",
-                ErrorKind.NOT_ALLOWED,
-            )
-        return self.staging.stage_round(self.number, self.session, items)
-
-    def _references(self, staged: StagedRound | None) -> str:
-        """Return the key of the folder for references that tasks stage.
-
-        A later run that continues this one may need them until the commit.
-        """
-        if staged is not None:
-            return staged.folder.subfolder("references").key
-        return f"{STAGING}/{id_to_text(new_object_id())}"
-
-    def _staged_results(self, common: RoundInput, count: int, changes: TaskChanges) -> dict[int, Result]:
-        """Return the results of an earlier run, by the number of the task."""
-        results: dict[int, Result] = {}
-        if common.staged is not None:
-            for number, result in common.staged.results(common.work.__module__):
-                if number < count:
-                    results[number] = changes.add_result(result)
-                    self._report(result)
-        return results
-
-    def _run_missing(
-        self, common: RoundInput, items: list[bytes], results: dict[int, Result], changes: TaskChanges
-    ) -> None:
-        """Run the tasks without a result."""
-        missing = [number for number in range(len(items)) if number not in results]
-        parts = {"work": common.work, "shared": common.shared}
+        common = RoundInput(session.fork(), work, tasks.shared, staged, place)
+        changes = TaskChanges(
+            session, common.base, place, self.manifests_on_executors_above, keeps=staged is not None
+        )
+        values: dict[int, Any] = {}
+        for number, result in () if staged is None else staged.results(work.__module__):
+            if number < len(items):
+                values[number] = self._add_result(result, changes)
+        missing = [number for number in range(len(items)) if number not in values]
+        parts = {"work": work, "shared": tasks.shared}
         shared = _pickled(common, "the work function or the shared value", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
-            result = results[number] = changes.add_result(decode_result(data))
-            self.tally.returned += len(data)
-            self._report(result)
+            self.totals["returned"] += len(data)
+            values[number] = self._add_result(decode_result(data), changes)
+        changes.finish(self.engine)
+        return [values[number] for number in range(len(items))]
 
-    def _report(self, result: Result) -> None:
-        self.tally.add_result(result)
-        outcome = result.outcome
+    def _add_result(self, result: Result, changes: TaskChanges) -> Any:
+        """Add the changes and the metrics of a task, and return its value."""
+        changes.add_result(result)
+        outcome, stored = result.outcome, result.stored
+        self.longest = max(self.longest, result.seconds)
+        self.task_seconds += result.seconds
+        self.totals.update(
+            retries=result.retries,
+            resumed=int(result.staged),
+            rows=outcome.rows,
+            chunks=outcome.chunks,
+            bytes_read=outcome.bytes_read,
+            bytes_written=outcome.bytes_written,
+            requests=stored.requests,
+            stored_bytes_read=stored.bytes_read,
+            stored_bytes_written=stored.bytes_written,
+        )
         if self.progress is not None:
             self.progress.advance(
                 rows=outcome.rows,
@@ -178,6 +165,22 @@ class Rounds:
                 bytes=outcome.bytes_written,
                 resumed=result.staged,
             )
+        return outcome.value
+
+    def metrics(self, seconds: float) -> Metrics:
+        """Return the metrics of the job, including the requests of the driver."""
+        driver = TRAFFIC.take_counts()
+        self.totals.update(
+            requests=driver.requests,
+            stored_bytes_read=driver.bytes_read,
+            stored_bytes_written=driver.bytes_written,
+        )
+        return Metrics(
+            **self.totals,
+            seconds=round(seconds, 3),
+            task_seconds=round(self.task_seconds, 3),
+            longest_task_seconds=round(self.longest, 3),
+        )
 
 
 def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
@@ -186,7 +189,101 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
     except IcechunkError:
         raise  # its message names the reason, such as a session with changes
     except Exception as error:
-        raise unsendable(name, parts or value, dumps, error) from error
+        raise unsendable(name, parts or value, error) from error
+
+
+@dataclass(slots=True)
+class TaskChanges:
+    """The changes of the tasks of a round, each in a fork of ``base``, before the merge into ``session``.
+
+    ``place`` is the folder of staged references. With ``keeps`` they stay after the merge. With more than
+    ``above`` references, the executors write the manifests.
+    """
+
+    session: Session
+    base: ForkSession
+    place: str
+    above: int
+    keeps: bool
+    changes: list[ChangeSet] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    refs: int = 0
+    _ends: int | None = None
+    _waiting: int = 0
+
+    def add_result(self, result: Result) -> None:
+        """Add the changes of a task."""
+        if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
+            raise FormatError("a task staged references in another folder", ErrorKind.INVALID_FILE_FORMAT)
+        if self.session.workspace.reads is not None:
+            self.session.workspace.reads.add(result.reads)
+        self.changes.append(result.changes)
+        self.segments += result.segments
+        self._ends = result.ends if self._ends is None else min(self._ends, result.ends)
+        waiting = sum(len(edits.table()) for edits in result.changes.chunks.values() if edits)
+        self._waiting += waiting
+        self.refs += waiting + sum(map(attrgetter("count"), result.segments))
+        if self.refs > self.above and self._waiting > _WAITING_REFERENCES:
+            self._stage_waiting()
+
+    def finish(self, engine: Engine) -> None:
+        """Merge all changes into the session."""
+        workspace = self.session.workspace
+        storage = workspace.context.storage
+        is_big = self.refs > self.above
+        try:
+            if is_big:
+                self._stage_waiting()
+            forks: list[ForkSession] = []
+            for changes in chain(self.changes, () if is_big else read_segments(storage, self.segments)):
+                fork = self.base.fork()
+                fork.workspace.changes = changes
+                if self._ends is not None:
+                    state_of(fork).expires_at = min(state_of(fork).expires_at, self._ends)
+                forks.append(fork)
+            self.session.merge(*forks)
+            if is_big:
+                workspace.adopt_manifests(_write_manifests(self.session, self.segments, self.place, engine))
+        finally:
+            if not self.keeps:
+                delete_segments(storage, self.segments)
+
+    def _stage_waiting(self) -> None:
+        """Stage the collected references of arrays with many of them, or with staged references."""
+        staged_arrays = set(map(attrgetter("node_id"), self.segments))
+        counts: Counter[bytes] = Counter()
+        for id_, edits in chain.from_iterable(changes.chunks.items() for changes in self.changes):
+            if edits:
+                counts[id_] += len(edits.table())
+        nodes = {node.id: node for changes in self.changes for node in changes.nodes.values() if node}
+        parts: list[tuple[Node, ChunkTable]] = []
+        for id_, count in counts.items():
+            if count < SENT_REFERENCES and id_ not in staged_arrays:
+                continue
+            tables: list[ChunkTable] = []
+            for changes in self.changes:
+                waiting = changes.chunks.get(id_)
+                if waiting:
+                    tables.append(waiting.table())
+                    changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
+                    path = waiting.path
+            _require_once(path, tables)
+            node = nodes.get(id_) or self.session.workspace.require_array(path)
+            parts.append((node, ChunkTable.merge_tables(tables)))
+        if parts:
+            self.segments += stage_tables(self.session.workspace.context, self.place, parts)
+        self._waiting = 0
+
+
+def _require_once(path: str, tables: Sequence[ChunkTable]) -> None:
+    """Raise ``SessionStateError`` for chunks that several tasks wrote."""
+    duplicates = differing(tables)
+    if len(duplicates):
+        raise SessionStateError(
+            f"cannot merge: {len(duplicates)} chunk(s) of `{path}` were written by more than one task; the "
+            f"first is {tuple(duplicates[0].tolist())}. Align the items of work with the chunk grid",
+            ErrorKind.MERGE_FAILED,
+        )
 
 
 # On executors
@@ -195,7 +292,7 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
 def run_task(shared: bytes, message: bytes) -> bytes:
     """Run one task: one item, in its own fork."""
     started = host.monotonic_seconds()
-    common = _unpickled(shared)
+    common: RoundInput = _unpickled(shared)
     staged, work = common.staged, common.work
     (number,) = _NUMBER.unpack_from(message)
     # Another task of the same partition may have failed, or this result may have been lost after staging.
@@ -226,7 +323,200 @@ def run_task(shared: bytes, message: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=2)
-def _unpickled(shared: bytes) -> RoundInput:
+def _unpickled(shared: bytes) -> Any:
     """Unpickle once in each process, so that snapshot and node table are not read for each task."""
-    common: RoundInput = pickle.loads(shared)
-    return common
+    return pickle.loads(shared)
+
+
+# The second stage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A manifest to be written, for the chunks of an array from ``low`` to ``high``, exclusive.
+
+    References in ``segments`` replace those in ``under``, which replace those in ``old`` manifests.
+    """
+
+    node: Node
+    split: Corner
+    low: Corner
+    high: Corner
+    segments: tuple[Segment, ...]
+    under: tuple[Segment, ...]
+    old: tuple[ManifestRef, ...]
+    is_logged: bool
+
+    @property
+    def count(self) -> int:
+        """The number of staged references of the box."""
+        return sum(map(attrgetter("count"), (*self.segments, *self.under)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxManifests:
+    """The written manifests of a box, their sizes and counts, and encoded coordinates for the log."""
+
+    node_id: bytes
+    manifests: tuple[ManifestRef, ...]
+    files: ManifestFiles
+    index: bytes | None
+
+
+def _write_manifests(
+    session: Session, segments: Sequence[Segment], place: str, engine: Engine
+) -> dict[bytes, PreparedManifests]:
+    """Write the manifests of all arrays with staged references, in tasks of the engine."""
+    workspace = session.workspace
+    context, own, nodes = workspace.context, workspace.own_changes(), workspace.node_table()
+    by_array: dict[bytes, list[Segment]] = {}
+    for segment in segments:
+        by_array.setdefault(segment.node_id, []).append(segment)
+    rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
+    arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
+    files = with_prepared_files(workspace.snapshot.manifests, own)
+    unchanged: dict[bytes, Sequence[ManifestRef]] = {}
+    boxes: list[Box] = []
+    before: list[Segment] = []
+    for id_, own_segments in by_array.items():
+        node = arrays[id_]
+        assert node.array is not None
+        edits = own.chunks.get(id_)
+        under = stage_tables(context, place, [(node, edits.table())]) if edits else []
+        before += under
+        refs = num_refs(files, node.array) + sum(map(attrgetter("count"), [*own_segments, *under]))
+        split = split_of(context, node, refs)
+        unchanged[id_], more = _boxes(node, split, own_segments, under, is_logged=id_ not in own.created)
+        boxes += more
+    size = sum(box.count * (_LOG_ENTRY + 4 * len(box.split)) for box in boxes if box.is_logged)
+    if size > _LOG_BYTES:
+        raise InvalidInputError(
+            f"the transaction log must have at most {_LOG_BYTES} bytes, got {size}: it names every chunk "
+            "that is set in an existing array. Commit in parts, or write new arrays",
+            ErrorKind.NOT_ALLOWED,
+        )
+    # The weight of an old manifest is mostly the cost of reading it.
+    weights = np.cumsum([box.count + len(box.old) * SPLIT_REFS // 4 for box in boxes])
+    cuts = (np.flatnonzero(np.diff(weights // SPLIT_REFS)) + 1).tolist()
+    tasks = [
+        pickle.dumps(tuple(boxes[start:stop]))
+        for start, stop in zip([0, *cuts], [*cuts, len(boxes)], strict=True)
+    ]
+    stored: dict[bytes, list[BoxManifests]] = {id_: [] for id_ in by_array}
+    try:
+        for result in map(pickle.loads, engine.run(write_manifests, tasks, pickle.dumps(context))):
+            if isinstance(result, SessionStateError):
+                raise result
+            for each in result:
+                stored[each.node_id].append(each)
+    finally:
+        delete_segments(context.storage, before)
+    return {id_: _prepared(arrays[id_], unchanged[id_], stored[id_], files, own) for id_ in by_array}
+
+
+def _boxes(
+    node: Node, split: Corner, segments: Sequence[Segment], under: Collection[Segment], *, is_logged: bool
+) -> tuple[Sequence[ManifestRef], list[Box]]:
+    """Return the manifests of an array that stay, and the boxes to be written, with all their references."""
+    assert node.array is not None
+    num_chunks = node.array.num_chunks
+
+    def numbers(low: Corner, high: Corner) -> Iterable[Corner]:  # of the boxes between two corners, inclusive
+        axes = zip(low, high, split, strict=True)
+        return product(*(range(first // size, last // size + 1) for first, last, size in axes))
+
+    content: dict[Corner, tuple[list[Segment], list[Segment], list[ManifestRef]]] = {}
+    under = frozenset(under)
+    for segment in (*segments, *under):
+        for at in numbers(segment.low, segment.high):
+            mine, below, _ = content.setdefault(at, ([], [], []))
+            (below if segment in under else mine).append(segment)
+    touched = np.array(list(content), np.int64).reshape(len(content), len(split)) * np.array(split)
+    rewrite = plan_rewrite(node.array, ChunkTable.from_absent(touched), split)
+    for ref in rewrite.read:
+        first, end = ref.extents.astype(np.int64).T
+        last = np.minimum(end, num_chunks) - 1
+        for at in numbers(tuple(first.tolist()), tuple(last.tolist())):
+            content.setdefault(at, ([], [], []))[2].append(ref)
+    node = replace(node, array=replace(node.array, manifests=()))
+    boxes = []
+    for at, (mine, below, old) in sorted(content.items()):
+        low = tuple(number * size for number, size in zip(at, split, strict=True))
+        high = tuple(min(a + size, n) for a, size, n in zip(low, split, num_chunks, strict=True))
+        boxes.append(Box(node, split, low, high, tuple(mine), tuple(below), tuple(old), is_logged))
+    return rewrite.unchanged, boxes
+
+
+def _prepared(
+    node: Node,
+    unchanged: Sequence[ManifestRef],
+    stored: Sequence[BoxManifests],
+    files: ManifestFiles,
+    own: ChangeSet,
+) -> PreparedManifests:
+    """Return all manifests of an array, and the coordinates for the log."""
+    rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
+    parts = [files.select_manifests(rows), *(each.files for each in stored)]
+    all_files = ManifestFiles(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.size_bytes for part in parts]),
+        np.concatenate([part.num_chunk_refs for part in parts]),
+    )
+    index = None
+    if node.id not in own.created:
+        before = own.ready.get(node.id)
+        tables: list[ChunkTable] = []
+        if before is not None and before.index is not None:
+            tables.append(ChunkTable.from_absent(before.index))
+        for each in stored:
+            if each.index is not None:
+                tables += [edits.table() for edits in decode_changes(each.index).chunks.values()]
+        index = ChunkTable.merge_tables(tables).index
+    manifests = (*unchanged, *chain.from_iterable(each.manifests for each in stored))
+    return PreparedManifests(node.path, manifests, all_files, index)
+
+
+def write_manifests(shared: bytes, task: bytes) -> bytes:
+    """Run one task of the second stage on an executor: write the manifests of some boxes."""
+    context: Context = _unpickled(shared)
+    boxes: tuple[Box, ...] = pickle.loads(task)
+    ids = object_id_series()
+    try:
+        with uploading(context.storage) as uploads:  # files of many boxes are flushed together
+            return pickle.dumps([_write_box(context, uploads, box, ids) for box in boxes])
+    except SessionStateError as error:
+        if error.kind != ErrorKind.MERGE_FAILED:
+            raise
+        return pickle.dumps(error)  # another attempt would find the same chunks
+
+
+def _write_box(context: Context, uploads: Uploads, box: Box, ids: Iterator[bytes]) -> BoxManifests:
+    node, array = box.node, box.node.array
+    assert array is not None
+    limits = np.array(box.low, np.int64), np.array(box.high, np.int64)
+
+    def within(table: ChunkTable) -> ChunkTable:
+        inside = ((table.index >= limits[0]) & (table.index < limits[1])).all(axis=1)
+        return table if inside.all() else table.select_chunks(inside)
+
+    nothing = ChunkTable.empty(len(box.split))
+    under, tables = (
+        [within(changes.chunks[node.id].table()) for changes in read_segments(context.storage, segments)]
+        for segments in (box.under, box.segments)
+    )
+    _require_once(node.path, [*tables, nothing])
+    edits = ChunkTable.merge_tables([*under, *tables, nothing])
+    manifests = context.assets.manifests([ref.id for ref in box.old], 4)
+    old = [within(each.arrays[node.id]) for each in manifests if node.id in each.arrays]
+    split_tables = distribute(array, old, edits, box.split)
+    stored = put_manifests(context, uploads, [(node.id, split_tables)], ids)
+    files = ManifestFiles(
+        id_matrix([each.ref.id for each in stored]),
+        np.array([each.size for each in stored], np.uint64),
+        np.array([each.num_refs for each in stored], np.uint32),
+    )
+    index = None
+    if box.is_logged:
+        coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))
+        index = encode_changes(ChangeSet(chunks={node.id: coords}))
+    return BoxManifests(node.id, tuple(each.ref for each in stored), files, index)

@@ -95,16 +95,6 @@ class FaultyStorage(_StorageOver):
     Args:
         inner: Storage that gets all requests.
         choose: Function of key and condition that returns the fault of a ``put``, or None for no fault.
-
-    Examples:
-        >>> from frazil.storage.memory import MemoryStorage
-        >>> storage = FaultyStorage(MemoryStorage(), lambda key, condition: Fault.ANSWER_LOST)
-        >>> storage.put("repo", b"x")
-        Traceback (most recent call last):
-            ...
-        frazil.errors.StorageError: injected: the answer to put `repo` was lost
-        >>> bytes(storage.get("repo"))
-        b'x'
     """
 
     def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:

@@ -60,13 +60,7 @@ class ArrayNode:
 
 @dataclass
 class GroupNode:
-    """A group, with its children by name.
-
-    Examples:
-        >>> tree = GroupNode.from_dict({"a": {"x": ArrayNode((2,), np.dtype("i4"))}, "b": {}})
-        >>> tree.nodes(), tree.groups(), tree.arrays()
-        (['a', 'a/x', 'b'], ['a', 'b'], ['a/x'])
-    """
+    """A group, with its children by name."""
 
     children: dict[str, Node] = field(default_factory=dict)
 

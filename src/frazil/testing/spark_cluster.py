@@ -1,16 +1,7 @@
 """A standalone Spark cluster on this machine: a master, and a worker on each of 127.0.0.1 and 127.0.0.2.
 
-    with spark_cluster() as cluster:
-        subprocess.run([sys.executable, "job.py"], env={**os.environ, **cluster.environment})
-
-The executors are separate processes on two hosts, which a test can kill. All processes are started from the
-files of pyspark and stopped by process id. They write to a temporary directory that is deleted afterwards.
-The executors run this Python and get this process's ``sys.path``. The module needs Linux, because it finds
-processes in ``/proc``.
-
-``environment`` is for the driver, which is a separate process: `frazil.spark.get_spark` finds the master
-in it. The driver may run any number of applications, one after the other. An executor uses all resources
-of its worker.
+The executors are separate processes, which a test can kill. ``environment`` is for the driver, which is a
+separate process. The module needs Linux, because it finds processes in ``/proc``.
 """
 
 from __future__ import annotations

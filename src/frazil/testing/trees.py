@@ -1,9 +1,4 @@
-"""Hierarchies, similar names, and moves of nodes, for Hypothesis.
-
-Code for paths often fails with similar names side by side (``model`` and ``model-1``), or with the same name
-on several levels. Therefore the names of a hierarchy are derived from each other. Paths in this module are
-relative, and the root is the empty string. ``absolute`` converts them to paths of a session.
-"""
+"""Hierarchies with similar names, and moves of nodes, for Hypothesis. Paths are relative."""
 
 from __future__ import annotations
 
@@ -83,12 +78,7 @@ def trees(
     max_leaves: st.SearchStrategy[int] = st.integers(min_value=5, max_value=50),  # noqa: B008
     max_children: st.SearchStrategy[int] = st.integers(min_value=1, max_value=4),  # noqa: B008
 ) -> GroupNode:
-    """Return hierarchies with similar names.
-
-    Examples:
-        >>> isinstance(trees(), st.SearchStrategy)
-        True
-    """
+    """Return hierarchies with similar names."""
     skeleton = draw(skeletons(max_leaves=draw(max_leaves), max_children=draw(max_children)))
     pool: set[str] = set()
 
@@ -107,12 +97,7 @@ def trees(
 
 
 def child_names_at(parent: str, all_paths: set[str]) -> set[str]:
-    """Return the names of the nodes directly below a path.
-
-    Examples:
-        >>> sorted(child_names_at("foo", {"foo/a", "foo/b/c", "bar"})), child_names_at("bar", {"bar"})
-        (['a', 'b'], set())
-    """
+    """Return the names of the nodes directly below a path."""
     inside = f"{parent}/" if parent else ""
     return {path[len(inside) :].split("/")[0] for path in all_paths if path.startswith(inside) and path}
 
@@ -128,12 +113,7 @@ def absolute(path: str) -> str:
 
 
 def wrap_tolerant(pattern: str) -> str:
-    r"""Return a pattern that also matches a text with line breaks and a bar before each new line.
-
-    Examples:
-        >>> re.search(wrap_tolerant("no such group"), "there is no such\n  | group") is not None
-        True
-    """
+    """Return a pattern that also matches a text with line breaks and a bar before each new line."""
     return re.sub(r" +", lambda _: r"(?: +|\n *\| *)", pattern)
 
 

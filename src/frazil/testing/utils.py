@@ -42,12 +42,7 @@ def precommit_postcommit_readonly(
 
 
 def update_paths_after_move(source: str, dest: str, arrays: set[str], groups: set[str]) -> list[set[str]]:
-    """Return the paths of arrays and groups after a node and all nodes below it were moved.
-
-    Examples:
-        >>> [sorted(paths) for paths in update_paths_after_move("a", "b", {"a/x", "ab"}, {"a"})]
-        [['ab', 'b/x'], ['b']]
-    """
+    """Return the paths of arrays and groups after a node and all nodes below it were moved."""
 
     def moved(path: str) -> str:
         inside = path == source or path.startswith(f"{source}/")

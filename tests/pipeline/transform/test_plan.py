@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
+from frazil.jobs.blocks import split
 from frazil.pipeline.transform.rechunking import Stage, covered, rechunk_plan
 
 axis = st.tuples(st.integers(0, 60), st.integers(1, 25), st.integers(1, 25))
@@ -31,7 +32,7 @@ def test_plans_keep_their_promises(axes: list, times: int, itemsize: int) -> Non
         assert plan.bytes_read <= 6 * total
     for stage in plan.stages:
         assert all(b % w == 0 or b == n for b, w, n in zip(stage.block, stage.write, shape, strict=True))
-        starts, stops = stage.blocks()
+        starts, stops = split(stage.shape, stage.block)
         assert int(np.prod(stops - starts, axis=1).sum()) == math.prod(shape)
 
 
@@ -41,7 +42,7 @@ def test_elements_are_stored_once_and_reads_are_counted(axes: list) -> None:
     stage = Stage(shape, 1, read, block, block)
     seen: Counter[tuple[int, ...]] = Counter()
     touched = 0
-    for start, stop in zip(*(column.tolist() for column in stage.blocks()), strict=True):
+    for start, stop in zip(*(column.tolist() for column in split(shape, block)), strict=True):
         seen.update(product(*map(range, start, stop)))
         cells = product(*(range(a // r, -(-b // r)) for a, b, r in zip(start, stop, read, strict=True)))
         touched += sum(

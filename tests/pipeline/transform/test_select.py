@@ -19,8 +19,7 @@ import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.ids import id_list
 from frazil.pipeline.transform.arrays import array_info
-from frazil.pipeline.transform.block_job import TransferredArray
-from frazil.pipeline.transform.targets import create_array, share_chunks
+from frazil.pipeline.transform.block_job import TransferredArray, create_array, share_chunks
 from frazil.spark import Target, Version, crop, materialize, select
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))

@@ -114,7 +114,18 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
 def rollback_target(repo: Repository, branch: str, to: str | datetime) -> str:
     """Return the id of the snapshot that a branch is moved back to: see `rollback_to`."""
     if isinstance(to, datetime):
-        return _snapshot_at(repo, branch, to)
+        if to.tzinfo is None:
+            raise InvalidInputError(
+                f"to must be a time with a time zone, got {to.isoformat()}", ErrorKind.INVALID_ARGUMENT
+            )
+        infos = repo.ancestry(branch=branch)
+        last_id = next((info.id for info in infos if info.written_at <= to), None)
+        if last_id is None:
+            raise SnapshotNotFoundError(
+                f"to must not be before the first snapshot of `{branch}`, got {to.isoformat()}",
+                ErrorKind.NO_SNAPSHOT_AT_TIME,
+            )
+        return last_id
     snapshot_id = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
     info = context_of(repo).catalog.repo_info()
     if not is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch)):
@@ -122,22 +133,6 @@ def rollback_target(repo: Repository, branch: str, to: str | datetime) -> str:
             f"to must be a snapshot in the history of `{branch}`, got {to}. Use repo.reset_branch to "
             "move the branch to any snapshot",
             ErrorKind.INVALID_SNAPSHOT_ID,
-        )
-    return snapshot_id
-
-
-def _snapshot_at(repo: Repository, branch: str, time: datetime) -> str:
-    """Return the last snapshot of a branch at a time."""
-    if time.tzinfo is None:
-        raise InvalidInputError(
-            f"to must be a time with a time zone, got {time.isoformat()}", ErrorKind.INVALID_ARGUMENT
-        )
-    infos = repo.ancestry(branch=branch)
-    snapshot_id = next((info.id for info in infos if info.written_at <= time), None)
-    if snapshot_id is None:
-        raise SnapshotNotFoundError(
-            f"to must not be before the first snapshot of `{branch}`, got {time.isoformat()}",
-            ErrorKind.NO_SNAPSHOT_AT_TIME,
         )
     return snapshot_id
 
@@ -160,10 +155,7 @@ def is_behind(repo: Repository, branch: str, other: str) -> bool:
 
 
 def require_new_tag(repo: Repository, tag: str | None) -> None:
-    """Raise ``AlreadyExistsError`` for a tag that cannot be created.
-
-    It is called before a branch moves: otherwise the version would be published without its tag.
-    """
+    """Raise ``AlreadyExistsError`` for a tag that cannot be created."""
     if tag is None:
         return
     if tag in repo.list_tags():

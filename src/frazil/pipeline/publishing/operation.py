@@ -1,24 +1,8 @@
 """Write, audit, publish: work is checked on an audit branch before the branch of readers moves.
 
-    branch     the audit branch starts at the published branch, or has the work of an earlier run
-    work       jobs and transactions on the audit branch
-    audit      rules are checked; an empty commit holds the report
-    publish    the branch is fast-forwarded, then the audit branch is deleted
-
-The branch moves in one step, from exactly the version that the work started from. If other writers committed
-to the branch meanwhile, the commits of the audit branch are rebased onto the new tip and checked again. So
-every published version was checked. If other writers changed the inputs of jobs on the audit branch, the
-version is not published, and the next run starts again. If a rule fails, the audit branch stays, with the
-report, and the branch that readers use does not move.
-
-A process may end after each step, and a second run continues. If jobs made all commits of the audit branch,
-these commits stay, and the jobs return their results, unless other writers changed the inputs of the jobs.
-Other work is repeated. A version that was checked is published without another check.
-
-The metadata of an empty commit hold the report of the check. With it, a later run knows how far an earlier
-run came. If this commit leaves the history, because of a squash, an expiration or an amend, a record in the
-metadata of the repository names a version with its changes (``frazil.jobs``). Spec version 1 has no such
-records: there, a publication whose commit was removed runs again.
+The branch moves in one step to a version that was checked. If other writers committed meanwhile, the commits
+of the audit branch are rebased onto the new tip and checked again. A process may end after each step, and a
+second run continues: the metadata of an empty commit hold the report.
 """
 
 from __future__ import annotations
@@ -26,17 +10,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from frazil.display import Record, Shown
-from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    RebaseFailedError,
+    StaleReadError,
+)
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.jobs.blocks import Limits
 from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.job import Input, Target, Version, takes_versions
+from frazil.jobs.job import Target, Version, takes_versions
 from frazil.jobs.job_history import entries_in_line, job_record
 from frazil.jobs.job_run import live_inputs, of_job, reads_of
 from frazil.jobs.progress import Summary, brief
@@ -84,10 +73,7 @@ def _audit_of(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
 
 
 def published_snapshot(audit: Audit) -> str | None:
-    """Return the snapshot of the branch whose audit has the job id, or None if no run has published it.
-
-    If this snapshot was removed, it is the oldest version of the branch that has its changes.
-    """
+    """Return the snapshot of the branch whose audit has the job id, or None if no run has published it."""
     if audit.job_id is None:
         return None
     info = context_of(audit.repo).catalog.repo_info()
@@ -130,7 +116,11 @@ def begin_audit_branch(audit: Audit) -> None:
         return
     ahead = commits_ahead(repo, name, audit.branch)
     is_complete = bool(ahead) and all(JOB in info.metadata for info in ahead)
-    if not is_complete or not _is_current(audit, ahead):
+    try:
+        _require_current(audit, ahead if is_complete else [])
+    except StaleReadError:
+        is_complete = False
+    if not is_complete:
         repo.reset_branch(name, tip, from_snapshot_id=repo.lookup_branch(name))
 
 
@@ -160,15 +150,13 @@ def rebase_audit_branch(audit: Audit) -> None:
 
 
 def _require_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> None:
-    """Raise ``StaleReadError`` if other writers changed the inputs of these commits on the published branch.
-
-    The jobs read the branch, or the audit branch, which starts as a copy of it.
-    """
+    """Raise ``StaleReadError`` if other writers changed the inputs of these commits on the branch."""
     repo, context = audit.repo, context_of(audit.repo)
     tip = id_from_text(repo.lookup_branch(audit.branch))
     origin = ahead[-1].parent_id if ahead else None
     for info in reversed(ahead):
-        name, inputs = _job_inputs(info)
+        record = job_record(info.metadata, info.id)
+        name, inputs = ("", ()) if record is None else (str(record.name), record.inputs)
         starts = [(each.snapshot, each) for each in live_inputs(inputs, Target(repo, audit.branch))]
         audit_inputs = live_inputs(inputs, Target(repo, audit.audit_branch))
         starts += [(origin or each.snapshot, each) for each in audit_inputs]
@@ -179,25 +167,8 @@ def _require_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> None:
                 raise of_job(name, error) from error
 
 
-def _is_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> bool:
-    try:
-        _require_current(audit, ahead)
-    except StaleReadError:
-        return False
-    return True
-
-
-def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
-    """Return the name of the job of a commit, and the inputs that its metadata list."""
-    record = job_record(info.metadata, info.id)
-    return ("", []) if record is None else (str(record.name), list(record.inputs))
-
-
 def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
-    """Check the tip of the audit branch, and store the report in an empty commit.
-
-    ``check`` is called as `validate`. Raises ``ConflictError`` if another writer commits to the audit branch.
-    """
+    """Check the tip of the audit branch, and store the report in an empty commit."""
     repo, name = audit.repo, audit.audit_branch
     version = Version.of(repo, branch=name)
     report = check(version, against=Version.of(repo, branch=audit.branch))
@@ -213,15 +184,15 @@ def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
             "pipeline",
         )
     if report.ok and audit.job_id is not None:
-        state_of(session).note = partial(_with_record, id_=publication_id(audit.job_id), branch=audit.branch)
+        id_ = publication_id(audit.job_id)
+
+        def note(info: RepoInfo, snapshot: bytes) -> dict[str, Any]:  # replaces earlier records
+            info = replace(info, metadata=without_entries(info, id_))
+            return with_entries(info, [JobEntry(id_, snapshot, audit.branch)])
+
+        state_of(session).note = note
     session.commit(f"Audit: {verdict}", {AUDIT: record}, allow_empty=True)
     return report
-
-
-def _with_record(info: RepoInfo, snapshot: bytes, *, id_: str, branch: str) -> dict[str, Any]:
-    """Return the metadata of the repository with the record of a publication. It replaces earlier ones."""
-    info = replace(info, metadata=without_entries(info, id_))
-    return with_entries(info, [JobEntry(id_, snapshot, branch)])
 
 
 def delete_if_published(audit: Audit) -> None:
@@ -359,10 +330,7 @@ def write_audit_publish(
 
 
 def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = None) -> Published:
-    """Return the result of a call without new commits.
-
-    An earlier run may have left its audit branch, and may not have created the tag.
-    """
+    """Return the result of a call without new commits."""
     delete_if_published(audit)
     create_tag_once(audit.repo, tag, snapshot_id)
     version = Version(audit.repo, snapshot_id, audit.branch)
@@ -372,10 +340,7 @@ def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = N
 def _check_and_publish(
     audit: Audit, report: Report | None, check: Callable[..., Report]
 ) -> tuple[str, Report]:
-    """Check the audit branch unless ``report`` belongs to it, and publish it.
-
-    The check is repeated after commits of other writers.
-    """
+    """Check the audit branch unless ``report`` belongs to it, and publish it."""
     repo, branch = audit.repo, audit.branch
     for _ in range(_ATTEMPTS):
         if not is_behind(repo, branch, audit.audit_branch):  # other writers have committed

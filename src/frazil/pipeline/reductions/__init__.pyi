@@ -14,4 +14,4 @@ from frazil.pipeline.reductions.functions import resample as resample
 from frazil.pipeline.reductions.functions import std as std
 from frazil.pipeline.reductions.functions import sum as sum
 from frazil.pipeline.reductions.functions import zonal_stats as zonal_stats
-from frazil.pipeline.reductions.options import ReductionOptions as ReductionOptions
+from frazil.pipeline.reductions.reduction_job import ReductionOptions as ReductionOptions

@@ -29,7 +29,7 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.options import names_of, require_free_targets, target_or_group
+from frazil.pipeline.reductions.reduction_job import names_of, require_free_targets, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 
@@ -109,7 +109,6 @@ def anomaly(
         decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
             default is True.
         limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
-        **options: The run options: ``engine``, ``job_id``, ``message``, ``progress``.
 
     Returns:
         The `JobResult`, whose ``version`` has the anomalies.
@@ -120,7 +119,6 @@ def anomaly(
             (``invalid-array-metadata``), a result would replace an array that the job reads
             (``conflicting-arguments``), or the source is not on a branch and ``to`` is missing
             (``not-on-branch``).
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, pandas as pd, xarray as xr, zarr
@@ -204,10 +202,7 @@ def _baseline(
 def _period_codes(
     data: Session, field: Field, session: Session, climatology: Field, by: str
 ) -> NDArray[np.int64]:
-    """Return the row of the climatology for each time of a field; -1 for times without a row.
-
-    ``by`` is a part of the time, such as "time.month".
-    """
+    """Return the row of the climatology for each time of a field; -1 for times without a row."""
     rows = np.asarray(coordinate(session, climatology.parent, by.rpartition(".")[2]).values)
     labels = np.asarray(labels_of(data, field.parent, by).values)
     if rows.dtype.kind not in "biuf":
@@ -273,10 +268,7 @@ def _subtract(
 def _baseline_values(
     session: Session, each: _Baseline, baseline: Field, region: tuple[slice, ...]
 ) -> NDArray[np.float64]:
-    """Return the climatology or the deviations for a block, in its shape.
-
-    Times without a climatology are NaN.
-    """
+    """Return the climatology or the deviations for a block, in its shape."""
     axis = each.field.dims.index(each.time)
     codes = each.codes[region[axis]]
     rows = codes[codes >= 0]

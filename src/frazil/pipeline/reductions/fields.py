@@ -1,16 +1,7 @@
 """Arrays of numbers as reductions see them: dimensions, values, coordinates, and groups of cells.
 
-Packed data (``scale_factor``, ``add_offset``), ``_FillValue`` and ``missing_value`` are decoded by xarray, so
-that a result is what xarray computes from the same array. xarray ignores ``valid_range``, ``valid_min`` and
-``valid_max``; they are applied only on request, and values outside of the range become NaN.
-
-An existing coordinate with the same values stays, so that results of several jobs can be in one group. A
-coordinate with other values is replaced, unless an array that the job does not write has its dimensions: that
-array would get other labels.
-
-A *grouping* has a code for each position along some dimensions: the number of its group, or -1 for none.
-Calendars (``noleap``, ``360_day``) are those of the time coordinate. xarray and cftime compute months,
-seasons and the bins of a resampling.
+A *grouping* has a code for each position along some dimensions: the number of its group, or -1. A coordinate
+of the target is not replaced by other values while an array that the job does not write has its dimensions.
 """
 
 from __future__ import annotations
@@ -96,10 +87,7 @@ class Field:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """Return an array of a session.
-
-    Raises ``NodeNotFoundError`` for a missing array, and ``InvalidInputError`` for a group.
-    """
+    """Return an array of a session."""
     try:
         return array_at(session, path, mode)
     except FileNotFoundError as error:
@@ -111,10 +99,8 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
 
 
 def has_node(session: Session, path: str) -> bool:
-    """Return whether a path has a node, which a new array at this path overwrites.
-
-    zarr lists all nodes of the session to overwrite one. So a job with many results asks first.
-    """
+    """Return whether a path has a node, which a new array at this path overwrites."""
+    # zarr lists all nodes of the session to overwrite one.
     return session.workspace.node("/" + path.strip("/")) is not None
 
 
@@ -175,11 +161,7 @@ class ArrayLookup:
 
 
 def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> dict[str, zarr.Array[Any]]:
-    """Return the coordinates of an array on the dimensions ``dims``, their bounds, and the grid mapping.
-
-    A coordinate that has other dimensions too is not included. Only the names in the dimensions and
-    attributes of the array are looked up.
-    """
+    """Return the coordinates of an array on the dimensions ``dims``, their bounds, and the grid mapping."""
     names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
     names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
     coordinates = _arrays(arrays, field.parent, names)
@@ -202,10 +184,8 @@ def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str
 
 
 def require_same_labels(session: Session, field: Field, given: xr.DataArray, argument: str) -> None:
-    """Raise ``InvalidInputError`` if an ``argument`` has other coordinates than the array.
-
-    Its values are matched with cells by position: values in another order would belong to other cells.
-    """
+    """Raise ``InvalidInputError`` if an ``argument`` has other coordinates than the array."""
+    # Values are matched with cells by position: values in another order would belong to other cells.
     for name in map(str, given.dims):
         if name not in given.coords or name not in field.dims:
             continue
@@ -388,10 +368,7 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
 
 
 def grouping(session: Session, group: str, by: By, *, only: NDArray[np.bool_] | None = None) -> Grouping:
-    """Return the groups of equal labels, sorted.
-
-    Cells with a NaN label, or where ``only`` is False, are in no group.
-    """
+    """Return the groups of equal labels, sorted."""
     if isinstance(by, Mapping):
         return _grouping_by_grouper(session, group, by)
     labels = labels_of(session, group, by)
@@ -500,11 +477,7 @@ def _as_numbers(times: xr.Variable) -> xr.Variable:
 
 
 def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
-    """Return a hash of arrays, for the record of a job.
-
-    >>> digest_of(np.arange(3), "x") == digest_of(np.arange(3), "x")
-    True
-    """
+    """Return a hash of arrays, for the record of a job."""
     hashed = hashlib.sha256()
     for each in arrays:
         values = np.asarray(each)

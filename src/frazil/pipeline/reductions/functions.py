@@ -1,12 +1,4 @@
-"""The operations that reduce whole dimensions or the cells of groups.
-
-Each operation reads a version and makes one commit. A result has the retained dimensions, their coordinates,
-and the attributes of the array; its ``cell_methods`` name the statistic. The values are those that xarray
-computes from the same arrays, up to the order of additions.
-
-The grouping gives the group of each cell (`frazil.pipeline.reductions.fields`). Otherwise these operations
-work as `frazil.pipeline.reductions.functions.reduce`.
-"""
+"""The operations that reduce whole dimensions or the cells of groups, with the values of xarray."""
 
 from __future__ import annotations
 
@@ -30,15 +22,15 @@ from frazil.pipeline.reductions.fields import (
     require_same_labels,
     resampling,
 )
-from frazil.pipeline.reductions.options import (
+from frazil.pipeline.reductions.reduction_job import (
     GroupingRule,
     How,
     QuantileOptions,
     ReductionOptions,
+    run_reduction,
     takes_options,
     takes_quantile_options,
 )
-from frazil.pipeline.reductions.reduction_job import run_reduction
 from frazil.repository.session.session import Session
 
 #: Names of one or several arrays, or of dimensions.
@@ -65,9 +57,6 @@ def reduce(
         how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"std"``, ``"var"``, ``"count"``,
             ``"any"``, ``"all"``, ``"first"``, ``"last"``, ``"quantile"`` or ``"median"``. The results of a
             sequence of statistics are named ``<array>_<how>``.
-        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.job.RunOptions` (``engine``, ``job_id``,
-            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -78,7 +67,6 @@ def reduce(
             (``conflicting-arguments``), or the source is not on a branch and ``to`` is missing
             (``not-on-branch``).
         NodeNotFoundError: A path has no array.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, numpy as np, zarr

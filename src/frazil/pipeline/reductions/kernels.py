@@ -1,34 +1,15 @@
 """The kernels of reductions: how partial results are computed, merged and finished, by statistic.
 
-All fields of a partial result have the shape of the dimensions that the result retains:
-
-    count            the number of valid cells (not NaN)
-    sum, mean        count, total, and the weight where cells have weights
-    var, std         count, weight, mean, sum of weighted squared differences from that mean
-    min, max         count, extreme value
-    any, all         count, truth value
-    first, last      count, position in the order of the array, value at that position
-
-Variances are combined as by Chan, Golub and LeVeque (1979): with d the difference of the means,
-
-    M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb)
-
-This keeps the precision for data far from zero, which sums of squares lose. Floats are added in float64 for
-all types of floats. Integers are added in int64 or uint64, exactly, and modulo 2**64 as in numpy.
-
-    partial_of       the cells of a block -> a partial result
-    merge_fields     the fields of two partial results -> of one: in any order and any tree, up to rounding
-    finish_fields    the fields of all cells -> values
-
-A `Kernel` has these three for one statistic. A partial result has
-one row for each group with cells; a reduction without groups has a single group.
+A partial result has one row for each group with cells. Variances are combined as by Chan, Golub and LeVeque
+(1979), with d the difference of the means: M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb). Floats are added in
+float64; integers are added exactly, modulo 2**64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -85,14 +66,7 @@ def cells(
     skipna: bool = True,
     positions: Index | None = None,
 ) -> Cells:
-    """Return the cells of a block from ``values`` (cells, *retained dimensions).
-
-    ``codes`` (cells,) are the groups, -1 for cells without one; None: all cells are in group 0.
-
-    >>> block = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
-    >>> block.groups, block.values, block.starts
-    (array([2, 7]), array([nan,  1.,  5.]), array([0, 1]))
-    """
+    """Return the cells of a block from ``values`` (cells, *retained dimensions)."""
     if codes is None:
         groups, starts = np.zeros(min(1, len(values)), np.int64), np.zeros(min(1, len(values)), np.int64)
     else:
@@ -123,24 +97,35 @@ class Partial:
         return sum(each.nbytes for each in self.fields)
 
 
-class Kernel(Protocol):
-    """One statistic, by partial results."""
+_COUNT: Final = (np.int64, 0)
+
+
+class Kernel:
+    """One statistic, by partial results. The first field is the count of valid cells."""
+
+    __slots__ = ()
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
         """The data type of each field, and its value without any cell."""
+        return (_COUNT,)
+
+    @property
+    def merge(self) -> np.ufunc:
+        """The function that merges two values of all fields but the count."""
+        return np.add
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return the partial result of some cells."""
-        ...
+        raise NotImplementedError
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
         """Return the fields of two partial results with the same groups, as one."""
-        ...
+        return (a[0] + b[0], *(self.merge(one, other) for one, other in zip(a[1:], b[1:], strict=True)))
 
     def finish_fields(self, fields: Fields) -> Values:
         """Return the values of the result."""
-        ...
+        raise NotImplementedError
 
 
 def empty_partial(kernel: Kernel, groups: Index, retained: tuple[int, ...]) -> Partial:
@@ -189,14 +174,9 @@ def enough_cells(values: Values, count: Values, least: int | None) -> Values:
     return np.where(count >= least, values, values.dtype.type(np.nan))
 
 
-_COUNT: Final = (np.int64, 0)
-
-
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(Kernel):
     """The number of cells that are not NaN. As in xarray, ``skipna=False`` does not change it."""
-
-    identities: tuple[tuple[DTypeLike, Any], ...] = (_COUNT,)
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return the number of valid cells of each group."""
@@ -204,17 +184,13 @@ class Count:
             return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
         return Partial(cells.groups, (cells.count(),))
 
-    def merge_fields(self, a: Fields, b: Fields) -> Fields:
-        """Return the sums of both counts."""
-        return (a[0] + b[0],)
-
     def finish_fields(self, fields: Fields) -> Values:
         """Return the counts."""
         return fields[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Kernel):
     """The sum, or the mean; with weights, of cells times weights."""
 
     dtype: Any
@@ -239,10 +215,6 @@ class Sum:
         weight = cells.fold(np.add, _broadcast(weights, valid, values.shape), np.float64)
         return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
 
-    def merge_fields(self, a: Fields, b: Fields) -> Fields:
-        """Return the sums of both counts, totals and weights."""
-        return tuple(one + other for one, other in zip(a, b, strict=True))
-
     def finish_fields(self, fields: Fields) -> Values:
         """Return the sums or the means; NaN where there are too few cells."""
         count, total = fields[:2]
@@ -254,18 +226,17 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Variance:
+class Variance(Kernel):
     """Variance or standard deviation. The sum of squares is divided by the weight minus ``ddof``."""
 
     root: bool = False
     ddof: int = 0
     min_count: int | None = None
-    identities: tuple[tuple[DTypeLike, Any], ...] = (
-        _COUNT,
-        (np.float64, 0),
-        (np.float64, 0),
-        (np.float64, 0),
-    )
+
+    @property
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The fields: count, weight, mean, and sum of squared differences."""
+        return (_COUNT, (np.float64, 0), (np.float64, 0), (np.float64, 0))
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return count, weight, mean and sum of squared differences of each group."""
@@ -305,90 +276,64 @@ class Variance:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
-    """The smallest or largest cell. If NaN is not skipped, the result of a group with NaN is NaN."""
+class Extreme(Kernel):
+    """The smallest or largest cell, or of truth values: whether all cells, or any, are not zero.
+
+    If NaN is not skipped, the result of a group with NaN is NaN. NaN counts as not zero.
+    """
 
     dtype: Any
     largest: bool = False
     min_count: int | None = None
+    are_truths: bool = False
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
         """The fields: count, and the worst value of the type."""
-        return (_COUNT, (self.dtype, self._worst))
-
-    @property
-    def _worst(self) -> Any:
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
-            return -np.inf if self.largest else np.inf
+            return (_COUNT, (dtype, -np.inf if self.largest else np.inf))
         if dtype.kind == "b":
-            return not self.largest
+            return (_COUNT, (dtype, not self.largest))
         limits = np.iinfo(dtype)
-        return limits.min if self.largest else limits.max
+        return (_COUNT, (dtype, limits.min if self.largest else limits.max))
 
     @property
-    def _better(self) -> np.ufunc:
+    def merge(self) -> np.ufunc:
+        """The function that returns the better of two values."""
         return np.maximum if self.largest else np.minimum
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return count and extreme value of each group."""
         values = cells.values
-        if cells.valid is not None:
-            values = np.where(cells.valid, values, values.dtype.type(self._worst))
-        return Partial(cells.groups, (cells.count(), cells.fold(self._better, values)))
-
-    def merge_fields(self, a: Fields, b: Fields) -> Fields:
-        """Return the sums of both counts, and the better of both values."""
-        return (a[0] + b[0], self._better(a[1], b[1]))
+        if self.are_truths:
+            values = values != 0
+        elif cells.valid is not None:
+            values = np.where(cells.valid, values, values.dtype.type(self.identities[1][1]))
+        return Partial(cells.groups, (cells.count(), cells.fold(self.merge, values)))
 
     def finish_fields(self, fields: Fields) -> Values:
         """Return the extreme values; NaN where there are too few cells."""
-        return enough_cells(fields[1], fields[0], max(1, self.min_count or 1))
+        least = 0 if self.are_truths else max(1, self.min_count or 1)
+        return enough_cells(fields[1], fields[0], least)
 
 
 @dataclass(frozen=True, slots=True)
-class AnyAll:
-    """Whether any cell, or every cell, is not zero. NaN counts as not zero."""
-
-    every: bool = False
-
-    @property
-    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
-        """The fields: count, and the truth value of no cells."""
-        return (_COUNT, (np.bool_, self.every))
-
-    @property
-    def _ufunc(self) -> np.ufunc:
-        return np.logical_and if self.every else np.logical_or
-
-    def partial_of(self, cells: Cells) -> Partial:
-        """Return count and truth value of each group."""
-        return Partial(cells.groups, (cells.count(), cells.fold(self._ufunc, cells.values != 0)))
-
-    def merge_fields(self, a: Fields, b: Fields) -> Fields:
-        """Return the sums of both counts, and both truth values combined."""
-        return (a[0] + b[0], self._ufunc(a[1], b[1]))
-
-    def finish_fields(self, fields: Fields) -> Values:
-        """Return the truth values."""
-        return fields[1]
-
-
-@dataclass(frozen=True, slots=True)
-class FirstLast:
+class FirstLast(Kernel):
     """The first or last valid cell."""
 
     dtype: Any
     last: bool = False
-    identities: tuple[tuple[DTypeLike, Any], ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        no_position = -1 if self.last else np.iinfo(np.int64).max
-        object.__setattr__(self, "identities", (_COUNT, (np.int64, no_position), (self.dtype, 0)))
 
     @property
-    def _better(self) -> np.ufunc:
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The fields: count, position and value."""
+        no_position = -1 if self.last else np.iinfo(np.int64).max
+        return (_COUNT, (np.int64, no_position), (self.dtype, 0))
+
+    @property
+    def merge(self) -> np.ufunc:
+        """The function that returns the better of two positions."""
         return np.maximum if self.last else np.minimum
 
     def partial_of(self, cells: Cells) -> Partial:
@@ -399,7 +344,7 @@ class FirstLast:
         no_position = self.identities[1][1]
         no_row = -1 if self.last else len(values)
         valid_rows = _broadcast(rows, cells.valid, values.shape, no_row)
-        at = cells.fold(self._better, valid_rows)
+        at = cells.fold(self.merge, valid_rows)
         inside = (at >= 0) & (at < len(values))
         at = np.where(inside, at, 0)
         return Partial(
@@ -410,7 +355,7 @@ class FirstLast:
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
         """Return the sums of both counts, and the earlier or later of both cells."""
         better = b[1] > a[1] if self.last else b[1] < a[1]
-        return (a[0] + b[0], self._better(a[1], b[1]), np.where(better, b[2], a[2]))
+        return (a[0] + b[0], self.merge(a[1], b[1]), np.where(better, b[2], a[2]))
 
     def finish_fields(self, fields: Fields) -> Values:
         """Return the values; NaN where there are too few cells."""
@@ -439,10 +384,6 @@ class Statistic:
     takes_weights: bool = False
 
 
-def _same(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
-    return dtype
-
-
 def _float(dtype: np.dtype[Any], weighted: bool) -> np.dtype[Any]:
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
@@ -458,12 +399,12 @@ STATISTICS: Final[dict[str, Statistic]] = {
     "mean": Statistic(lambda dtype, w, ddof, least: Sum(np.dtype("f8"), True, least, w), _float, True),
     "var": Statistic(lambda dtype, w, ddof, least: Variance(False, ddof, least), _float, True),
     "std": Statistic(lambda dtype, w, ddof, least: Variance(True, ddof, least), _float, True),
-    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), _same),
-    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), _same),
-    "any": Statistic(lambda dtype, w, ddof, least: AnyAll(False), lambda *_: np.dtype(np.bool_)),
-    "all": Statistic(lambda dtype, w, ddof, least: AnyAll(True), lambda *_: np.dtype(np.bool_)),
-    "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), _same),
-    "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), _same),
+    "min": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, False, least), lambda dtype, w: dtype),
+    "max": Statistic(lambda dtype, w, ddof, least: Extreme(dtype, True, least), lambda dtype, w: dtype),
+    "any": Statistic(lambda *_: Extreme(np.dtype("?"), True, None, True), lambda *_: np.dtype("?")),
+    "all": Statistic(lambda *_: Extreme(np.dtype("?"), False, None, True), lambda *_: np.dtype("?")),
+    "first": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, False), lambda dtype, w: dtype),
+    "last": Statistic(lambda dtype, w, ddof, least: FirstLast(dtype, True), lambda dtype, w: dtype),
 }
 WEIGHTED: Final = tuple(name for name, each in STATISTICS.items() if each.takes_weights)
 
@@ -488,8 +429,3 @@ def kernel(
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
     return STATISTICS[how].kernel(dtype, weighted, ddof, min_count)
-
-
-def result_dtype(how: str, dtype: np.dtype[Any], *, weighted: bool = False) -> np.dtype[Any]:
-    """Return the type of the result, as in numpy: float32 stays float32, means of integers are float64."""
-    return STATISTICS[how].dtype(dtype, weighted)

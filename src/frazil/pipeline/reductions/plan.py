@@ -1,28 +1,15 @@
 """What a reduction computes, which task reads what, and where partial results are combined.
 
-    in task      a task owns some chunks of the result: it reads all cells of them, block by block, and writes
-                 them; its memory is one block and the state of its part of the result
-    on driver    the result is small: tasks return their partial results, the driver combines them
-    in scratch   the result is large and has few chunks: tasks write their partial results to scratch arrays,
-                 a second phase combines them, and the commit does not include the scratch arrays
-
-Results have the chunks of the retained dimensions; tiny chunks are joined. A long group dimension (a
-resampled time) is cut as well, so that a task reads only the cells of its groups.
-
-    Exact      has all cells, sorts them, and interpolates linearly, as numpy does by default
-    Sketch     one KLL sketch (Karnin, Lang, Liberty 2016) for each cell of the result
-
-A sketch of size ``k`` holds about 3 k numbers, for any number of cells. The *rank* of its answer is off by
-at most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the
-quantiles 0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The extremes (0
-and 1) are exact. A sketch gets no NaN.
+A task owns some chunks of the result, or returns partial results of a small one, or writes partial results of
+a large one with few chunks to scratch arrays. Quantiles sort all cells, or use KLL sketches (Karnin, Lang,
+Liberty 2016) with a bound of the error of the rank.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -40,11 +27,7 @@ BYTES_PER_K: Final = 28
 
 
 def rank_error(k: int) -> float:
-    """Return how far the rank of an answer may be off, with 99 % confidence.
-
-    >>> round(rank_error(200), 4)
-    0.0133
-    """
+    """Return how far the rank of an answer may be off, with 99 % confidence."""
     return float(kll_doubles_sketch.get_normalized_rank_error(k, False))
 
 
@@ -65,13 +48,17 @@ def _unpickled(data: bytes, nan: bool) -> NanSketch:
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(Kernel):
     """Quantiles ``q`` by sketches. Its one field is an array of `NanSketch`, or None for no cells."""
 
     q: tuple[float, ...]
     k: int = 200
     skipna: bool = True
-    identities: tuple[tuple[Any, Any], ...] = ((object, None),)
+
+    @property
+    def identities(self) -> tuple[tuple[Any, Any], ...]:
+        """The field of sketches."""
+        return ((object, None),)
 
     def partial_of(self, cells: Cells) -> Partial:
         """Return one sketch for each group and each cell of the result."""
@@ -81,14 +68,11 @@ class Sketch:
         stops = np.append(cells.starts[1:], len(values))
         out = np.empty((len(cells.groups), len(columns)), object)
         for row, (start, stop) in enumerate(zip(cells.starts, stops, strict=True)):
-            out[row] = list(map(self._sketch_of, columns[:, start:stop]))
+            for number, column in enumerate(columns[:, start:stop]):
+                sketch, missing = kll_doubles_sketch(self.k), np.isnan(column)
+                sketch.update(np.ascontiguousarray(column[~missing]))
+                out[row, number] = NanSketch(sketch, bool(missing.any()))
         return Partial(cells.groups, (out.reshape(len(out), *retained),))
-
-    def _sketch_of(self, column: Values) -> NanSketch:
-        sketch = kll_doubles_sketch(self.k)
-        missing = np.isnan(column)
-        sketch.update(np.ascontiguousarray(column[~missing]))
-        return NanSketch(sketch, bool(missing.any()))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
         """Return the merged sketches."""
@@ -122,17 +106,19 @@ _merge_sketches: Callable[..., Values] = np.frompyfunc(_merge_two, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
-    """Quantiles ``q`` of all cells of a column at once."""
+class Exact(Kernel):
+    """Quantiles ``q`` of all cells of a column at once. It has no partial results."""
 
     q: tuple[float, ...]
     skipna: bool = True
 
-    def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
-        """Return the quantiles of cells: (quantiles, groups, *retained).
+    @property
+    def identities(self) -> tuple[tuple[Any, Any], ...]:
+        """A number for each quantile."""
+        return ((np.float64, 0),) * len(self.q)
 
-        ``values`` are (cells, *retained), ``codes`` are the groups (cells,) or None.
-        """
+    def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
+        """Return the quantiles of cells: (quantiles, groups, *retained)."""
         if codes is None:
             return exact_quantiles(values, self.q, skipna=self.skipna)[:, None]
         order = np.argsort(codes, kind="stable")
@@ -145,13 +131,7 @@ class Exact:
 
 
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
-    """Return quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions).
-
-    A column without values is NaN. ``values`` are sorted in place.
-
-    >>> exact_quantiles(np.array([4.0, 1.0, np.nan, 2.0]), (0.5, 1.0)).tolist()
-    [2.0, 4.0]
-    """
+    """Return quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions)."""
     retained = values.shape[1:]
     if not len(values):
         return np.full((len(q), *retained), np.nan)
@@ -168,22 +148,14 @@ def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True
         above = np.minimum(below + 1, np.maximum(count - 1, 0))
         low = np.take_along_axis(ordered, below[None], axis=0)[0].astype(np.float64)
         high = np.take_along_axis(ordered, above[None], axis=0)[0].astype(np.float64)
-        out[row] = _interpolated(low, high, at - below)
+        part = at - below
+        with np.errstate(invalid="ignore", over="ignore"):
+            step = high - low
+            between = np.where(np.isfinite(step), low + step * part, low * (1 - part) + high * part)
+        # An infinite neighbour with the weight 0 does not make the result NaN.
+        out[row] = np.where((low == high) | (part == 0), low, between)
     whole = count > 0 if skipna else count == len(ordered)
     return np.where(whole, out, np.nan)
-
-
-def _interpolated(low: Values, high: Values, part: Values) -> Values:
-    """Interpolate linearly. An infinite neighbour with the weight 0 does not make the result NaN.
-
-    >>> low, high = np.array([20.0, -np.inf, 1.0]), np.array([np.inf, 20.0, 2.0])
-    >>> _interpolated(low, high, np.array([0.0, 0.5, 0.5])).tolist()
-    [20.0, -inf, 1.5]
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        step = high - low
-        out = np.where(np.isfinite(step), low + step * part, low * (1 - part) + high * part)
-    return np.where((low == high) | (part == 0), low, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +164,13 @@ class Measure:
 
     path: str
     how: str
-    kernel: Kernel | Exact
+    kernel: Kernel
     dtype: np.dtype[Any]
     q: tuple[float, ...] | None = None
 
     @property
     def width(self) -> int:
         """Bytes of state for each cell of the result."""
-        if isinstance(self.kernel, Exact):
-            return 8 * len(self.kernel.q)
         if isinstance(self.kernel, Sketch):
             return BYTES_PER_K * self.kernel.k
         return sum(np.dtype(dtype).itemsize for dtype, _ in self.kernel.identities)
@@ -287,15 +257,26 @@ class Reduction:
 
     @property
     def has_ordered_groups(self) -> bool:
-        """Whether each group is a run along the one reduced axis, as the bins of a resampling are.
-
-        A task for some groups then reads only a part of the axis.
-        """
+        """Whether each group is a run along the one reduced axis, as the bins of a resampling are."""
         grouping = self.grouping
         if grouping is None or grouping.codes.ndim != 1 or self.over != self.label_axes:
             return False
         codes = grouping.codes[grouping.codes >= 0]
         return bool((np.diff(codes) >= 0).all())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a task needs all cells of its part of the result at once."""
+        return any(isinstance(measure.kernel, Exact) for measure in self.measures)
+
+    @property
+    def read_per_cell(self) -> int:
+        """Bytes that are read for a cell of the result, without groups."""
+        return self.field.raw.itemsize * max(1, math.prod(self.over_shape))
+
+    def joined_chunks(self, room: int) -> tuple[int, ...]:
+        """Return chunks of the retained axes, put together to at most ``room`` cells."""
+        return block_shape(self.retained_shape, self.retained_grid, 1, max(1, room))
 
 
 #: The start or the stop of a box along some axes.
@@ -343,57 +324,31 @@ class ReductionPlan:
     slots: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Costs:
-    """A reduction, its number in the job, and its costs. Sizes are in bytes."""
-
-    number: int
-    reduction: Reduction
-    limits: Limits
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether a task needs all cells of its part of the result at once."""
-        return any(isinstance(measure.kernel, Exact) for measure in self.reduction.measures)
-
-    @property
-    def has_sketches(self) -> bool:
-        """Whether quantiles come from sketches."""
-        return any(isinstance(measure.kernel, Sketch) for measure in self.reduction.measures)
-
-    @property
-    def reduced_cells(self) -> int:
-        """Cells that are read for a cell of the result, without groups."""
-        return max(1, math.prod(self.reduction.over_shape))
-
-    @property
-    def read_per_cell(self) -> int:
-        """Bytes that are read for a cell of the result, without groups."""
-        return self.reduction.field.raw.itemsize * self.reduced_cells
-
-    @property
-    def state(self) -> int:
-        """The state of the whole result."""
-        return math.prod(self.reduction.retained_shape) * self.reduction.groups * self.reduction.width
-
-    def coalesced(self, room: int) -> tuple[int, ...]:
-        """Return chunks of the retained axes, put together to at most ``room`` cells."""
-        reduction = self.reduction
-        return block_shape(reduction.retained_shape, reduction.retained_grid, 1, max(1, room))
-
-
 def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan:
     """Return the plan of the reduction ``number`` of a job."""
-    costs = _Costs(number, reduction, limits)
-    plan = _plan_on_driver(costs)
+    plan = _plan_on_driver(number, reduction, limits)
     if plan is not None:
         return plan
-    box = _retained_box(costs)
-    group_chunk, groups_per_task = _group_lengths(costs, box)
-    chunks = reduction.arranged(group_chunk, box)
-    plan = ReductionPlan(Combination.IN_TASK, chunks, (), box, group_chunk)
-    parts = list(_parts(reduction, box, groups_per_task))
-    cuts = _cuts(costs, box, len(range(0, reduction.groups, groups_per_task)), len(parts))
+    # The box of the retained axes that one task computes: joined chunks, or a part of a chunk.
+    if reduction.is_exact:
+        cells_read = max(1, math.prod(reduction.over_shape))
+        room = min(limits.chunk // (reduction.width * reduction.groups), limits.task // (8 * cells_read))
+    else:
+        room = min(limits.chunk // (8 * reduction.groups), limits.task // reduction.read_per_cell)
+    box = reduction.joined_chunks(room)
+    most = max(1, limits.state // reduction.width)
+    if not reduction.is_exact and math.prod(box) > most:
+        # A part of a chunk: the chunk is read more than once, but the state of the part fits.
+        box = block_shape(box, (1,) * len(box), 1, most)
+    group_chunk, per_task = _group_lengths(reduction, limits, box)
+    plan = ReductionPlan(Combination.IN_TASK, reduction.arranged(group_chunk, box), (), box, group_chunk)
+    ranges = [
+        (start, min(start + per_task, reduction.groups)) for start in range(0, reduction.groups, per_task)
+    ]
+    starts, stops = split(reduction.retained_shape, box)
+    corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
+    parts = [(low, high, groups) for low, high in corners for groups in ranges]
+    cuts = _cuts(reduction, limits, box, len(ranges), len(parts))
     if cuts is None:
         zero = (0,) * len(reduction.over)
         return replace(plan, items=tuple(Item(number, *part, zero, reduction.over_shape) for part in parts))
@@ -401,63 +356,40 @@ def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> Reducti
     return replace(plan, combination=Combination.IN_SCRATCH, items=items, slots=len(cuts))
 
 
-def _plan_on_driver(costs: _Costs) -> ReductionPlan | None:
+def _plan_on_driver(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan | None:
     """Return a plan whose partial results go to the driver, if they are small enough."""
-    reduction, limits, field = costs.reduction, costs.limits, costs.reduction.field
-    if costs.is_exact or costs.state > limits.small:
+    field, state = reduction.field, math.prod(reduction.retained_shape) * reduction.groups * reduction.width
+    if reduction.is_exact or state > limits.small:
         return None
     order = [*reduction.over[::-1], *reduction.retained[::-1]]
     block = block_shape(field.shape, field.grid, field.raw.itemsize, limits.task, order)
     pieces = math.prod(cells(reduction.over_shape, [block[axis] for axis in reduction.over]))
-    if costs.state * pieces > limits.returned:
+    if state * pieces > limits.returned:
         return None
-    starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, limits.task, order)
-    items = _block_items(costs.number, reduction, starts, stops)
-    box = costs.coalesced(limits.chunk // (8 * reduction.groups))
+    corners = blocks(field.shape, field.grid, field.raw.itemsize, limits.task, order)
+    columns = (
+        map(tuple, corner[:, list(axes)].tolist())
+        for axes in (reduction.retained, reduction.over)
+        for corner in corners
+    )
+    groups = (0, reduction.groups)
+    items = tuple(
+        Item(number, low, high, groups, first, end) for low, high, first, end in zip(*columns, strict=True)
+    )
+    box = reduction.joined_chunks(limits.chunk // (8 * reduction.groups))
     chunks = reduction.arranged(reduction.groups, box)
     return ReductionPlan(Combination.ON_DRIVER, chunks, items, box, reduction.groups)
 
 
-def _block_items(
-    number: int, reduction: Reduction, starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> tuple[Item, ...]:
-    """Return an item for each block of the array, for all groups."""
-    over, retained, groups = list(reduction.over), list(reduction.retained), (0, reduction.groups)
-    columns = (
-        map(tuple, corners[:, axes].tolist()) for axes in (retained, over) for corners in (starts, stops)
-    )
-    retained_start, retained_stop, over_start, over_stop = columns
-    rows = zip(retained_start, retained_stop, over_start, over_stop, strict=True)
-    return tuple(Item(number, low, high, groups, first, end) for low, high, first, end in rows)
-
-
-def _retained_box(costs: _Costs) -> tuple[int, ...]:
-    """Return the box of the retained axes that one task computes: joined chunks, or a part of a chunk."""
-    reduction, limits = costs.reduction, costs.limits
-    if costs.is_exact:
-        room = min(
-            limits.chunk // (reduction.width * reduction.groups), limits.task // (8 * costs.reduced_cells)
-        )
-    else:
-        room = min(limits.chunk // (8 * reduction.groups), limits.task // costs.read_per_cell)
-    box = costs.coalesced(room)
-    most = max(1, limits.state // reduction.width)
-    if not costs.is_exact and math.prod(box) > most:
-        # A part of a chunk: the chunk is read more than once, but the state of the part fits.
-        box = block_shape(box, (1,) * len(box), 1, most)
-    return box
-
-
-def _group_lengths(costs: _Costs, box: tuple[int, ...]) -> tuple[int, int]:
+def _group_lengths(reduction: Reduction, limits: Limits, box: tuple[int, ...]) -> tuple[int, int]:
     """Return the number of groups in a chunk of the result, and in the part of one task: whole chunks."""
-    reduction, limits, groups = costs.reduction, costs.limits, costs.reduction.groups
-    box_cells = max(1, math.prod(box))
+    groups, box_cells = reduction.groups, max(1, math.prod(box))
     chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
     per_task = max(chunk, min(groups, limits.state // (box_cells * reduction.width)))
-    if costs.is_exact:
+    if reduction.is_exact:
         per_task = groups
     elif reduction.has_ordered_groups:
-        read_per_group = max(1, costs.read_per_cell * box_cells // groups)
+        read_per_group = max(1, reduction.read_per_cell * box_cells // groups)
         groups_per_input_chunk = -(-groups * reduction.over_grid[0] // max(1, reduction.over_shape[0]))
         enough = max(1, limits.task // read_per_group, 4 * groups_per_input_chunk)
         chunk = min(chunk, enough)
@@ -465,32 +397,18 @@ def _group_lengths(costs: _Costs, box: tuple[int, ...]) -> tuple[int, int]:
     return chunk, -(-min(per_task, groups) // chunk) * chunk
 
 
-def _parts(
-    reduction: Reduction, box: tuple[int, ...], groups_per_task: int
-) -> Iterator[tuple[Corner, Corner, tuple[int, int]]]:
-    """Yield the parts of the result: a box of the retained axes, and a range of groups."""
-    starts, stops = split(reduction.retained_shape, box)
-    ranges = [
-        (start, min(start + groups_per_task, reduction.groups))
-        for start in range(0, reduction.groups, groups_per_task)
-    ]
-    for low, high in zip(starts.tolist(), stops.tolist(), strict=True):
-        for groups in ranges:
-            yield tuple(low), tuple(high), groups
-
-
 def _cuts(
-    costs: _Costs, box: tuple[int, ...], group_ranges: int, parts: int
+    reduction: Reduction, limits: Limits, box: tuple[int, ...], group_ranges: int, parts: int
 ) -> list[tuple[Corner, Corner]] | None:
     """Return cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
 
     They help if tasks have much to read for few parts of the result: a task for each part would leave
     most of a cluster idle.
     """
-    reduction, limits = costs.reduction, costs.limits
     box_cells = max(1, math.prod(box))
-    is_deep = costs.read_per_cell * box_cells / group_ranges > 4 * limits.task
-    if not is_deep or not 0 < parts < limits.columns or costs.is_exact or costs.has_sketches:
+    is_deep = reduction.read_per_cell * box_cells / group_ranges > 4 * limits.task
+    has_quantiles = any(isinstance(measure.kernel, Exact | Sketch) for measure in reduction.measures)
+    if not is_deep or not 0 < parts < limits.columns or has_quantiles:
         return None
     shape, grid = reduction.over_shape, reduction.over_grid
     starts, _ = blocks(shape, grid, reduction.field.raw.itemsize * box_cells, limits.task)

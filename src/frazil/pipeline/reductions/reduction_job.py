@@ -1,21 +1,33 @@
-"""The job of a reduction: plan it, create the arrays, run the tasks, combine their partial results."""
+"""The job of a reduction: its options, its plan, the arrays of its results, and their partial results."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 import zarr
-from numpy.typing import NDArray
 
 from frazil import cf
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import parse_bytes, split
-from frazil.jobs.job import Job, JobResult, Phase, Source, Tasks, Version
+from frazil.jobs.blocks import Limits, parse_bytes, split
+from frazil.jobs.job import (
+    Job,
+    JobResult,
+    Phase,
+    RunOptions,
+    Source,
+    Target,
+    Tasks,
+    Version,
+    same_storage,
+    with_options,
+)
 from frazil.jobs.job_run import run_with_options
 from frazil.pipeline.reductions.fields import (
     ENCODING,
@@ -23,22 +35,15 @@ from frazil.pipeline.reductions.fields import (
     CoordinateWriter,
     Field,
     Grouping,
+    coordinate,
     coordinates_of,
+    digest_of,
+    dimensions,
     has_node,
     open_field,
+    require_same_labels,
 )
-from frazil.pipeline.reductions.kernels import WEIGHTED, kernel, result_dtype
-from frazil.pipeline.reductions.options import (
-    REDUCTION_DEFAULTS,
-    GroupingRule,
-    How,
-    ReductionOptions,
-    names_of,
-    recorded_options,
-    require_free_targets,
-    target_or_group,
-    weights_of,
-)
+from frazil.pipeline.reductions.kernels import STATISTICS, WEIGHTED, Values, kernel
 from frazil.pipeline.reductions.plan import (
     Combination,
     Exact,
@@ -58,6 +63,197 @@ from frazil.pipeline.reductions.tasks import (
     write_driver_results,
 )
 from frazil.repository.session.session import Session
+
+#: ``"coslat"``, an array of xarray, or arrays by dimension.
+type Weights = str | xr.DataArray | Mapping[str, Any]
+#: A statistic, or several.
+type How = str | Sequence[str]
+
+
+class QuantileOptions(RunOptions, total=False):
+    """The options of `quantile`: those of `ReductionOptions` without ``q``, which is an argument.
+
+    Attributes:
+        skipna: Whether NaN is ignored. The default is True.
+        min_count: The least number of valid cells: a result of fewer cells is NaN. The default, None, sets
+            no limit.
+        ddof: ``std`` and ``var`` divide by the number of cells minus ``ddof``. The default is 0.
+        weights: Weights of the cells for ``mean``, ``sum``, ``count``, ``std`` and ``var``: ``"coslat"`` (the
+            cosine of the latitude), a DataArray, or a mapping of dimensions to values. The weights of a cell
+            along several dimensions are multiplied. The default, None, is no weights.
+        decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
+            default is True.
+        valid_range: Whether values outside of the attributes ``valid_range``, ``valid_min`` and ``valid_max``
+            are ignored too. The default is False.
+        keep_attrs: Whether the results get the attributes of the arrays. The default is True.
+        exact_below: Quantiles are exact where the cells of a chunk of the result take at most this many
+            bytes: a number, or a text such as the default, ``"256MB"``. Otherwise they are estimated by
+            sketches.
+        k: The size of the sketches, from 8 to 65535. A larger sketch is more accurate: the rank error is
+            1.3 % for the default, 200.
+        limits: `Limits`, in bytes: how much a task reads, and when partial results go through the storage.
+        to: The `Target` of the results. The default, None, is a group on the branch of the source, which is
+            named after the operation.
+    """
+
+    skipna: bool
+    min_count: int | None
+    ddof: int
+    weights: Weights | None
+    decode: bool
+    valid_range: bool
+    keep_attrs: bool
+    exact_below: int | str
+    k: int
+    limits: Limits
+    to: Target | None
+
+
+class ReductionOptions(QuantileOptions, total=False):
+    """The options of every reduction. ``help(frazil.pipeline.reduce)`` lists them.
+
+    Attributes:
+        q: For ``how="quantile"``: a quantile between 0 and 1, or several. The default is 0.5.
+    """
+
+    q: float | Sequence[float]
+
+
+#: The defaults that are not None.
+REDUCTION_DEFAULTS: Final[ReductionOptions] = {
+    "skipna": True,
+    "ddof": 0,
+    "decode": True,
+    "valid_range": False,
+    "keep_attrs": True,
+    "exact_below": "256MB",
+    "k": 200,
+    "limits": Limits(),
+    "q": 0.5,
+}
+takes_options = with_options(ReductionOptions, REDUCTION_DEFAULTS)
+takes_quantile_options = with_options(QuantileOptions, REDUCTION_DEFAULTS)
+
+
+#: The options whose values are recorded unchanged, if the caller passes them.
+_RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingRule:
+    """How the cells of an array are grouped. ``labels`` are the coordinates that `grouping_of` reads."""
+
+    grouping_of: Callable[[Session, Field], Grouping]
+    labels: tuple[str, ...] = ()
+
+
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(each, str) for each in names):
+        raise InvalidInputError(
+            f"paths, dims and how must be text, got {given!r}", ErrorKind.INVALID_ARGUMENT
+        )
+    return names
+
+
+def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the caller that change the result, as JSON."""
+    out: dict[str, Any] = {name: value for name, value in options.items() if name in _RECORDED}
+    if "q" in options:
+        out["q"] = np.asarray(options["q"]).tolist()
+    if "exact_below" in options:
+        out["exact_below"] = parse_bytes(options["exact_below"])
+    weights = options.get("weights")
+    if isinstance(weights, xr.DataArray):
+        out["weights"] = {",".join(map(str, weights.dims)): digest_of(weights.values)}
+    elif isinstance(weights, Mapping):
+        out["weights"] = {dim: digest_of(np.asarray(values)) for dim, values in weights.items()}
+    elif weights is not None:
+        out["weights"] = weights
+    return out
+
+
+def target_or_group(version: Version, to: Target | None, name: str) -> Target:
+    """Return the target ``to``; without it, the group ``name`` on the branch that the job reads."""
+    if to is not None:
+        if not isinstance(to, Target):
+            raise wrong_type("to", to, "Target", "None")
+        return to
+    if version.branch is None:
+        raise InvalidInputError(
+            "to must be a target if the source is not on a branch, got None. Pass "
+            "`to=Target(repo, branch, group)`",
+            ErrorKind.NOT_ON_BRANCH,
+        )
+    return Target(version.repo, version.branch, f"/{name}")
+
+
+def require_free_targets(
+    version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]
+) -> None:
+    """Raise ``InvalidInputError`` if a result would replace an array that it is computed from."""
+    if len(set(writes)) < len(writes):
+        raise InvalidInputError(
+            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
+    if same:
+        raise InvalidInputError(
+            f"to must not contain arrays that the job reads, got `{same[0]}` in both. Pass another group, "
+            f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
+
+
+def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
+    """Return weights with as many axes as the array, of length 1 along axes where they do not vary."""
+    session, arrays = lookup.session, dict[tuple[str, ...], Values]()
+    if weights is None:
+        return None
+    if isinstance(weights, str):
+        if weights != "coslat":
+            raise InvalidInputError(
+                f"weights must be 'coslat' or arrays, got {weights!r}", ErrorKind.UNKNOWN_CHOICE
+            )
+        coordinates = coordinates_of(field, lookup, field.dims)
+        for name, array in coordinates.items():
+            if array.attrs.get("standard_name") == "latitude" or name in ("lat", "latitude"):
+                break
+        else:
+            raise InvalidInputError(
+                f"`{field.path}` must have a coordinate with the standard_name `latitude`, got "
+                f"{', '.join(coordinates) or 'none'}",
+                ErrorKind.UNSUPPORTED_ARRAY,
+            )
+        latitude = coordinate(session, field.parent, name)
+        arrays[dimensions(array)] = np.cos(np.deg2rad(latitude.values))
+    elif isinstance(weights, xr.DataArray):
+        require_same_labels(session, field, weights, "weights")
+        arrays[tuple(map(str, weights.dims))] = weights.values
+    elif isinstance(weights, Mapping):
+        arrays = {(dim,): np.asarray(values) for dim, values in weights.items()}
+    else:
+        raise InvalidInputError(
+            f"weights must be 'coslat', a DataArray, or arrays by dimension, got {weights!r}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    out: Values = np.ones((1,) * len(field.dims))
+    lengths = dict(zip(field.dims, field.shape, strict=True))
+    for dims, values in arrays.items():
+        if not set(dims) <= set(field.dims) or tuple(map(lengths.__getitem__, dims)) != values.shape:
+            raise InvalidInputError(
+                f"weights must have the lengths of dimensions of `{field.path}`, {lengths}, got "
+                f"{dict(zip(dims, values.shape, strict=False))}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        if values.dtype.kind not in "biuf" or np.isnan(values).any():
+            wrong = "NaN" if values.dtype.kind in "biuf" else f"the type {values.dtype}"
+            raise InvalidInputError(f"weights must be numbers, got {wrong}", ErrorKind.INVALID_ARGUMENT)
+        order = sorted(range(len(dims)), key=lambda axis: field.dims.index(dims[axis]))
+        shape = [lengths[dim] if dim in dims else 1 for dim in field.dims]
+        out = out * values.astype(np.float64).transpose(order).reshape(shape)
+    return out
 
 
 def create_result(
@@ -121,40 +317,6 @@ def _result_attributes(reduction: Reduction, measure: Measure, *, keep_attrs: bo
     return out
 
 
-def copy_coordinates(coordinates: CoordinateWriter, reductions: Sequence[Reduction]) -> None:
-    """Copy the stored coordinates of the retained dimensions, once for each group of results."""
-    paths = {
-        (measure.path.rpartition("/")[0], number): measure.path
-        for number, reduction in enumerate(reductions)
-        for measure in reduction.measures
-    }
-    for (_, number), path in paths.items():
-        reduction = reductions[number]
-        dims = [reduction.field.dims[axis] for axis in reduction.retained]
-        group_dim = "" if reduction.grouping is None else reduction.grouping.name
-        coordinates.copy_coordinates(reduction.field, dims, path, without=group_dim)
-
-
-def create_scratch(
-    session: Session, scratch: str, number: int, reduction: Reduction, plan: ReductionPlan
-) -> None:
-    """Create the scratch arrays of a reduction, with a row for each slot."""
-    box = tuple(max(1, n) for n in plan.retained_box)
-    for measure_number, measure in enumerate(reduction.measures):
-        assert not isinstance(measure.kernel, Exact)
-        for field, (dtype, identity) in enumerate(measure.kernel.identities):
-            path = scratch_path(scratch, number, measure_number, field)
-            zarr.create_array(
-                session.store,
-                name=path,
-                shape=(plan.slots, reduction.groups, *reduction.retained_shape),
-                chunks=(1, plan.group_chunk, *box),
-                dtype=dtype,
-                fill_value=identity,
-                overwrite=has_node(session, path),
-            )
-
-
 _QUANTILES: Final = ("quantile", "median")
 
 
@@ -173,32 +335,30 @@ def reductions_of(
     reduced in addition to the dimensions of the labels; None is all dimensions, or with a ``grouping`` only
     those of the labels. ``options`` have all their defaults.
     """
+    empty = None
     if grouping is not None:
-        _require_labels(field, grouping)
+        lengths = dict(zip(field.dims, field.shape, strict=True))
+        if tuple(lengths.get(dim, -1) for dim in grouping.dims) != grouping.codes.shape:
+            raise InvalidInputError(
+                f"by must have the lengths of dimensions of `{field.path}`, {lengths}, got "
+                f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        if not len(grouping):
+            raise InvalidInputError(
+                f"by must give a label `{grouping.name}` to at least one cell of `{field.path}`, got none",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        empty = grouping.empty()
     over = _reduced_axes(dims, field, grouping)
     weights = weights_of(arrays, field, options.get("weights"))
-    plain = Reduction(field, over, (), grouping, weights, options["skipna"], _empty_groups(grouping))
+    has_empty = empty is not None and empty.any()
+    plain = Reduction(field, over, (), grouping, weights, options["skipna"], empty if has_empty else None)
     named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
     measures = [_measure(plain, own_path, options, each) for each, own_path in named]
     quantiles = tuple(each for each in measures if each.how in _QUANTILES)
     others = tuple(each for each in measures if each.how not in _QUANTILES)
     return [replace(plain, measures=part) for part in (others, quantiles) if part]
-
-
-def _require_labels(field: Field, grouping: Grouping) -> None:
-    lengths = dict(zip(field.dims, field.shape, strict=True))
-    expected = tuple(lengths.get(dim, -1) for dim in grouping.dims)
-    if expected != grouping.codes.shape:
-        raise InvalidInputError(
-            f"by must have the lengths of dimensions of `{field.path}`, {lengths}, got "
-            f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    if not len(grouping):
-        raise InvalidInputError(
-            f"by must give a label `{grouping.name}` to at least one cell of `{field.path}`, got none",
-            ErrorKind.INVALID_ARGUMENT,
-        )
 
 
 def _reduced_axes(given: Sequence[str] | None, field: Field, grouping: Grouping | None) -> tuple[int, ...]:
@@ -222,12 +382,6 @@ def _reduced_axes(given: Sequence[str] | None, field: Field, grouping: Grouping 
     return tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
 
 
-def _empty_groups(grouping: Grouping | None) -> NDArray[np.bool_] | None:
-    """Return for each group whether it has no cell; None if all groups have cells."""
-    empty = None if grouping is None else grouping.empty()
-    return None if empty is None or not empty.any() else empty
-
-
 def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
     field = reduction.field
     if how in _QUANTILES:
@@ -235,8 +389,11 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
     is_weighted = reduction.weights is not None
     ddof, min_count = options["ddof"], options.get("min_count")
     statistic = kernel(how, field.dtype, weighted=is_weighted, ddof=ddof, min_count=min_count)
-    dtype = result_dtype(how, field.dtype, weighted=is_weighted)
-    if dtype.kind in "iub" and _may_be_missing(reduction, how, min_count):
+    dtype = STATISTICS[how].dtype(field.dtype, is_weighted)
+    # A result of integers that may have no value is of floats, which have NaN.
+    may_be_missing = min_count or (how != "sum" and not all(reduction.over_shape))
+    may_be_missing = may_be_missing and how not in ("count", "any", "all")
+    if dtype.kind in "iub" and (reduction.empty is not None or may_be_missing):
         # An empty group makes float32 of integers of up to 16 bits, as in xarray.
         is_small = dtype.kind in "iu" and dtype.itemsize <= 2 and reduction.empty is not None
         dtype = np.dtype(np.float32 if is_small else np.float64)
@@ -244,6 +401,7 @@ def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: st
 
 
 def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:
+    """Return a measure with an exact kernel if the cells of a chunk of the result take few bytes."""
     if reduction.weights is not None:
         raise InvalidInputError(
             f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
@@ -256,39 +414,14 @@ def _quantile_measure(reduction: Reduction, path: str, options: ReductionOptions
         q = ()
     if not q or not all(0 <= each <= 1 for each in q):
         raise InvalidInputError(f"q must be numbers from 0 to 1, got {given}", ErrorKind.INVALID_ARGUMENT)
-    dtype = reduction.field.dtype
-    return Measure(
-        path,
-        how,
-        _quantile_kernel(reduction, q, options),
-        dtype if dtype.kind == "f" else np.dtype(np.float64),
-        None if np.ndim(given) == 0 else q,
-    )
-
-
-def _quantile_kernel(reduction: Reduction, q: tuple[float, ...], options: ReductionOptions) -> Exact | Sketch:
-    """Return an exact kernel if the cells of a chunk of the result take at most ``exact_below`` bytes.
-
-    Otherwise return a kernel of sketches.
-    """
+    dtype, k = reduction.field.dtype, options["k"]
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
-    if 8 * cells <= parse_bytes(options["exact_below"]):
-        return Exact(q, reduction.skipna)
-    k = options["k"]
-    if not isinstance(k, int) or not 8 <= k <= 65535:
+    is_exact = 8 * cells <= parse_bytes(options["exact_below"])
+    if not is_exact and (not isinstance(k, int) or not 8 <= k <= 65535):
         raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}", ErrorKind.INVALID_ARGUMENT)
-    return Sketch(q, k, reduction.skipna)
-
-
-def _may_be_missing(reduction: Reduction, how: str, min_count: int | None) -> bool:
-    """Return whether a result of integers may have no value: then it is of floats, which have NaN."""
-    if reduction.empty is not None:
-        return True
-    if how in ("count", "any", "all"):
-        return False
-    if min_count:
-        return True
-    return how != "sum" and not all(reduction.over_shape)
+    estimate = Exact(q, reduction.skipna) if is_exact else Sketch(q, k, reduction.skipna)
+    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+    return Measure(path, how, estimate, dtype, None if np.ndim(given) == 0 else q)
 
 
 _SCRATCH: Final = "frazil_partials"
@@ -300,15 +433,9 @@ class _ReductionJob:
 
     arrays: ArrayLookup
     options: ReductionOptions
-    labels: tuple[str, ...]
     reductions: tuple[Reduction, ...]
     plans: tuple[ReductionPlan, ...]
     scratch: str
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The arrays that are reduced."""
-        return tuple(reduction.field for reduction in self.reductions)
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -358,9 +485,14 @@ def run_reduction(
         result = target.path(field.path)
         reductions += reductions_of(arrays, field, result, statistics, all_dims, groups, options)
     plans = [plan_reduction(number, each, options["limits"]) for number, each in enumerate(reductions)]
-    labels = () if rule is None else rule.labels
-    work = _ReductionJob(arrays, options, labels, tuple(reductions), tuple(plans), target.path(_SCRATCH))
-    require_free_targets(version, target, work.writes, work.fields)
+    work = _ReductionJob(arrays, options, tuple(reductions), tuple(plans), target.path(_SCRATCH))
+    fields = [reduction.field for reduction in reductions]
+    require_free_targets(version, target, work.writes, fields)
+    coordinates = {
+        f"/{field.parent}/{name}".replace("//", "/")
+        for field in fields
+        for name in (*(() if rule is None else rule.labels), *coordinates_of(field, arrays, field.dims))
+    }
     second = Phase(functools.partial(_prepare_combination, work), combine_item)
     job = Job(
         name,
@@ -375,21 +507,11 @@ def run_reduction(
             **(parameters or {}),
             **recorded_options(given),
         },
-        (version.input((*sorted({field.path for field in work.fields}), *_coordinate_paths(work))),),
+        (version.input((*sorted({field.path for field in fields}), *sorted(coordinates))),),
         work.writes,
         phases=(second,) if work.has_scratch else (),
     )
     return run_with_options(job, options)
-
-
-def _coordinate_paths(work: _ReductionJob) -> tuple[str, ...]:
-    """Return the paths of the coordinates that the job reads."""
-    names = (
-        (field.parent, name)
-        for field in work.fields
-        for name in (*work.labels, *coordinates_of(field, work.arrays, field.dims))
-    )
-    return tuple(sorted({f"/{parent}/{name}".replace("//", "/") for parent, name in names}))
 
 
 # On the driver, with the session of the target
@@ -397,13 +519,30 @@ def _coordinate_paths(work: _ReductionJob) -> tuple[str, ...]:
 
 def _prepare(work: _ReductionJob, session: Session) -> Tasks:
     coordinates = CoordinateWriter.of(work.arrays, session, work.writes)
-    keep_attrs = work.options["keep_attrs"]
+    parents: dict[tuple[str, int], str] = {}  # a result in each group, for the coordinates of a reduction
     for number, (reduction, plan) in enumerate(zip(work.reductions, work.plans, strict=True)):
-        for measure in reduction.measures:
-            create_result(coordinates, reduction, plan, measure, keep_attrs=keep_attrs)
-        if plan.combination is Combination.IN_SCRATCH:
-            create_scratch(session, work.scratch, number, reduction, plan)
-    copy_coordinates(coordinates, work.reductions)
+        for measure_number, measure in enumerate(reduction.measures):
+            parents[measure.path.rpartition("/")[0], number] = measure.path
+            create_result(coordinates, reduction, plan, measure, keep_attrs=work.options["keep_attrs"])
+            if plan.combination is not Combination.IN_SCRATCH:
+                continue
+            box = tuple(max(1, n) for n in plan.retained_box)
+            for field, (dtype, identity) in enumerate(measure.kernel.identities):
+                path = scratch_path(work.scratch, number, measure_number, field)
+                zarr.create_array(
+                    session.store,
+                    name=path,
+                    shape=(plan.slots, reduction.groups, *reduction.retained_shape),
+                    chunks=(1, plan.group_chunk, *box),
+                    dtype=dtype,
+                    fill_value=identity,
+                    overwrite=has_node(session, path),
+                )
+    for (_, number), path in parents.items():
+        reduction = work.reductions[number]
+        dims = [reduction.field.dims[axis] for axis in reduction.retained]
+        group_dim = "" if reduction.grouping is None else reduction.grouping.name
+        coordinates.copy_coordinates(reduction.field, dims, path, without=group_dim)
     return Tasks([item for plan in work.plans for item in plan.items], work.shared)
 
 

@@ -1,8 +1,4 @@
-"""The tasks of a reduction: they read regions, reduce them, and write or return the results.
-
-A region is a box of the retained axes and a box of the reduced axes. A task reads it in *blocks* of whole
-chunks, and decodes and reduces a block in *slabs* of a few megabytes.
-"""
+"""The tasks of a reduction: they read blocks of whole chunks, and reduce them in slabs."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frazil.jobs.blocks import SLAB, block_shape, split
 from frazil.jobs.task_results import Outcome
@@ -29,27 +24,19 @@ from frazil.pipeline.reductions.kernels import (
     combine_tree,
     empty_partial,
 )
-from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Measure, Reduction, Sketch
+from frazil.pipeline.reductions.plan import Combination, Corner, Exact, Item, Reduction, Sketch
 from frazil.repository.session.session import ForkSession, Session
 
 type Region = tuple[slice, ...]
 
 
 def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a box.
-
-    >>> box_shape((1, 2), (3, 5))
-    (2, 3)
-    """
+    """Return the shape of a box."""
     return tuple(np.subtract(high, low).tolist())
 
 
 def region_of(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
-    """Return a region of the array.
-
-    It goes from ``low`` to ``high`` along the retained axes, and from ``start`` to ``stop`` along the reduced
-    axes.
-    """
+    """Return a region of the array."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
     out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
@@ -125,21 +112,13 @@ def slab_spans(
 
 
 def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
-    """Return the decoded values of a region of a block: (cells, *retained dimensions).
-
-    ``raw`` are the stored values of the block, ``start`` is its start along the reduced axes.
-    """
+    """Return the decoded values of a region of a block: (cells, *retained dimensions)."""
     corner = dict(zip(reduction.over, start.tolist(), strict=True))
     corner |= zip(reduction.retained, item.retained_start, strict=True)
     inside = tuple(
         slice(part.start - corner[axis], part.stop - corner[axis]) for axis, part in enumerate(region)
     )
-    return _cells_first(reduction, reduction.field.decoded(raw[inside]))
-
-
-def _cells_first(reduction: Reduction, values: Values) -> Values:
-    """Return the reduced axes as one axis, in the order of the array: (cells, *retained dimensions)."""
-    turned = values.transpose(*reduction.over, *reduction.retained)
+    turned = reduction.field.decoded(raw[inside]).transpose(*reduction.over, *reduction.retained)
     retained = turned.shape[len(reduction.over) :]
     return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *retained)
 
@@ -150,21 +129,23 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
         np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
         for end in ("start", "stop")
     )
-    needs_positions = any(isinstance(measure.kernel, FirstLast) for measure in reduction.measures)
-    return cells(
-        values,
-        group_codes(reduction, item, start, stop),
-        weights=_weights(reduction, region, values.shape),
-        skipna=reduction.skipna,
-        positions=_positions(reduction, start, stop) if needs_positions else None,
-    )
+    weights, positions = reduction.weights, None
+    if weights is not None:
+        spans = zip(region, weights.shape, strict=True)
+        part = weights[tuple(span if n > 1 else slice(None) for span, n in spans)]
+        turned = part.transpose(*reduction.over, *reduction.retained)
+        retained = turned.shape[len(reduction.over) :]
+        weights = np.broadcast_to(turned, (*(stop - start).tolist(), *retained))
+        weights = weights.reshape(len(values), *retained)
+    if any(isinstance(measure.kernel, FirstLast) for measure in reduction.measures):
+        axes = np.ix_(*map(np.arange, start.tolist(), stop.tolist()))
+        positions = np.ravel_multi_index(np.broadcast_arrays(*axes), reduction.over_shape).ravel()
+    codes = group_codes(reduction, item, start, stop)
+    return cells(values, codes, weights=weights, skipna=reduction.skipna, positions=positions)
 
 
 def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
-    """Return the groups of the cells of a block, or None without groups.
-
-    Groups that are not the item's are -1.
-    """
+    """Return the groups of the cells of a block, or None without groups."""
     grouping = reduction.grouping
     if grouping is None:
         return None
@@ -177,23 +158,6 @@ def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> 
         n if axis in reduction.label_axes else 1 for axis, n in zip(reduction.over, shape, strict=True)
     ]
     return np.broadcast_to(codes.reshape(label_shape), shape).ravel()
-
-
-def _weights(reduction: Reduction, region: Region, shape: tuple[int, ...]) -> Values | None:
-    weights = reduction.weights
-    if weights is None:
-        return None
-    part = weights[tuple(s if n > 1 else slice(None) for s, n in zip(region, weights.shape, strict=True))]
-    over = [region[axis].stop - region[axis].start for axis in reduction.over]
-    turned = part.transpose(*reduction.over, *reduction.retained)
-    retained = turned.shape[len(over) :]
-    return np.broadcast_to(turned, (*over, *retained)).reshape(shape[0], *retained)
-
-
-def _positions(reduction: Reduction, start: Index, stop: Index) -> Index:
-    """Return the position of each cell of a block among all reduced cells."""
-    axes = np.ix_(*map(np.arange, start.tolist(), stop.tolist()))
-    return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*axes), reduction.over_shape)).ravel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +193,10 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
 
 def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
     """Return the state of each measure (a `Partial`, or the cells of a quantile), and the bytes read."""
-    if any(isinstance(measure.kernel, Exact) for measure in reduction.measures):
+    if reduction.is_exact:
         return _exact_states(shared, reduction, item)
     array = open_array(shared.session, reduction.field.path)
-    kernels = [measure.kernel for measure in reduction.measures if not isinstance(measure.kernel, Exact)]
+    kernels = [measure.kernel for measure in reduction.measures]
     groups = np.arange(*item.groups, dtype=np.int64)
     shape = box_shape(item.retained_start, item.retained_stop)
     states = [empty_partial(kernel, groups, shape) for kernel in kernels]
@@ -273,7 +237,13 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
     low, high = item.retained_start, item.retained_stop
     shape = box_shape(low, high)
-    blocks, codes = _blocks_with_cells(shared, reduction, item)
+    blocks: list[tuple[Index, Index]] = []
+    codes: list[Index] = [np.zeros(0, np.int64)]
+    for start, stop in read_blocks(reduction, item, shared.block):  # those with cells of the item's groups
+        block_codes = group_codes(reduction, item, start, stop)
+        if block_codes is None or (block_codes >= 0).any():
+            blocks.append((start, stop))
+            codes += [] if block_codes is None else [block_codes]
     rows = sum(int(np.prod(stop - start, dtype=np.int64)) for start, stop in blocks)
     values: Values | None = None
     size = row = 0
@@ -289,21 +259,8 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
         del raw
     if values is None:
         values = np.zeros((0, *shape), field.dtype)
-    return [(values, codes)] * len(reduction.measures), size
-
-
-def _blocks_with_cells(
-    shared: Shared, reduction: Reduction, item: Item
-) -> tuple[list[tuple[Index, Index]], Index | None]:
-    """Return the blocks with cells of the item's groups, and the groups of their cells."""
-    blocks: list[tuple[Index, Index]] = []
-    codes: list[Index] = [np.zeros(0, np.int64)]
-    for start, stop in read_blocks(reduction, item, shared.block):
-        block_codes = group_codes(reduction, item, start, stop)
-        if block_codes is None or (block_codes >= 0).any():
-            blocks.append((start, stop))
-            codes += [] if block_codes is None else [block_codes]
-    return blocks, None if reduction.grouping is None else np.concatenate(codes)
+    state = values, None if reduction.grouping is None else np.concatenate(codes)
+    return [state] * len(reduction.measures), size
 
 
 # Results
@@ -317,8 +274,11 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
         values = measure.kernel.quantiles_of(*cells_and_codes, reduction.groups)
     else:
         values = measure.kernel.finish_fields(state.fields)
-        if reduction.empty is not None and reduction.empty[state.groups].any():
-            values = _with_missing_groups(values, reduction.empty[state.groups], measure)
+        empty = None if isinstance(measure.kernel, Sketch) else reduction.empty  # sketches are NaN already
+        if empty is not None and empty[state.groups].any():
+            # As in xarray, groups without a cell are NaN, also for sums and counts.
+            values = values.astype(measure.dtype, copy=True)
+            values[empty[state.groups]] = np.nan
     has_quantiles = isinstance(measure.kernel, Exact | Sketch)
     if has_quantiles and measure.q is None:
         values, has_quantiles = values[0], False
@@ -326,18 +286,9 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
     at = reduction.group_axis
     values = np.take(values, 0, axis=axis) if at is None else np.moveaxis(values, axis, axis + at)
     if values.dtype.kind == "f" and measure.dtype.kind != "f":
-        values = np.nan_to_num(values)  # NaN is impossible here: see `result_dtype`
+        values = np.nan_to_num(values)  # NaN is impossible here: see `STATISTICS`
     with np.errstate(over="ignore"):  # the result is infinite, as in xarray
         return values.astype(measure.dtype, copy=False)
-
-
-def _with_missing_groups(values: Values, empty: NDArray[np.bool_], measure: Measure) -> Values:
-    """Return the values with NaN for groups without a cell, as in xarray, also for sums and counts."""
-    if isinstance(measure.kernel, Sketch):
-        return values  # they are NaN already
-    values = values.astype(measure.dtype, copy=True)
-    values[empty] = np.nan
-    return values
 
 
 def _write_part(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:
@@ -364,7 +315,6 @@ def write_driver_results(
     groups = np.arange(reduction.groups, dtype=np.int64)
     for number, measure in enumerate(reduction.measures):
         kernel = measure.kernel
-        assert not isinstance(kernel, Exact)
         lead = () if measure.q is None else (len(measure.q),)
         out = np.zeros((*lead, *reduction.shape), measure.dtype)
         for (low, high), parts in boxes.items():
@@ -394,7 +344,6 @@ def _write_scratch(
     box = _box_region(item.retained_start, item.retained_stop)
     for number, state in enumerate(states):
         kernel = reduction.measures[number].kernel
-        assert not isinstance(kernel, Exact)
         if len(state.groups) < len(groups):
             total = empty_partial(kernel, groups, box_shape(item.retained_start, item.retained_stop))
             absorb_partial(kernel, total, state)
@@ -407,17 +356,13 @@ def _write_scratch(
 
 
 def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
-    """Compute a part of the results from scratch arrays: the task of the second phase.
-
-    The scratch arrays have ``item.slot`` slots.
-    """
+    """Compute a part of the results from scratch arrays: the task of the second phase."""
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)
     groups = np.arange(*item.groups, dtype=np.int64)
     read = output = 0
     for number, measure in enumerate(reduction.measures):
         kernel = measure.kernel
-        assert not isinstance(kernel, Exact)
         arrays = [
             open_array(fork, scratch_path(shared.scratch, item.number, number, field))
             for field in range(len(kernel.identities))

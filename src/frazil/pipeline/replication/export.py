@@ -1,8 +1,6 @@
 """Exports of a version that other libraries read: a plain Zarr store, a zip file, a NetCDF file.
 
-The chunks are copied without decoding, inline and virtual chunks included. Tasks copy them in ranges of the
-chunk tables. The metadata documents are written last, the one of the root group after all others: until
-then, no reader finds the arrays.
+Chunks are copied without decoding. The document of the root group is written last.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import xarray as xr
 
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.blocks import groups
@@ -184,10 +183,16 @@ def export_zarr(
         total = _sum(total, part)
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
-    return _sum(total, _put_documents(target, documents))
+    count, size = 0, 0
+    for path, (document, _) in documents.items():
+        if _stored(target, _document_key(path)) is None:
+            target.put(_document_key(path), document)
+            count, size = count + 1, size + len(document)
+    return _sum(total, Copied(count, size, len(documents) - count))
 
 
 @takes_versions
+@with_argument_docs(export_netcdf)
 def export_zip(
     source: Source,
     path: str | Path,
@@ -201,10 +206,7 @@ def export_zip(
     The chunks are copied without decoding, one after the other. The file gets its name when it is complete.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        path: The file, in a folder that exists.
         arrays: Patterns of the paths of arrays, as in `export_zarr`.
-        overwrite: Whether an existing file is replaced. Default: False.
         progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
             nothing.
 
@@ -253,10 +255,7 @@ def _document_key(path: str) -> str:
 
 
 def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
-    """Return the metadata of each node, and whether it is an array, deepest nodes first.
-
-    Groups that Frazil writes for itself are left out: they name files of the machine that wrote them.
-    """
+    """Return the metadata of each node, and whether it is an array, deepest nodes first."""
     nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
     by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
@@ -274,28 +273,16 @@ def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, b
     for path, (document, _) in documents.items():
         key = _document_key(path)
         stored = _stored(target, key)
-        if stored is not None and not _is_same_document(stored, document):
+        try:
+            is_same = stored is None or json.loads(bytes(stored)) == json.loads(document)
+        except (ValueError, RecursionError):
+            is_same = False
+        if not is_same:
             raise ConflictError(
                 message=f"target must be empty or have an earlier export of the same nodes, got "
                 f"{target.label()} with other metadata in {key}. Export to another storage",
                 kind=ErrorKind.NOT_ALLOWED,
             )
-
-
-def _is_same_document(stored: Buffer, document: bytes) -> bool:
-    try:
-        return bool(json.loads(bytes(stored)) == json.loads(document))
-    except (ValueError, RecursionError):
-        return False
-
-
-def _put_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> Copied:
-    count, size = 0, 0
-    for path, (document, _) in documents.items():
-        if _stored(target, _document_key(path)) is None:
-            target.put(_document_key(path), document)
-            count, size = count + 1, size + len(document)
-    return Copied(count, size, len(documents) - count)
 
 
 def _stored(storage: Storage, key: str) -> Buffer | None:

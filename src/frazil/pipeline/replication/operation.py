@@ -1,46 +1,48 @@
 """Copies and clones of repositories in another storage.
 
-Objects of a repository never change, except the repo info, which refers to all others. So a copy consists of
-the repo info as it was at the start, and of other objects that existed then, which tasks copy in any order.
-The repo info is written last: until then the target is not a repository.
-
-A lease keeps garbage collections from deleting objects during the copy. Other implementations ignore leases.
-So before the repo info is written, all objects that it needs are checked in the target: metadata files are
-read, chunk files have to be long enough. Damaged objects are copied again, each object once.
-
-A second call updates a copy, and continues a copy that was interrupted. It copies objects that the target
-lacks or has with another size. Objects of the same size are compared, unless an earlier copy has completed
-since they were stored: then a mark in the target (`checked_mark`) tells that they were compared. A chunk file
-with checksums is compared with these, and the source is not read. A chunk file of the source that differs
-from its own checksums is not copied, and the copy is not published.
-
-The modification time of the mark is the information, and its content names the part that was copied. The
-clock of the storage sets this time, as for all other objects. So an object that is older than the mark was
-there when the copy was complete, and did not change since. Other implementations ignore the folder.
+Objects never change, except the repo info, which is written last, after all objects that it needs are checked
+in the target. A lease keeps garbage collections from deleting objects meanwhile. A mark in the target tells
+since when its objects are compared with the source. Objects are columns: ten million take a few hundred
+megabytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import pickle
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import compress, pairwise
 from typing import ClassVar, Final
 
+import numpy as np
+
+from frazil.argument_docs import with_argument_docs
 from frazil.display import Shown, counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
-from frazil.format.ids import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS, id_from_text, id_to_text
+from frazil.format.chunk_trailer import check_file
+from frazil.format.columns import I64, U8
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    OVERWRITTEN,
+    REPO,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    id_from_text,
+    id_keys,
+    id_list,
+    id_to_text,
+    ids_from_text,
+    ids_to_text,
+)
 from frazil.format.repo_info import RepoInfo, encode_repo_info
+from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import takes_versions
 from frazil.jobs.progress import Progress, Summary, with_size
+from frazil.jobs.task_failures import dumps
 from frazil.maintenance.verification.plan import stored_findings
-from frazil.pipeline.replication.object_copies import (
-    Objects,
-    all_objects,
-    copy_by_tasks,
-    difference,
-    objects_with_keys,
-)
 from frazil.pipeline.replication.part import (
     SOURCE,
     FlatSnapshot,
@@ -61,8 +63,162 @@ from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.handle.opening import not_empty, require_prefix
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
-from frazil.survey.columns import among, distinct, each_once
+from frazil.storage.local_commit import put_many
+from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.survey import Survey
+from frazil.threads import Purpose, thread_pool
+
+#: The folders whose files are named by ids. Later folders have files that refer to files of earlier ones.
+FOLDERS: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS)
+_BYTES_PER_TASK: Final = 256_000_000
+#: Copying an object takes as much time as copying this number of bytes.
+_BYTES_PER_OBJECT: Final = 100_000
+_AT_ONCE: Final = 32_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Objects:
+    """The objects of a copy: files named by ids as columns, and the backups of the repo info by their keys.
+
+    ``files`` has one table for each of ``FOLDERS``. ``sizes`` has the sizes of the backups in bytes.
+    """
+
+    files: tuple[ObjectListing, ...]
+    keys: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.files)) + len(self.keys)
+
+    def total_bytes(self) -> int:
+        """Return the size of all objects in bytes."""
+        return sum(int(each.sizes.sum()) for each in self.files) + sum(self.sizes)
+
+    def items(self) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
+        """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes."""
+        for each in self.files:
+            for start, stop in _cuts(each.sizes):
+                yield each.folder, each.ids[start:stop], each.sizes[start:stop]
+        sizes = np.array(self.sizes, np.int64)
+        for start, stop in _cuts(sizes):
+            yield "", self.keys[start:stop], sizes[start:stop]
+
+
+def _cuts(sizes: I64) -> Iterator[tuple[int, int]]:
+    yield from pairwise(groups(sizes + _BYTES_PER_OBJECT, _BYTES_PER_TASK).tolist())
+
+
+def all_objects(storage: Storage) -> Objects:
+    """Return the objects of a repository, except the repo info, leases and staged files."""
+    files = tuple(list_objects(storage, folder) for folder in FOLDERS)
+    backups = list(storage.list(OVERWRITTEN))
+    return Objects(files, tuple(each.key for each in backups), tuple(each.size for each in backups))
+
+
+def difference(objects: Objects, target: Storage, checked_before: int) -> tuple[Objects, Objects]:
+    """Return the objects that a target lacks or has with another size, and equally large ones to compare."""
+    absent, doubtful = [], []
+    for each in objects.files:
+        present = list_objects(target, each.folder)
+        rows = np.minimum(id_keys(present.ids).searchsorted(id_keys(each.ids)), max(len(present) - 1, 0))
+        same = np.zeros(len(each), bool)
+        late = np.zeros(len(each), bool)
+        if len(present):
+            same = (id_keys(present.ids)[rows] == id_keys(each.ids)) & (present.sizes[rows] == each.sizes)
+            late = present.modified[rows] >= checked_before
+        absent.append(each.select_files(~same))
+        doubtful.append(each.select_files(same & late))
+    sizes = {each.key: each.size for each in target.list(OVERWRITTEN)} if objects.keys else {}
+    is_same = [sizes.get(key) == size for key, size in zip(objects.keys, objects.sizes, strict=True)]
+    return _some(objects, absent, [not each for each in is_same]), _some(objects, doubtful, is_same)
+
+
+def _some(objects: Objects, files: Sequence[ObjectListing], chosen: Sequence[bool]) -> Objects:
+    return Objects(
+        tuple(files), tuple(compress(objects.keys, chosen)), tuple(compress(objects.sizes, chosen))
+    )
+
+
+def objects_with_keys(objects: Objects, keys: set[str]) -> Objects:
+    """Return the objects with these keys."""
+    files = []
+    for each in objects.files:
+        texts = [key.partition("/")[2] for key in keys if key.startswith(f"{each.folder}/")]
+        wanted = ids_from_text(texts)[0] if texts else each.ids[:0]
+        files.append(each.select_files(among(each.ids, wanted)))
+    return _some(objects, files, [key in keys for key in objects.keys])
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """The result of a task: how many objects and bytes it copied, and the damaged files of the source."""
+
+    objects: int = 0
+    bytes: int = 0
+    damaged: tuple[str, ...] = ()
+
+
+def copy_objects(shared: bytes, item: bytes) -> bytes:
+    """Copy objects from one storage to another, with ``compare`` only those that differ: the task.
+
+    An object that is gone from the source is left out. The check of the target finds it if it is needed. A
+    chunk file that differs from its own checksums is left out too.
+    """
+    source, target, compare = pickle.loads(shared)
+    folder, names, sizes = pickle.loads(item)
+    keys = [f"{folder}/{name}" for name in ids_to_text(names)] if folder else list(names)
+    ids = id_list(names) if folder == CHUNKS else [b""] * len(keys)
+    damaged: list[str] = []
+
+    def read_object(key: str, id_: bytes) -> tuple[str, Buffer] | None:
+        stored = _read(target, key) if compare else None
+        if stored is not None and id_ and _is_right(id_, stored):
+            return None
+        data = _read(source, key)
+        if data is None or (stored is not None and memoryview(stored) == memoryview(data)):
+            return None
+        if id_ and _is_right(id_, data) is False:
+            damaged.append(key)
+            return None
+        return key, data
+
+    def copy_object(key: str, id_: bytes) -> int | None:
+        pair = read_object(key, id_)
+        if pair is None:
+            return None
+        target.put(*pair)
+        return memoryview(pair[1]).nbytes
+
+    copied: list[int] = []
+    with thread_pool(Purpose.FILE_COPIES) as threads:
+        if not target.is_local:
+            copied += (size for size in threads.map(copy_object, keys, ids) if size is not None)
+        else:
+            for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
+                part = threads.map(read_object, keys[start:stop], ids[start:stop])
+                pairs = [pair for pair in part if pair is not None]
+                put_many(target, pairs)
+                copied += (memoryview(data).nbytes for _, data in pairs)
+    return pickle.dumps(CopyOutcome(len(copied), sum(copied), tuple(damaged)))
+
+
+def _read(storage: Storage, key: str) -> Buffer | None:
+    """Return the bytes of an object, or None if there is none."""
+    try:
+        return storage.get(key)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        return None
+
+
+def _is_right(id_: bytes, data: Buffer) -> bool | None:
+    """Return whether a chunk file agrees with its own checksums. None if it has none."""
+    try:
+        check = check_file(id_, data)
+    except FormatError:
+        return False
+    return None if check.trailer is None else check.ok
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -91,11 +247,6 @@ CHECKED: Final = "copies/checked"
 _ROUNDING: Final = 2_000_000
 
 
-def put_checked_mark(storage: Storage, part: RepositoryPart) -> None:
-    """Put the mark."""
-    storage.put(CHECKED, _content(part))
-
-
 def checked_before(storage: Storage, part: RepositoryPart) -> int:
     """Return the time before which all objects of a copy were compared with the source."""
     info = storage.head(CHECKED)
@@ -120,10 +271,16 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
     earlier, version, _ = read_repo_info(target)
     if first_entry(earlier).flushed_at != first_entry(info).flushed_at:
         raise _foreign(target, "another repository, which was created at another time")
+
+    def is_flat(tip: bytes) -> bool:  # made of a snapshot of the source
+        entry = earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))
+        text = origin_of(entry).get(SOURCE)
+        return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
+
     own = [
         f"commits on its branch {name!r}, which the source does not have"
         for name, tip in earlier.branches.items()
-        if not _is_copied(info, earlier, tip, part)
+        if info.snapshots.find_snapshot(tip) < 0 and not is_flat(tip)
     ]
     tags = info.tags.keys() | info.deleted_tags
     own += [f"its tag {name!r}, which the source does not have" for name in earlier.tags if name not in tags]
@@ -134,27 +291,12 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
     return IfVersion(version)
 
 
-def _is_copied(info: RepoInfo, earlier: RepoInfo, tip: bytes, part: RepositoryPart) -> bool:
-    """Return whether the tip of a branch of the target is a snapshot of the source, or was made of one."""
-    if info.snapshots.find_snapshot(tip) >= 0:
-        return True
-    text = origin_of(earlier.snapshots.entry(earlier.snapshots.find_snapshot(tip))).get(SOURCE)
-    return isinstance(text, str) and flat_id(id_from_text(text), part) == tip
-
-
 def _foreign(target: Storage, has: str) -> ConflictError:
     return ConflictError(
         message=f"target must be empty or hold an earlier copy of the repository, got {target.label()} "
         f"with {has}. Copy to another storage",
         kind=ErrorKind.REPO_INFO_UPDATED,
     )
-
-
-def require_empty(target: Storage) -> None:
-    """Raise an error if a storage contains a repository, or is a bucket without a prefix."""
-    require_prefix(target)
-    if target.head(REPO) is not None:
-        raise not_empty(target, REPO, is_repository=True)
 
 
 def with_origin(info: RepoInfo, source: RepoInfo, label: str, part: RepositoryPart) -> RepoInfo:
@@ -231,17 +373,11 @@ def copy_repository(
         >>> frazil.Repository.open(backup).lookup_branch("main") == repo.lookup_branch("main")
         True
     """
-    _require_version_2(source)
-    part = part or RepositoryPart()
-    if dry_run:
-        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
-        return copy.look(part, is_clone=False)
-    with _leased(source.storage, f"copy to {target.label()}") as renew:
-        copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
-        return copy.run(part, is_clone=False, compare=compare)
+    return _run(source, target, part, engine, progress, is_clone=False, compare=compare, dry_run=dry_run)
 
 
 @takes_versions
+@with_argument_docs(copy_repository)
 def clone_repository(
     source: Repository,
     target: Storage,
@@ -260,15 +396,8 @@ def clone_repository(
     A second call continues a clone that was interrupted.
 
     Args:
-        source: The repository.
         target: The storage of the clone. It must not contain a repository.
         part: The branches, tags and arrays of the clone. Default: all, with the whole history.
-        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where Spark is in use, else processes of this machine (`default_engine`).
-        progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
-            nothing.
-        dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
-            or has with another size.
 
     Returns:
         The number of objects and bytes that were copied, as `Copied`.
@@ -290,23 +419,36 @@ def clone_repository(
         >>> sorted(frazil.Repository.open(storage).get_metadata()["frazil.origin"])
         ['at', 'refs', 'storage']
     """
-    _require_version_2(source)
-    require_empty(target)
-    part = part or RepositoryPart()
-    if dry_run:
-        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
-        return copy.look(part, is_clone=True)
-    with _leased(source.storage, f"copy to {target.label()}") as renew:
-        copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
-        return copy.run(part, is_clone=True, compare=False)
+    return _run(source, target, part, engine, progress, is_clone=True, compare=False, dry_run=dry_run)
 
 
-def _require_version_2(source: Repository) -> None:
+def _run(
+    source: Repository,
+    target: Storage,
+    part: RepositoryPart | None,
+    engine: Engine | EngineName | None,
+    progress: Progress | None,
+    *,
+    is_clone: bool,
+    compare: bool,
+    dry_run: bool,
+) -> Copied:
     if source.spec_version < 2:
         raise FormatError(
             "source must be a repository of spec version 2, got version 1. Upgrade it first",
             ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
         )
+    if is_clone:
+        require_prefix(target)
+        if target.head(REPO) is not None:
+            raise not_empty(target, REPO, is_repository=True)
+    part = part or RepositoryPart()
+    if dry_run:
+        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
+        return copy.look(part, is_clone=is_clone)
+    with _leased(source.storage, f"copy to {target.label()}") as renew:
+        copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
+        return copy.run(part, is_clone=is_clone, compare=compare)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,7 +477,7 @@ class _RepositoryCopy:
     def look(self, part: RepositoryPart, *, is_clone: bool) -> Copied:
         """Count the objects that the target lacks or has with another size."""
         copy, _ = self._plan(part, is_clone=is_clone)
-        absent = difference(copy.objects, self.target, checked_before(self.target, part)).absent
+        absent, _ = difference(copy.objects, self.target, checked_before(self.target, part))
         return Copied(len(absent), absent.total_bytes(), len(copy.objects) - len(absent))
 
     def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool) -> Copied:
@@ -343,17 +485,29 @@ class _RepositoryCopy:
         target = self.target
         copy, condition = self._plan(part, is_clone=is_clone)
         since = 0 if compare else checked_before(target, part)
-        changed = difference(copy.objects, target, since)
-        self._copy(changed.absent, compare=False)
-        self._copy(changed.doubtful, compare=True)
-        self._require_undamaged()
+        absent, doubtful = difference(copy.objects, target, since)
+        self._copy(absent, compare=False)
+        self._copy(doubtful, compare=True)
+        if self.damaged:
+            raise FormatError(
+                f"the source {self.source.storage.label()} must have undamaged chunk files, got "
+                f"{counted(len(self.damaged), 'file')} with bytes that differ from their checksums, such as "
+                f"{self.damaged[0]}. The copy is not published"
+            ).with_remedy("Run `{}`, and repair the source", call("verify"))
         for flat in copy.flat:
             for key, data in flat.files(_LEVEL):
                 target.put(key, data)
         self._repair_target(copy)
-        self._publish(copy, condition)
+        # Write the repo info, if no other writer has written it.
+        is_refused = isinstance(target.put(REPO, copy.repo_object, condition), Refused)
+        if is_refused and bytes(target.get(REPO)) != copy.repo_object:
+            raise ConflictError(
+                message=f"Another writer changed the repository in {target.label()} during the copy. "
+                "Copy again",
+                kind=ErrorKind.REPO_INFO_UPDATED,
+            )
         with suppress(StorageError):  # without the mark, the next copy compares more objects
-            put_checked_mark(target, part)
+            target.put(CHECKED, _content(part))
         return Copied(self.objects, self.bytes, len(copy.objects) - self.objects)
 
     def _plan(self, part: RepositoryPart, *, is_clone: bool) -> tuple[_Plan, IfAbsent | IfVersion]:
@@ -392,21 +546,14 @@ class _RepositoryCopy:
 
     def _copy(self, objects: Objects, *, compare: bool) -> None:
         """Copy objects by tasks, and count them."""
-        for outcome in copy_by_tasks(self.source.storage, self.target, objects, self.engine, compare=compare):
+        shared = dumps((self.source.storage, self.target, compare))
+        tasks = [dumps(item) for item in objects.items()]
+        for outcome in map(pickle.loads, self.engine.run(copy_objects, tasks, shared)):
             self.objects, self.bytes = self.objects + outcome.objects, self.bytes + outcome.bytes
             self.damaged += outcome.damaged
             self.renew()
             if self.progress is not None:
                 self.progress.advance(chunks=outcome.objects, bytes=outcome.bytes)
-
-    def _require_undamaged(self) -> None:
-        """Raise ``FormatError`` if chunk files of the source differ from their own checksums."""
-        if self.damaged:
-            raise FormatError(
-                f"the source {self.source.storage.label()} must have undamaged chunk files, got "
-                f"{counted(len(self.damaged), 'file')} with bytes that differ from their checksums, such as "
-                f"{self.damaged[0]}. The copy is not published"
-            ).with_remedy("Run `{}`, and repair the source", call("verify"))
 
     def _repair_target(self, copy: _Plan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.
@@ -428,17 +575,6 @@ class _RepositoryCopy:
                 )
             repaired |= keys
             self._copy(damaged, compare=True)
-
-    def _publish(self, copy: _Plan, condition: IfAbsent | IfVersion) -> None:
-        """Write the repo info, if nobody else has written it."""
-        target = self.target
-        is_refused = isinstance(target.put(REPO, copy.repo_object, condition), Refused)
-        if is_refused and bytes(target.get(REPO)) != copy.repo_object:
-            raise ConflictError(
-                message=f"Another writer changed the repository in {target.label()} during the copy. "
-                "Copy again",
-                kind=ErrorKind.REPO_INFO_UPDATED,
-            )
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """The part of a repository that is copied: its refs, snapshots and arrays, and the repo info of this part.
 
-A part with the whole history of some branches and tags has the same snapshots, with the same ids. A part with
-the newest state only has one snapshot for each ref, after the first snapshot of the repository. Such a
-snapshot has another id than the snapshot of the source, because its file has other content: an id is never
-used for two contents. The id is a hash, so a later copy finds the same id again.
+A snapshot of a part without history has another id than that of the source, a hash of it: an id is never used
+for two contents.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Arrays as operations see them: their ``zarr.json``, their meaning by CF, arguments and options.
 
-The ``zarr.json`` of a new array is that of its source with some members replaced. So an operation keeps
-members that it does not know: data types, fill values, attributes, codecs and extensions of any kind.
-
-Operations that compute with values unpack them as xarray does: missing values (``_FillValue``,
-``missing_value``) become NaN, ``scale_factor`` and ``add_offset`` are applied. Their results are written
-unpacked, with NaN for missing values and without attributes of the packing. Times stay numbers.
+The ``zarr.json`` of a new array is that of its source with some members replaced, so members that an
+operation does not know stay. Values are unpacked as xarray does, except times.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 import zarr
@@ -64,10 +60,7 @@ class ArrayInfo:
 
     @cached_property
     def grid(self) -> Shape:
-        """The shape that is written as one: a shard, or a chunk.
-
-        Raises ``InvalidInputError`` (``invalid-array-metadata``) for a grid that is not regular.
-        """
+        """The shape that is written as one: a shard, or a chunk."""
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
             raise InvalidInputError(
@@ -114,11 +107,8 @@ class ArrayInfo:
         """An empty array of this kind, for its data type and fill value."""
         self.grid  # noqa: B018  # it refuses irregular grids
         store = zarr.storage.MemoryStore()
-        zarr.core.sync.sync(
-            store.set(
-                "zarr.json", zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
-            )
-        )
+        buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
+        zarr.core.sync.sync(store.set("zarr.json", buffer))
         return zarr.open_array(store, mode="r", zarr_format=3)
 
     @property
@@ -170,14 +160,14 @@ class ArrayInfo:
             chunks, shards = self.chunks, self.shards
         inner = codecs if codecs is not None else self.codecs
         if shards is not None:
-            _require_multiple(path, chunks, shards)
+            if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
+                raise InvalidInputError(
+                    f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
             settings = self._sharding or {"index_codecs": list(_SHARD_INDEX), "index_location": "end"}
-            inner = [
-                {
-                    "name": SHARDING,
-                    "configuration": {**settings, "chunk_shape": list(chunks), "codecs": inner},
-                }
-            ]
+            settings = {**settings, "chunk_shape": list(chunks), "codecs": inner}
+            inner = [{"name": SHARDING, "configuration": settings}]
         document["codecs"] = inner
         grid = {"chunk_shape": list(chunks if shards is None else shards)}
         document["chunk_grid"] = {"name": "regular", "configuration": grid}
@@ -224,33 +214,19 @@ class ArrayInfo:
         return json.dumps(self.document).encode()
 
 
-def _require_multiple(path: str, chunks: Shape, shards: Shape) -> None:
-    if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
-        raise InvalidInputError(
-            f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Return the zarr array at a path of a session."""
     return array_at(session, path, mode)
 
 
 def array_info(session: Session, path: str) -> ArrayInfo:
-    """Return the array at a path.
-
-    Raises ``NodeNotFoundError`` where no node is, and ``InvalidInputError`` (``not-an-array``) for a group.
-    """
+    """Return the array at a path."""
     node = session.workspace.require_array("/" + path.strip("/"))
     return ArrayInfo(node.path, json.loads(node.user_data))
 
 
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
-    """Return the arrays at these paths and below them, each once, in the order of their paths.
-
-    Raises ``NodeNotFoundError`` for a path without a node.
-    """
+    """Return the arrays at these paths and below them, each once, in the order of their paths."""
     if isinstance(paths, str):
         paths = [paths]
     workspace = session.workspace
@@ -298,8 +274,8 @@ type Lengths = Sequence[int] | Mapping[str, int]
 _SHORT: Final = 64
 
 
-class _Chunks(TypedDict, total=False):
-    """The chunks of the results.
+class ChunkRunOptions(BoundedRunOptions, total=False):
+    """The options of `BoundedRunOptions`, and the chunks of the results.
 
     Attributes:
         chunks: The chunk lengths of the results: one for each axis, or a mapping of dimensions. -1 is the
@@ -309,8 +285,8 @@ class _Chunks(TypedDict, total=False):
     chunks: Lengths | None
 
 
-class _Grid(_Chunks, total=False):
-    """The chunks and shards of the results.
+class GridRunOptions(ChunkRunOptions, total=False):
+    """The options of `ChunkRunOptions`, and the shards of the results.
 
     Attributes:
         shards: The shard lengths of the results, in the same form as ``chunks`` and a multiple of them. The
@@ -318,14 +294,6 @@ class _Grid(_Chunks, total=False):
     """
 
     shards: Lengths | None
-
-
-class ChunkRunOptions(_Chunks, BoundedRunOptions, total=False):
-    """The options of `BoundedRunOptions`, and the chunks of the results."""
-
-
-class GridRunOptions(_Grid, BoundedRunOptions, total=False):
-    """The options of `ChunkRunOptions`, and the shards of the results."""
 
 
 def chunk_lengths(
@@ -369,11 +337,7 @@ def chunk_lengths(
 
 
 def clipped_chunks(chunks: Shape, shape: Sequence[int]) -> Shape:
-    """Return chunks that are no longer than an array of this shape, and at least 1 long.
-
-    >>> clipped_chunks((4, 4), (9, 0))
-    (4, 1)
-    """
+    """Return chunks that are no longer than an array of this shape, and at least 1 long."""
     return tuple(max(min(chunk, n), 1) for chunk, n in zip(chunks, shape, strict=True))
 
 
@@ -402,32 +366,21 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
-    chain = [_with_byte_order(each, old) for each in chain]
+    ordered = next((each for each in old if each["name"] == "bytes"), {})
+    chain = [{**ordered, **each} if each["name"] == "bytes" else each for each in chain]
     if any(each["name"] in SERIALIZERS or each["name"] == SHARDING for each in chain):
         return chain
     serializers = [each for each in old if each["name"] in SERIALIZERS]
-    filters = [each for each, codec in zip(chain, given, strict=True) if _is_filter(each, codec)]
+    filters = [  # codecs that make arrays of arrays
+        each
+        for each, codec in zip(chain, given, strict=True)
+        if isinstance(codec, ArrayArrayCodec) or each["name"] == "transpose"
+    ]
     return [*filters, *serializers, *(each for each in chain if each not in filters)]
 
 
-def _with_byte_order(document: Json, old: list[Json]) -> Json:
-    serializer = next((each for each in old if each["name"] == "bytes"), None)
-    if document["name"] != "bytes" or serializer is None:
-        return document
-    return {**serializer, **document}
-
-
-def _is_filter(document: Json, codec: Codec | Mapping[str, Any]) -> bool:
-    """Return whether a codec makes arrays of arrays, and so comes before the serializer."""
-    return isinstance(codec, ArrayArrayCodec) or document["name"] == "transpose"
-
-
 def record_of(value: Any) -> Any:
-    """Return a value for the parameters of a job, as JSON; long values as their size, ends and hash.
-
-    >>> record_of(slice(3, "b")), record_of([1, 2]), record_of(range(1000))["size"]
-    (['3', 'b', 'None'], [1, 2], 1000)
-    """
+    """Return a value for the parameters of a job, as JSON; long values as their size, ends and hash."""
     if isinstance(value, slice):
         return [str(value.start), str(value.stop), str(value.step)]
     values = np.asarray(value)
@@ -455,11 +408,6 @@ def record_of_lengths(given: Lengths | None) -> Any:
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
 
-def is_packed(array: ArrayInfo) -> bool:
-    """Return whether the values of an array differ from the stored ones."""
-    return not cf.coding_of(array.attributes, array.dtype, times=False).is_plain
-
-
 def unpacked(array: ArrayInfo, values: Values) -> Values:
     """Return stored values without packing, with NaN for missing values."""
     return cf.decoded(values, array.attributes)
@@ -473,7 +421,7 @@ def unpacked_dtype(array: ArrayInfo) -> np.dtype[Any]:
 def unpacked_attributes(array: ArrayInfo) -> Json:
     """Return the attributes of an array, without those that describe only its stored values."""
     attributes = array.attributes
-    if not is_packed(array):
+    if cf.coding_of(attributes, array.dtype, times=False).is_plain:
         return attributes
     return {
         key: value

@@ -1,20 +1,4 @@
-"""A function of numpy blocks over whole arrays: `map_blocks`.
-
-With a halo, a block includes values around it, and the result for the halo is cut off. So the result does
-not depend on the size of the blocks, if the function looks no further than the halo.
-
-Beyond the borders the ``boundary`` gives the values (names as in scipy.ndimage and dask, here for
-``a b c d``):
-
-    "reflect"    b a | a b c d | d c        the border is between two values
-    "nearest"    a a | a b c d | d d
-    "periodic"   c d | a b c d | a b
-    a number     k k | a b c d | k k
-
-It covers the code of a function and the values that the function refers to: defaults, closures, the state of
-an object, globals that are neither functions nor modules. It does not cover functions that the function calls
-by a global name.
-"""
+"""A function of numpy blocks over whole arrays: `map_blocks`, with a halo whose results are cut off."""
 
 from __future__ import annotations
 
@@ -28,7 +12,6 @@ from types import CodeType
 from typing import Any, Final, Literal, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
@@ -66,96 +49,30 @@ type Margins = tuple[tuple[int, int], ...]
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
-def require_boundary(boundary: Boundary) -> None:
-    """Raise ``InvalidInputError`` for a boundary that is neither a rule nor a number."""
-    if isinstance(boundary, str) and boundary not in _BOUNDARIES:
-        raise InvalidInputError(
-            f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
-            ErrorKind.UNKNOWN_CHOICE,
-        )
-
-
-def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
-    """Return the margins of an argument ``halo``; None for no halo.
-
-    Raises ``InvalidInputError`` for a depth below 0.
-    """
-    if halo is None or halo == 0:
-        return None
-    if isinstance(halo, Mapping):
-        given = {array.axis(name): depth for name, depth in halo.items()}
-        depths = [given.get(axis, 0) for axis in range(array.ndim)]
-    else:
-        depths = [halo] * array.ndim
-    pairs = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
-    if any(depth < 0 for pair in pairs for depth in pair):
-        raise InvalidInputError(
-            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
-        )
-    return pairs
-
-
 def read_with_halo(
     array: Any, spans: Sequence[tuple[int, int]], margins: Sequence[tuple[int, int]], boundary: Boundary
 ) -> Values:
-    """Return the values of a region (``spans``: start and stop of each axis) with margins around it.
-
-    >>> read_with_halo(np.arange(4), [(0, 2)], [(1, 1)], "nearest").tolist()
-    [0, 0, 1, 2]
-    """
+    """Return the values of a region (``spans``: start and stop of each axis) with margins around it."""
     outer = [(a - low, b + high) for (a, b), (low, high) in zip(spans, margins, strict=True)]
-    if boundary == "periodic":
-        return _read_periodic(array, outer)
-    if isinstance(boundary, str) and all(array.shape):
-        return _read_mirrored(array, outer, boundary)
     inside = [(max(a, 0), min(b, n)) for (a, b), n in zip(outer, array.shape, strict=True)]
+    if isinstance(boundary, str) and all(array.shape) and outer != inside:
+        index = []
+        for (a, b), n in zip(outer, array.shape, strict=True):
+            positions = np.arange(a, b)
+            if boundary == "periodic":
+                positions %= n
+            elif boundary == "nearest":
+                positions = np.clip(positions, 0, n - 1)
+            else:
+                positions %= 2 * n
+                positions = np.minimum(positions, 2 * n - 1 - positions)
+            index.append(positions)
+        return np.asarray(array.oindex[tuple(index)])
     values = np.asarray(array[tuple(slice(a, b) for a, b in inside)])
     missing = [(c - a, b - d) for (a, b), (c, d) in zip(outer, inside, strict=True)]
     if not any(map(any, missing)):
         return values
     return np.pad(values, missing, constant_values=0 if isinstance(boundary, str) else boundary)
-
-
-def _read_periodic(array: Any, outer: Sequence[tuple[int, int]]) -> Values:
-    is_inside = all(a >= 0 and b <= n for (a, b), n in zip(outer, array.shape, strict=True))
-    if is_inside:
-        return np.asarray(array[tuple(slice(a, b) for a, b in outer)])
-    index = [np.arange(a, b) % max(n, 1) for (a, b), n in zip(outer, array.shape, strict=True)]
-    return np.asarray(array.oindex[tuple(index)])
-
-
-def _read_mirrored(array: Any, outer: Sequence[tuple[int, int]], boundary: str) -> Values:
-    """Return a block whose values beyond the borders are mirrored.
-
-    A mirrored value may be further inside than the block: more is read, and the values are picked from it.
-    """
-    positions = [_mirrored(a, b, n, boundary) for (a, b), n in zip(outer, array.shape, strict=True)]
-    region = tuple(slice(int(each.min()), int(each.max()) + 1) for each in positions)
-    values = np.asarray(array[region])
-    for axis, (each, part) in enumerate(zip(positions, region, strict=True)):
-        if len(each) != values.shape[axis] or (np.diff(each) != 1).any():
-            values = np.take(values, each - part.start, axis=axis)
-    return values
-
-
-def _mirrored(start: int, stop: int, length: int, boundary: str) -> NDArray[np.int64]:
-    """Return the positions in an array of this length that give the values of ``start`` to ``stop``.
-
-    >>> _mirrored(-2, 5, 4, "reflect").tolist(), _mirrored(-2, 5, 4, "nearest").tolist()
-    ([1, 0, 0, 1, 2, 3, 3], [0, 0, 0, 1, 2, 3, 3])
-    """
-    positions = np.arange(start, stop)
-    if boundary == "nearest":
-        return np.clip(positions, 0, length - 1)
-    positions %= 2 * length
-    return np.minimum(positions, 2 * length - 1 - positions)
-
-
-def without_margins(block: Values, margins: Sequence[tuple[int, int]], lead: int) -> Values:
-    """Return a block without the margins of its last axes; its first ``lead`` axes have none."""
-    lengths = block.shape[lead:]
-    trim = [slice(low, n - high) for (low, high), n in zip(margins, lengths, strict=True)]
-    return block[(*(slice(None),) * lead, *trim)]
 
 
 _NUMBERS: Final = frozenset("biufc")
@@ -199,7 +116,16 @@ class FunctionBlocks:
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         """Return the results of the function for a block."""
-        inputs = self._inputs(session, start, stop)
+        grid = self.grid
+        shape, margins = grid.first.shape, grid.margins or ((0, 0),) * grid.first.ndim
+        spans = list(zip(start, stop, strict=True))[len(grid.new) :]
+        for axis in sorted(grid.dropped):
+            spans.insert(axis, (0, shape[axis]))
+        inputs = []
+        for path, axes in zip(self.paths, self.axes, strict=True):
+            array, around = open_array(session, path), [margins[axis] for axis in axes]
+            values = read_with_halo(array, [spans[axis] for axis in axes], around, self.boundary)
+            inputs.append(values[tuple(slice(None) if axis in axes else None for axis in range(len(shape)))])
         keywords = {"block": Block(self.path, start, stop)} if self.takes_block else {}
         returned, count = self.function(*inputs, **keywords), len(self.dtypes)
         blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
@@ -208,41 +134,21 @@ class FunctionBlocks:
                 f"The function must return {count} arrays, got {len(blocks)}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
-        out = [self._trimmed(np.asarray(each)) for each in blocks]
-        for block, dtype in zip(out, self.dtypes, strict=True):
+        out = []
+        for block, dtype in zip(map(np.asarray, blocks), self.dtypes, strict=True):
+            lead, around = len(grid.new), grid.arranged([], margins)
+            if grid.margins is not None and block.ndim == lead + len(around):  # else the job refuses it
+                lengths = block.shape[lead:]
+                trims = [slice(low, n - high) for (low, high), n in zip(around, lengths, strict=True)]
+                block = block[(*(slice(None),) * lead, *trims)]
             if dtype is not None:
                 _require_fit(self.path, block, dtype)
+            out.append(block)
         return out
-
-    def _inputs(self, session: Session, start: Shape, stop: Shape) -> list[Values]:
-        shape = self.grid.first.shape
-        spans = list(zip(start, stop, strict=True))[len(self.grid.new) :]
-        for axis in sorted(self.grid.dropped):
-            spans.insert(axis, (0, shape[axis]))
-        all_margins = self.grid.margins or ((0, 0),) * len(shape)
-        inputs = []
-        for path, axes in zip(self.paths, self.axes, strict=True):
-            margins = [all_margins[axis] for axis in axes]
-            array = open_array(session, path)
-            values = read_with_halo(array, [spans[axis] for axis in axes], margins, self.boundary)
-            index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
-            inputs.append(values[index])
-        return inputs
-
-    def _trimmed(self, block: Values) -> Values:
-        if self.grid.margins is None:
-            return block
-        margins = self.grid.arranged([], self.grid.margins)
-        if block.ndim != len(self.grid.new) + len(margins):
-            return block  # the job refuses it
-        return without_margins(block, margins, len(self.grid.new))
 
 
 def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
-    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``.
-
-    Floats may be rounded to shorter floats.
-    """
+    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``."""
     actual = block.dtype
     if dtype.kind not in _NUMBERS or np.can_cast(actual, dtype) or not block.ndim:
         return  # the job refuses a block without dimensions
@@ -269,12 +175,8 @@ _MUTABLE: Final = (list, dict)
 def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
     """Return the name of a function and a hash of its code and values, as JSON.
 
-    ``outer``: the functions that refer to this one, which end a recursion.
-
-    >>> def shift(by):
-    ...     return lambda values: values + by
-    >>> fingerprint(shift(1)) == fingerprint(shift(1)), fingerprint(shift(1)) == fingerprint(shift(2))
-    (True, False)
+    The values are defaults, closures, the state of an object, and globals that are neither functions nor
+    modules. ``outer``: the functions that refer to this one, which end a recursion.
     """
     inner = getattr(function, "func", None)
     if inner is not None and hasattr(function, "keywords"):  # functools.partial
@@ -294,20 +196,14 @@ def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
         _hash_code(code, hashed.update)
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-        hashed.update(_hash_values([*cells, *defaults, *_globals(function, code)], outer).encode())
+        names = sorted(set(_names(code)) & function.__globals__.keys())
+        # Mutable globals of a module may be caches, those of a notebook are its variables.
+        kinds = _IMMUTABLE + _MUTABLE * (function.__module__ == "__main__")
+        used = [(name, value) for name in names if isinstance(value := function.__globals__[name], kinds)]
+        hashed.update(_hash_values([*cells, *defaults, *used], outer).encode())
     elif isinstance(getattr(kind.__call__, "__code__", None), CodeType):  # an object that can be called
         hashed.update(_hash_values([kind.__call__, function.__getstate__()], outer).encode())
     return {"name": name, "code": hashed.hexdigest()[:16]}
-
-
-def _globals(function: Any, code: CodeType) -> list[Any]:
-    """Return the values that a function uses of its module, or of the cells of a notebook."""
-    kinds = _IMMUTABLE + _MUTABLE * (
-        function.__module__ == "__main__"
-    )  # mutable globals of a module may be caches
-    names = sorted(set(_names(code)) & function.__globals__.keys())
-    values = [(name, function.__globals__[name]) for name in names]
-    return [each for each in values if isinstance(each[1], kinds)]
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -319,15 +215,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _hash_values(values: Sequence[Any], outer: tuple[Any, ...] = ()) -> str:
     """Return a hash of values: of functions by their fingerprint, of others by their pickle."""
-    parts = [
-        repr(fingerprint(value, outer)).encode() if _is_function(value) else _pickled(value)
-        for value in values
-    ]
+    parts = []
+    for value in values:
+        is_function = callable(value) and not isinstance(value, type)
+        parts.append(repr(fingerprint(value, outer)).encode() if is_function else _pickled(value))
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:16]
-
-
-def _is_function(value: Any) -> bool:
-    return callable(value) and not isinstance(value, type)
 
 
 def _pickled(value: Any) -> bytes:
@@ -403,7 +295,6 @@ def map_blocks(
         max_mem: The most memory for the values that are read and written for one block, in bytes: a number,
             or a text such as ``"1GB"``. It does not bound what the function needs in between. The default,
             None, is 256 MB, or more where one chunk needs more.
-        **options: The chunks and shards of the results, and the run options (``engine``, ``job_id``, ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -411,7 +302,6 @@ def map_blocks(
     Raises:
         InvalidInputError: The arguments do not fit the arrays, or one chunk needs more than ``max_mem``.
         TaskFailedError: The function raises an error.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np
@@ -430,7 +320,10 @@ def map_blocks(
     arrays = [array_info(session, path) for path in ([paths] if isinstance(paths, str) else paths)]
     grid = _grid(arrays, halo, boundary, drop, new)
     names = [arrays[0].path] if names is None else list(names)
-    dtypes, fill_values, all_attributes = (_each(x, len(names)) for x in (dtype, fill_value, attributes))
+    dtypes, fill_values, all_attributes = (  # a list has a value for each result
+        list(given) if isinstance(given, list | tuple) and len(given) == len(names) else [given] * len(names)
+        for given in (dtype, fill_value, attributes)
+    )
     results = [
         _result(grid, to.path(name), *each, options)
         for name, each in zip(names, zip(dtypes, fill_values, all_attributes, strict=True), strict=True)
@@ -441,6 +334,10 @@ def map_blocks(
     if options.get("engine") is not None:
         options["engine"] = engine_of(options["engine"])
     tasks = tasks or max(_TASKS, getattr(options.get("engine"), "slots", 1))
+    try:
+        parameter_names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some compiled functions have no signature
+        parameter_names = []
     blocks = FunctionBlocks(
         function,
         grid,
@@ -448,14 +345,24 @@ def map_blocks(
         tuple(_axes_in_first(grid.first, each) for each in arrays),
         boundary,
         results[0].path,
-        takes_block="block" in list(_parameters(function))[len(arrays) :],
+        takes_block="block" in parameter_names[len(arrays) :],
         dtypes=tuple(
             None if given is not None else each.dtype for given, each in zip(dtypes, results, strict=True)
         ),
     )
-    block = _block(grid, arrays, results, Budget.of(options.get("max_mem")), tasks)
+    depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
+    factor = 1 + sum(each.itemsize for each in arrays) * depth / sum(each.itemsize for each in results)
+    budget, whole = Budget.of(options.get("max_mem")), range(len(grid.new))  # new axes are whole
+    block = block_for(results, budget, arrays, factor=factor, whole=whole, tasks=tasks)
     computed = ComputedArrays(grid.first, tuple(results), block, blocks, tasks=tasks)
-    coordinates = [] if _is_same_group(version, to) else _coordinates(session, arrays, results, to)
+    coordinates: list[TransferredArray] = []
+    if to.repo is not version.repo or to.group.strip("/"):
+        own = {each.path for each in arrays} | {each.path for each in results}
+        coordinates = [
+            TransferredArray.whole(each, to.path(each.path))
+            for each in with_companions(session, [arrays[0]])
+            if own.isdisjoint((each.path, to.path(each.path)))
+        ]
     parameters = {
         "function": fingerprint(function),
         "names": names,
@@ -481,13 +388,34 @@ def _grid(
 ) -> InputGrid:
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
-    require_boundary(boundary)
+    if isinstance(boundary, str) and boundary not in _BOUNDARIES:
+        raise InvalidInputError(
+            f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
     first = arrays[0]
     require_dimensions([*(halo if isinstance(halo, Mapping) else ()), *drop], [first])
     for array in arrays[1:]:
-        _require_same_grid(first, array)
+        axes = _axes_in_first(first, array)
+        fits = -1 not in axes and list(axes) == sorted(axes)
+        if not fits or any(n != first.shape[axis] for axis, n in zip(axes, array.shape, strict=True)):
+            raise InvalidInputError(
+                f"All inputs must be on the grid of `{first.path}` {first.dims} {first.shape}, "
+                f"got `{array.path}` {array.dims} {array.shape}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
     dropped = frozenset(axis for name in drop if (axis := first.axis(name)) is not None)
-    margins = margins_of(halo, first)
+    margins: Margins | None = None
+    if halo:
+        depths: list[Any] = [halo] * first.ndim
+        if isinstance(halo, Mapping):
+            given = {first.axis(name): depth for name, depth in halo.items()}
+            depths = [given.get(axis, 0) for axis in range(first.ndim)]
+        margins = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
+    if any(depth < 0 for pair in margins or () for depth in pair):
+        raise InvalidInputError(
+            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
+        )
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
         raise InvalidInputError(
             f"halo must be 0 along the dimensions in drop, got {halo}", ErrorKind.CONFLICTING_ARGUMENTS
@@ -495,24 +423,12 @@ def _grid(
     return InputGrid(first, margins, dropped, dict(new or {}))
 
 
-def _require_same_grid(first: ArrayInfo, other: ArrayInfo) -> None:
-    if other.shape == first.shape:
-        return
-    order = [first.axis(name) if name is not None else None for name in other.dims]
-    fits = all(axis is not None for axis in order) and order == sorted(order, key=lambda axis: axis or 0)
-    if not fits or any(n != first.shape[axis or 0] for axis, n in zip(order, other.shape, strict=True)):
-        raise InvalidInputError(
-            f"All inputs must be on the grid of `{first.path}` {first.dims} {first.shape}, "
-            f"got `{other.path}` {other.dims} {other.shape}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
 def _axes_in_first(first: ArrayInfo, other: ArrayInfo) -> tuple[int, ...]:
-    """Return for each axis of an input, the axis of the first input."""
+    """Return the axis of the first input for each axis of an input; -1 for an axis that the first lacks."""
     if other.shape == first.shape:
         return tuple(range(first.ndim))
-    return tuple(first.dims.index(name) for name in other.dims)
+    axes = (None if name is None else first.axis(name) for name in other.dims)
+    return tuple(-1 if axis is None else axis for axis in axes)
 
 
 def _result(
@@ -548,41 +464,3 @@ def _result(
     inner = chunk_lengths(options.get("chunks"), out, chunks, "chunks")
     outer = chunk_lengths(options.get("shards"), out, None, "shards", inner=inner)
     return out.with_layout(path, chunks=inner, shards=outer)
-
-
-def _block(
-    grid: InputGrid, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], budget: Budget, tasks: int
-) -> Shape:
-    """Return the shape of the blocks of the results. New axes are whole."""
-    depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
-    inputs = sum(each.itemsize for each in arrays) * depth
-    factor = 1 + inputs / sum(each.itemsize for each in results)
-    return block_for(results, budget, arrays, factor=factor, whole=range(len(grid.new)), tasks=tasks)
-
-
-def _is_same_group(version: Version, to: Target) -> bool:
-    return to.repo is version.repo and to.group.strip("/") == ""
-
-
-def _coordinates(
-    session: Session, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], to: Target
-) -> list[TransferredArray]:
-    """Return the coordinates of the first input, except those that are inputs or results themselves."""
-    paths = {each.path for each in arrays} | {each.path for each in results}
-    return [
-        TransferredArray.whole(each, to.path(each.path))
-        for each in with_companions(session, [arrays[0]])
-        if each.path not in paths and to.path(each.path) not in paths
-    ]
-
-
-def _each(given: Any, count: int) -> list[Any]:
-    """Return one value for each result: the values of a list of that length, or the same value for all."""
-    return list(given) if isinstance(given, list | tuple) and len(given) == count else [given] * count
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some compiled functions have no signature
-        return {}

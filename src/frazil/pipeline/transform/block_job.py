@@ -1,62 +1,187 @@
-"""The job of operations that compute new arrays block by block.
+"""The job of operations that compute new arrays block by block, and the targets of their results.
 
-An operation lists the arrays that it makes (`OutputArrays`), in three groups. `run_block_job` creates the
-arrays, cuts the work into tasks, and runs the job:
-
-    ComputedArrays      arrays of one shape, whose blocks tasks compute from the source
-    TransferredArray    an array whose chunks are copied without decoding
-    DriverArray         an array whose values the driver has: a coordinate
-
-Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk. Each task
-reads the part of the source that it needs. Computed arrays of a later *round* may read the results of earlier
-rounds.
+Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk. Arrays of a
+later *round* may read the results of earlier rounds. Within one repository both arrays of a transfer refer to
+the same chunks. Tasks fetch chunks of another repository, and virtual chunks that become native.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
+import zarr
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.changes.change_set import table_of
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
-from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version
+from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest, same_storage
 from frazil.jobs.job_run import run_with_options
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, open_array
-from frazil.pipeline.transform.targets import (
-    ChunkTransfer,
-    Labels,
-    add_group_attributes,
-    create_array,
-    fetch_chunks,
-    fetch_items,
-    is_label,
-    refuse_overwriting,
-    refuse_relabelling,
-    require_distinct_paths,
-    require_newest,
-    same_repository,
-    share_chunks,
-    whole_transfer,
-)
+from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, array_info, open_array
+from frazil.repository.session.chunk_refs import chunk_error
 from frazil.repository.session.session import ForkSession, Session
+from frazil.threads import Purpose, thread_pool
+
+
+def target_or_source(source: Version, to: Target | None) -> Target:
+    """Return the target ``to``; without one, the branch and the paths of the source."""
+    return to or Target(source.repo, source.branch or "main")
+
+
+def same_repository(source: Version, target: Target) -> bool:
+    """Return whether a reference to a chunk of the source is valid in the target too."""
+    return target.repo is source.repo or target.repo.storage is source.repo.storage
+
+
+def is_in_place(source: Version, target: Target) -> bool:
+    """Return whether a job writes to the branch that it reads, at the same paths."""
+    same_branch = source.branch in (None, target.branch)
+    return same_repository(source, target) and same_branch and target.group.strip("/") == ""
+
+
+def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayInfo) -> None:
+    """Create the node of ``new``, in place of an existing array, and the groups above it.
+
+    Groups that do not exist get the attributes of the source's groups. Raises ``InvalidInputError``:
+    ``not-an-array`` where the target has a group, ``invalid-array-metadata`` for metadata that zarr refuses.
+    """
+    if new.document != old.document:
+        try:
+            new.array  # noqa: B018  # zarr refuses wrong metadata
+        except (TypeError, ValueError, zarr.errors.BaseZarrError) as error:
+            raise InvalidInputError(
+                f"zarr cannot read the new metadata of `{new.path}`: {error}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            ) from error
+    workspace = session.workspace
+    create_groups(session, source, old.group, new.group)
+    if workspace.node(new.path) is not None:
+        workspace.require_array(new.path)
+        workspace.delete_node(new.path)
+    workspace.set_node(new.path, new.encoded())
+
+
+def create_groups(session: Session, source: Session, old: str, new: str) -> None:
+    """Create the group ``new`` and those above it, with the attributes of ``old`` and those above it."""
+    workspace = session.workspace
+    old_names, names = ([name for name in path.split("/") if name] for path in (old, new))
+    for depth in range(len(names) + 1):
+        path = "/" + "/".join(names[:depth])
+        existing = workspace.node(path)
+        if existing is not None and existing.array is not None:
+            raise InvalidInputError(
+                f"`{path}` must be a group to hold the results, got an array", ErrorKind.NOT_A_GROUP
+            )
+        if existing is not None:
+            continue
+        attributes: Json = {}
+        above = len(old_names) - len(names) + depth  # the group of the source as far above ``old``
+        if above >= 0:
+            node = source.workspace.node("/" + "/".join(old_names[:above]))
+            if node is not None and node.array is None:
+                attributes = json.loads(node.user_data).get("attributes") or {}
+        document: Json = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+        workspace.set_node(path, json.dumps(document).encode())
+
+
+#: Bytes that one task fetches, and that it holds at any time.
+PER_TASK: Final = 256_000_000
+_AT_ONCE: Final = 32_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTransfer:
+    """Chunks of the array ``source`` for the array ``path``: those with ``low <= coordinates < high``.
+
+    The new coordinates are the old ones minus ``low``. ``virtual`` True selects only virtual chunks, False
+    only others, None all. ``start`` and ``stop`` are rows of the selected part of the chunk table.
+    """
+
+    source: str
+    path: str
+    low: Shape
+    high: Shape
+    virtual: bool | None = None
+    start: int = 0
+    stop: int | None = None
+
+
+def whole_transfer(old: ArrayInfo, new: ArrayInfo) -> ChunkTransfer:
+    """Return the transfer of all chunks of an array."""
+    return ChunkTransfer(old.path, new.path, (0,) * old.ndim, (1 << 32,) * old.ndim)
+
+
+def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
+    """Return the references of a transfer, with their new coordinates."""
+    table = session.chunk_table(transfer.source)
+    low, high = np.array(transfer.low, np.int64), np.array(transfer.high, np.int64)
+    selected = ((table.index >= low) & (table.index < high)).all(axis=1)
+    if transfer.virtual is not None:
+        selected &= (table.kind == ChunkKind.VIRTUAL) == transfer.virtual
+    table = table.select_chunks(np.flatnonzero(selected)[transfer.start : transfer.stop])
+    return replace(table, index=(table.index - low).astype(np.uint32))
+
+
+def share_chunks(session: Session, source: Session, transfers: Sequence[ChunkTransfer]) -> None:
+    """Set references to the same chunks, in one repository."""
+    for transfer in transfers:
+        session.workspace.set_refs(transfer.path, transfer_table(source, transfer))
+
+
+def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
+    """Return the transfers, cut into items of about ``PER_TASK`` bytes."""
+    items: list[ChunkTransfer] = []
+    for transfer in transfers:
+        offsets = groups(transfer_table(source, transfer).length.astype(np.int64), PER_TASK).tolist()
+        items += [replace(transfer, start=start, stop=stop) for start, stop in pairwise(offsets)]
+    return items
+
+
+def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) -> Outcome:
+    """Read the bytes of chunks from any place, and store them in this repository: the task."""
+    table = transfer_table(source, transfer)
+    coords = list(map(tuple, table.index.tolist()))
+    workspace = fork.workspace
+    size = int(table.length.sum())
+    with thread_pool(Purpose.CHUNK_COPIES) as threads:
+        for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+            requests = [(table.ref(row), 0, None) for row in range(start, stop)]
+            try:
+                data = source.workspace.reader.read_many(requests)  # type: ignore[arg-type]  # none is absent
+            except IcechunkError:
+                for (ref, *_), at in zip(requests, coords[start:stop], strict=True):
+                    try:
+                        source.workspace.reader.read(ref)  # type: ignore[arg-type]  # none is absent
+                    except IcechunkError as error:
+                        chunk = tuple(np.add(transfer.low, at).tolist())
+                        snapshot_id = source.workspace.snapshot_id
+                        raise chunk_error(
+                            snapshot_id, transfer.source, chunk, ref, error
+                        ) from error.__cause__
+                raise
+            stored = list(threads.map(workspace.store_bytes, data))
+            refs: dict[Any, Any] = dict(zip(coords[start:stop], stored, strict=True))
+            workspace.set_refs(transfer.path, table_of(refs, table.ndim))
+    return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
+
 
 _LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000
 _TASKS: Final = 32
 
 
-class Compute(Protocol):
-    """Compute the values of a block, one array for each result; can be pickled."""
-
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
-        """Return the values of a block, one array for each result."""
+#: ``(session, start, stop)``: a function, which can be pickled, that returns the values of a block: one array
+#: for each result.
+type Compute = Callable[[Session, Shape, Shape], Sequence[Values]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,36 +284,63 @@ class BlockItem:
 
 def run_block_job(work: BlockJob, options: RunOptions) -> JobResult:
     """Run the operation as one job."""
-    outputs = work.outputs
-    if work.in_place:
-        require_distinct_paths(outputs.arrays)
-    else:
-        refuse_overwriting(work.version, work.target, work.inputs, outputs.arrays)
+    outputs, version, target = work.outputs, work.version, work.target
+    new = outputs.arrays
+    if not new and not work.in_place:
+        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
+    repeated = [path for path, count in Counter(each.path for each in new).items() if count > 1]
+    if repeated:
+        raise InvalidInputError(
+            f"Each result must have its own path, got `{repeated[0]}` twice", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    is_same_place = same_storage(version, target) and target.branch == (version.branch or target.branch)
+    both = sorted({each.path for each in work.inputs} & {each.path for each in new}) if is_same_place else []
+    if both and not work.in_place:
+        raise InvalidInputError(
+            f"to must not contain arrays that the job reads, got `{both[0]}` in both. "
+            "Pass another group, `to=Target(repo, group=...)`, or another branch",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
+
+    def prepare_later(number: int, session: Session, values: list[Any]) -> Tasks:
+        return Tasks(_block_items(outputs.computed, number), (None, tuple(outputs.computed)))
+
+    def delete_temporary(session: Session, values: list[Any]) -> None:
+        for each in outputs.temporary:
+            session.workspace.delete_node(each.path)
+
     rounds = max((each.round for each in outputs.computed), default=0)
     inputs = sorted({each.path for each in (*work.inputs, *(each.old for each in outputs.transferred))})
     job = Job(
         work.name,
-        work.target,
-        functools.partial(_prepare_round, work, 0),
+        target,
+        functools.partial(_prepare, work),
         compute_blocks,
-        functools.partial(_delete_temporary, work) if outputs.temporary else None,
+        delete_temporary if outputs.temporary else None,
         work.parameters,
-        (work.version.input(inputs),),
-        tuple(new.path for new in outputs.arrays) or tuple(inputs),
+        (version.input(inputs),),
+        tuple(each.path for each in new) or tuple(inputs),
         phases=tuple(
-            Phase(functools.partial(_prepare_later_round, work, number + 1), compute_blocks)
-            for number in range(rounds)
+            Phase(functools.partial(prepare_later, number + 1), compute_blocks) for number in range(rounds)
         ),
     )
     return run_with_options(job, options)
 
 
-def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:
+def _prepare(work: BlockJob, session: Session) -> Tasks:
+    """Create the results, and return the tasks of the first round."""
     outputs, source = work.outputs, work.session
     if work.in_place:
-        require_newest(source, session, work.inputs)
+        for array in work.inputs:
+            if digest(source, [array.path]) != digest(session, [array.path]):
+                raise InvalidInputError(
+                    f"source must have the newest version of `{array.path}` to replace it, got "
+                    f"{source.snapshot_id}, and the array changed since. Read the tip of the branch, or pass "
+                    "another target as `to`",
+                    ErrorKind.NOT_ALLOWED,
+                )
     else:
-        refuse_relabelling(session, source, list(_labels(outputs)), outputs.arrays)
+        _refuse_relabelling(session, source, outputs)
     for computed in outputs.computed:
         for new in computed.new:
             create_array(session, source, computed.old, new)
@@ -199,53 +351,69 @@ def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:
         if coordinate.values.size:
             open_array(session, coordinate.new.path, "r+")[...] = coordinate.values
     for path, attributes in outputs.group_attributes.items():
-        add_group_attributes(session, source, path, attributes)
+        create_groups(session, source, "/", path)
+        document = json.loads(session.workspace.require_node(path).user_data)
+        document["attributes"] = {**(document.get("attributes") or {}), **attributes}
+        session.workspace.set_node(path, json.dumps(document).encode())
     transfers = [each.transfer for each in outputs.transferred]
+    items: list[Any] = []
     if not same_repository(work.version, work.target):
-        items: list[Any] = fetch_items(source, transfers)
+        items = fetch_items(source, transfers)
     elif work.fetches_virtual:
         items = fetch_items(source, [replace(each, virtual=True) for each in transfers])
-        transfers = [] if work.in_place else [replace(each, virtual=False) for each in transfers]
-        share_chunks(session, source, transfers)
+        share = [] if work.in_place else [replace(each, virtual=False) for each in transfers]
+        share_chunks(session, source, share)
     else:
-        items = []
         share_chunks(session, source, transfers)
-    return Tasks(items + _block_items(outputs.computed, number), (source, tuple(outputs.computed)))
+    return Tasks(items + _block_items(outputs.computed, 0), (source, tuple(outputs.computed)))
 
 
-def _prepare_later_round(work: BlockJob, number: int, session: Session, values: list[Any]) -> Tasks:
-    computed = work.outputs.computed
-    return Tasks(_block_items(computed, number), (None, tuple(computed)))
-
-
-def _delete_temporary(work: BlockJob, session: Session, values: list[Any]) -> None:
-    for each in work.outputs.temporary:
-        session.workspace.delete_node(each.path)
-
-
-def _labels(outputs: OutputArrays) -> Iterator[Labels]:
-    """Yield the coordinate variables among the results."""
-    for computed in outputs.computed:
-        for number, new in enumerate(computed.new):
-            if is_label(new) and computed.round == 0:
-                yield Labels(computed.old, new, functools.partial(_computed_values, computed, number))
-    for transferred in outputs.transferred:
-        if is_label(transferred.new):
-            old, new, transfer = transferred.old, transferred.new, transferred.transfer
-            region = () if transfer == whole_transfer(old, new) else transfer.region(old.grid)
-            yield Labels(old, new, region=region)
-    for coordinate in outputs.coordinates:
-        if is_label(coordinate.new):
-            yield Labels(coordinate.old, coordinate.new, functools.partial(_driver_values, coordinate))
-
-
-def _computed_values(computed: ComputedArrays, number: int, session: Session) -> Values:
-    shape = computed.new[number].shape
-    return computed.compute(session, (0,) * len(shape), shape)[number]
-
-
-def _driver_values(coordinate: DriverArray, session: Session) -> Values:
-    return coordinate.values
+def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays) -> None:
+    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have."""
+    first = [each for each in outputs.computed if each.round == 0]
+    made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
+        *((new, each) for each in first for new in each.new),
+        *((each.new, each) for each in (*outputs.transferred, *outputs.coordinates)),
+    ]
+    paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
+    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
+    for new, origin in made:
+        row = nodes.find_node(new.path)
+        if new.dims != (new.name,) or row < 0 or not nodes.is_array[row]:
+            continue
+        if new.group not in neighbours:
+            below, all_paths = nodes.below(new.group), nodes.paths_list()
+            rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
+            of_group = [path for row in rows if (path := all_paths[row]) not in paths]
+            neighbours[new.group] = [
+                array_info(session, path)
+                for path in of_group
+                if (path.rpartition("/")[0] or "/") == new.group
+            ]
+        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
+        if labelled is None:
+            continue
+        existing = array_info(session, new.path)
+        kinds = [(each.shape, each.dims, each.dtype, each.attributes) for each in (existing, new)]
+        if kinds[0] == kinds[1]:
+            match origin:
+                case ComputedArrays():
+                    number = [each.path for each in origin.new].index(new.path)
+                    values = origin.compute(source, (0,), new.shape)[number]
+                case DriverArray():
+                    values = origin.values
+                case TransferredArray(old, _, transfer):
+                    ends = zip(transfer.low, transfer.high, old.grid, strict=True)
+                    region = tuple(slice(low * step, high * step) for low, high, step in ends)
+                    values = np.asarray(open_array(source, old.path)[region])
+            stored = np.asarray(open_array(session, existing.path)[...])
+            if np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"):
+                continue
+        raise InvalidInputError(
+            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
+            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _block_items(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockItem]:
@@ -282,15 +450,20 @@ def compute_blocks(
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
         for array, new, block in zip(arrays, computed.new, blocks, strict=True):
-            _require_shape(array.path, block, tuple(b - a for a, b in zip(start, stop, strict=True)))
+            shape = tuple(np.subtract(stop, start).tolist())
+            if block.shape != shape:  # zarr might broadcast it
+                raise InvalidInputError(
+                    f"The block of `{array.path}` must have the shape {shape}, got {block.shape}",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
             array[region] = block
             size += block.size * new.itemsize
         del blocks, block  # before the next block is read
     lengths = item.stops - item.starts
     read = 0
     if computed.cell is not None:
-        cell, shape = np.array(computed.cell, np.int64), np.array(computed.old.shape, np.int64)
-        covered = np.minimum(-(-item.stops // cell) * cell, shape) - item.starts // cell * cell
+        cell, ends = np.array(computed.cell, np.int64), np.array(computed.old.shape, np.int64)
+        covered = np.minimum(-(-item.stops // cell) * cell, ends) - item.starts // cell * cell
         read = int(np.prod(covered, axis=1).sum()) * computed.old.itemsize
     return Outcome(
         rows=int(lengths[:, 0].sum()) if lengths.shape[1] else len(lengths),
@@ -298,15 +471,6 @@ def compute_blocks(
         bytes_read=read,
         bytes_written=size,
     )
-
-
-def _require_shape(path: str, block: Values, shape: Shape) -> None:
-    """Raise ``InvalidInputError`` for values of another shape, which zarr might broadcast."""
-    if block.shape != shape:
-        raise InvalidInputError(
-            f"The block of `{path}` must have the shape {shape}, got {block.shape}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
 
 
 def block_for(
@@ -332,19 +496,15 @@ def block_for(
         grid[axis] = max(first.shape[axis], 1)
     size = sum(each.itemsize for each in new)
     each = max(math.ceil(size * factor), 1)
-    decoded = max((_chunk_bytes(array) for array in inputs), default=0)
+    chunks = (array.itemsize * math.prod(map(min, array.chunks, array.shape)) for array in inputs)
+    decoded = max(chunks, default=0)
     room = max(budget.size - decoded, 1) if budget.is_given else budget.size
     room = min(room, each * max(math.prod(first.shape) // tasks, 1))
     block = block_shape(first.shape, grid, each, room)
     if math.prod(first.shape):
-        chunks = " and ".join(f"{array.chunks} of `{array.path}`" for array in inputs)
+        read = " and ".join(f"{array.chunks} of `{array.path}`" for array in inputs)
         budget.require(
             math.prod(block) * each + decoded,
-            f"to read chunks of {chunks} and to make a block of {block} of `{first.path}`",
+            f"to read chunks of {read} and to make a block of {block} of `{first.path}`",
         )
     return block
-
-
-def _chunk_bytes(array: ArrayInfo) -> int:
-    """Return the number of bytes of one chunk in memory."""
-    return array.itemsize * math.prod(map(min, array.chunks, array.shape))

@@ -1,17 +1,8 @@
-"""Arrays on a coarser grid: statistics over windows of neighbours.
+"""Arrays on coarser grids: statistics over windows of neighbours, and pyramids of several levels.
 
-Elements at the end of a dimension that do not fill a window are an error (``boundary="exact"``, as in
-xarray), are ignored (``"trim"``), or make a smaller window (``"pad"``).
-
-Coordinates get the mean of each window. Bounds get the lower bound of the first element and the upper bound
-of the last one. Dates and durations have the statistics that xarray has for them. For a statistic that a data
-type does not have (the sum of dates, the mean of strings) the result is the first element of each window.
-
-A window is ``factors[dim]`` elements long along each dimension of ``factors``. Windows do not overlap, so a
-block of the result is computed from one block of the source. Results are those of
-``xarray.DataArray.coarsen``: missing values are ignored, and a window without values is missing.
-
-A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
+Results are those of ``xarray.DataArray.coarsen``. For a statistic that a data type does not have the result
+is the first element of each window. A round of a job computes each level of a pyramid from the level below
+it.
 """
 
 from __future__ import annotations
@@ -19,19 +10,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Unpack, get_args
 
 import numpy as np
 import xarray as xr
 
 from frazil import cf
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget, slabs
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
     ChunkRunOptions,
+    Json,
     Lengths,
     Shape,
     Values,
@@ -79,26 +72,12 @@ class Windows:
     how: How
     boundary: Edge
 
-    @staticmethod
-    def of(array: ArrayInfo, factors: Mapping[str, int], how: How, boundary: Edge) -> Windows:
-        """Return the windows that ``factors`` make of an array."""
-        return Windows(window_lengths(array, factors), how, boundary)
-
-    @property
-    def is_multidimensional(self) -> bool:
-        """Whether the array shrinks along more than one axis. Tasks compute such a coordinate."""
-        return sum(length > 1 for length in self.lengths) > 1
-
     def is_ragged(self, shape: Sequence[int]) -> bool:
         """Return whether the last window of an array of this shape is shorter than the others."""
         return any(n % length for n, length in zip(shape, self.lengths, strict=True))
 
     def coarse_shape(self, shape: Shape) -> Shape:
-        """Return the number of windows along each axis.
-
-        >>> [Windows((2, 2), "mean", edge).coarse_shape((5, 4)) for edge in ("trim", "pad")]
-        [(2, 2), (3, 2)]
-        """
+        """Return the number of windows along each axis."""
         if self.boundary == "pad":
             return tuple(-(-n // length) for n, length in zip(shape, self.lengths, strict=True))
         return tuple(n // length for n, length in zip(shape, self.lengths, strict=True))
@@ -146,28 +125,11 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
 
 
 def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
-    """Return the statistic for an array.
-
-    It is the mean for coordinates of several dimensions, which ``coordinates`` name, and the first element of
-    a window if the data type does not have the statistic.
-    """
+    """Return the statistic for an array."""
     statistic: How = "mean" if array.path in coordinates else how
     if array.dtype.kind in _NUMBERS or statistic in _OF_TIMES.get(array.dtype.kind, ()):
         return statistic
     return "first"
-
-
-def is_on_coarse_grid(array: ArrayInfo, factors: Mapping[str, int], how: How, coordinates: set[str]) -> bool:
-    """Return whether an array is its own result.
-
-    It has none of the dimensions, or all of its windows are of one element and the result would be the stored
-    values.
-    """
-    if all(array.axis(name) is None for name in factors):
-        return True
-    if any(length > 1 for length in window_lengths(array, factors)):
-        return False
-    return is_coordinate(array, coordinates) or statistic_of(array, how, coordinates) == "first"
 
 
 def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths | None = None) -> ArrayInfo:
@@ -180,30 +142,15 @@ def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths 
         padded = windows.boundary == "pad" and windows.is_ragged(array.shape)
         probe_shape = [w + 1 if padded and w > 1 else w for w in windows.lengths]
         dtype = window_statistics(np.zeros(probe_shape, unpacked_dtype(array)), windows).dtype
-        attributes = _coarse_attributes(array, windows)
+        attributes = unpacked_attributes(array)
+        dims = [str(d) for d, w in zip(array.dims, windows.lengths, strict=True) if w > 1 and d]
+        if windows.how == "count":
+            attributes.pop("units", None)
+        elif dims:
+            cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
+            attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
         out = array.with_dtype(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
     return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"))
-
-
-def _coarse_attributes(array: ArrayInfo, windows: Windows) -> dict[str, object]:
-    attributes = unpacked_attributes(array)
-    dims = [str(d) for d, w in zip(array.dims, windows.lengths, strict=True) if w > 1 and d]
-    if dims and windows.how != "count":
-        cell_method = f"{': '.join(dims)}: {cf.cell_method(windows.how)}"
-        attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
-    if windows.how == "count":
-        attributes = {key: value for key, value in attributes.items() if key != "units"}
-    return attributes
-
-
-def computed_statistics(
-    array: ArrayInfo, new: ArrayInfo, windows: Windows, budget: Budget, round_number: int = 0
-) -> ComputedArrays:
-    """Return the result ``new``, computed from ``array`` by tasks."""
-    elements = float(np.prod(windows.lengths, dtype=float))
-    factor = 1 + elements * array.itemsize / new.itemsize  # the block, and its source
-    block = block_for([new], budget, [array], factor=factor)
-    return ComputedArrays(array, (new,), block, _WindowBlocks(array, windows, str(new.dtype)), round_number)
 
 
 @dataclass(frozen=True)
@@ -221,7 +168,7 @@ class _WindowBlocks:
         region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
         values = np.asarray(old[region])
         if self.windows.how == "first":
-            return [_first_elements(values, self.windows)]
+            return [window_statistics(values, self.windows)]
         out = np.empty(tuple(np.subtract(stop, start).tolist()), self.dtype)
         size = old.dtype.itemsize * math.prod(lengths)
         for part in slabs(out.shape, size):
@@ -230,18 +177,10 @@ class _WindowBlocks:
         return [out]
 
 
-def _first_elements(values: Values, windows: Windows) -> Values:
-    return values[tuple(slice(None, None, length) for length in windows.lengths)]
-
-
 def window_statistics(values: Values, windows: Windows) -> Values:
-    """Return one value for each window, by xarray.
-
-    >>> window_statistics(np.array([[1.0, 3], [5, 7]]), Windows((1, 2), "mean", "exact")).tolist()
-    [[2.0], [6.0]]
-    """
+    """Return one value for each window, by xarray."""
     if windows.how == "first":
-        return _first_elements(values, windows)
+        return values[tuple(slice(None, None, length) for length in windows.lengths)]
     padded = windows.boundary == "pad"
     if padded and windows.is_ragged(values.shape) and values.dtype.kind == "b":
         values = values.astype("f8")  # xarray pads with NaN
@@ -267,7 +206,7 @@ def coarse_coordinate(
     of the last.
     """
     shape = windows.coarse_shape(array.shape)
-    means = Windows(windows.lengths, "mean", windows.boundary)
+    means = replace(windows, how="mean")
     axis = int(np.argmax(windows.lengths))
     length, count = windows.lengths[axis], shape[axis]
     if are_bounds and array.ndim == 2 and array.shape[1] == 2 and axis == 0:
@@ -278,7 +217,7 @@ def coarse_coordinate(
     elif values.dtype.kind in "iufc":
         out = window_statistics(values, means) if min(shape) else np.zeros(shape, values.dtype)
     else:
-        out = _first_elements(values, windows)[tuple(map(slice, shape))]
+        out = window_statistics(values, replace(windows, how="first"))[tuple(map(slice, shape))]
     grid = clipped_chunks(array.chunks, shape)
     if out.dtype == array.dtype:
         new = array.with_layout(path, shape=shape, chunks=grid)
@@ -318,9 +257,11 @@ class CoarseArrays:
     def add_array(self, array: ArrayInfo, paths: Sequence[str], chunks: Lengths | None) -> None:
         """Add the results of an array at ``paths``, each computed from the one before."""
         statistic = statistic_of(array, self.how, self.coordinates)
-        windows = Windows.of(array, self.factors, statistic, self.boundary)
+        windows = Windows(window_lengths(array, self.factors), statistic, self.boundary)
         below = array
-        if is_coordinate(array, self.coordinates) and array.ndim <= 2 and not windows.is_multidimensional:
+        # Tasks compute a coordinate that shrinks along more than one axis.
+        is_small = array.ndim <= 2 and sum(length > 1 for length in windows.lengths) <= 1
+        if is_small and is_coordinate(array, self.coordinates):
             values = coordinate_values(self.session, array)
             for path in paths:
                 coarse = coarse_coordinate(below, values, path, windows, are_bounds=array.path in self.bounds)
@@ -329,7 +270,11 @@ class CoarseArrays:
             return
         for number, path in enumerate(paths):
             new = coarse_array(below, path, windows, chunks)
-            self.computed.append(computed_statistics(below, new, windows, self.budget, number))
+            elements = float(np.prod(windows.lengths, dtype=float))
+            factor = 1 + elements * below.itemsize / new.itemsize  # the block, and its source
+            block = block_for([new], self.budget, [below], factor=factor)
+            blocks = _WindowBlocks(below, windows, str(new.dtype))
+            self.computed.append(ComputedArrays(below, (new,), block, blocks, number))
             below = new
 
 
@@ -361,8 +306,6 @@ def coarsen(
         to: The `Target` of the results.
         boundary: What happens to elements at the end of a dimension that do not fill a window: ``"exact"``
             refuses them, ``"trim"`` ignores them, ``"pad"`` makes a smaller last window of them.
-        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
-            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -371,7 +314,6 @@ def coarsen(
         InvalidInputError: No array has a dimension of ``factors``, a factor is below 1, or with
             ``boundary="exact"`` a length is not a multiple of its factor.
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np
@@ -392,7 +334,12 @@ def coarsen(
     coarse = CoarseArrays(session, arrays, factors, how, boundary, Budget.of(options.get("max_mem")))
     for array in arrays:
         path = [to.path(array.path)]
-        if is_on_coarse_grid(array, factors, how, coarse.coordinates):
+        is_own_result = all(array.axis(name) is None for name in factors)
+        if not is_own_result and all(length == 1 for length in window_lengths(array, factors)):
+            # Windows of one element: the stored values, for these arrays.
+            statistic = statistic_of(array, how, coarse.coordinates)
+            is_own_result = statistic == "first" or is_coordinate(array, coarse.coordinates)
+        if is_own_result:
             coarse.transfer_array(array, path)
         else:
             coarse.add_array(array, path, options.get("chunks"))
@@ -404,3 +351,177 @@ def coarsen(
     }
     job = BlockJob("coarsen", version, session, to, arrays, coarse.outputs, parameters)
     return run_block_job(job, options)
+
+
+#: The name of a statistic in the multiscales convention.
+_RESAMPLING: Final = {"mean": "average", "first": "nearest", "min": "min", "max": "max", "median": "med"}
+_MULTISCALES: Final = {
+    "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
+    "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
+    "uuid": "d35379db-88df-4056-af3a-620245f8e347",
+    "name": "multiscales",
+    "description": "Multiscale layout of zarr datasets",
+}
+_OME_TYPES: Final = {"x": "space", "y": "space", "z": "space", "t": "time", "c": "channel"}
+_OME_UNITS: Final = {
+    "um": "micrometer",
+    "µm": "micrometer",
+    "nm": "nanometer",
+    "mm": "millimeter",
+    "s": "second",
+}
+
+
+def _convention_attributes(
+    convention: str, arrays: Sequence[ArrayInfo], factors: Mapping[str, int], levels: int, how: str
+) -> Json:
+    """Return the attributes of the group of a pyramid. Scales are along the axes of the first array."""
+    array, layout, datasets = arrays[0], list[Json](), list[Json]()
+    for level in range(levels):
+        # The size of a cell and the centre of the first cell, in cells of level 0. OME-NGFF expects the size
+        # of a pixel, which is unknown: the attributes say 1.
+        scale = [float(length**level) for length in window_lengths(array, factors)]
+        translation = [(each - 1) / 2 for each in scale]
+        derived = {"derived_from": str(level - 1)} if level else {}
+        transform = {"scale": scale, "translation": translation}
+        layout.append({"asset": str(level), "transform": transform, **derived})
+        transforms = [{"type": "scale", "scale": scale}, {"type": "translation", "translation": translation}]
+        datasets.append({"path": str(level), "coordinateTransformations": transforms})
+    if convention == "multiscales":
+        method = _RESAMPLING.get(how, how)
+        return {
+            "zarr_conventions": [_MULTISCALES],
+            "multiscales": {"layout": layout, "resampling_method": method},
+        }
+    axes = []
+    for dim in map(str, array.dims):
+        kind, unit = _OME_TYPES.get(dim.lower()), array.attributes.get(f"{dim}_unit")
+        unit = _OME_UNITS.get(unit, unit) if isinstance(unit, str) else None
+        members = (("name", dim), ("type", kind), ("unit", unit))
+        axes.append({name: value for name, value in members if value is not None})
+    multiscale = {"name": array.name, "axes": axes, "datasets": datasets, "type": how}
+    return {"ome": {"version": "0.5", "multiscales": [multiscale]}}
+
+
+type Convention = Literal["multiscales", "ome"]
+
+_CONVENTIONS: Final = ("multiscales", "ome")
+#: Statistics of statistics that are not the statistics of level 0: the count of counts, for example.
+_NOT_COMPOSABLE: Final = frozenset({"count", "std", "var"})
+
+
+@with_options(ChunkRunOptions)
+@takes_versions
+@with_argument_docs(coarsen)
+def pyramid(
+    source: Source,
+    paths: Sequence[str],
+    *,
+    to: Target,
+    levels: int | None = None,
+    factors: Mapping[str, int],
+    how: How = "mean",
+    convention: Convention = "multiscales",
+    **options: Unpack[ChunkRunOptions],
+) -> JobResult:
+    """Store arrays at several levels of resolution below a target, in one commit.
+
+    Level ``0`` holds the arrays unchanged. Levels ``1``, ``2``, ... are each coarser than the level before by
+    ``factors``, see `coarsen`. Elements at the end of a dimension that do not fill a window are ignored.
+
+    Args:
+        paths: Paths of arrays, or of groups for all arrays below them. ``convention="ome"`` takes one path,
+            of an array with named dimensions.
+        to: The `Target` of the levels.
+        levels: The number of levels, level 0 included. The default, None, makes levels until the arrays fit
+            into one chunk.
+        factors: The factor from level to level by dimension, such as ``{"y": 2, "x": 2}``.
+        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"`` or ``"first"``.
+        convention: The metadata of the levels. With ``"multiscales"`` a level is a group of all arrays and
+            their coordinates; with ``"ome"`` (OME-NGFF 0.5) it is one array.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the levels.
+
+    Raises:
+        InvalidInputError: As in `coarsen`; ``how`` is ``"count"``, ``"std"`` or ``"var"``, which cannot be
+            computed from the level below (``unknown-choice``); or ``levels`` is below 1 or so large that a
+            level would be empty (``invalid-argument``).
+        NodeNotFoundError: A path has no node.
+
+    Examples:
+        >>> import frazil, zarr, numpy as np
+        >>> from frazil.pipeline import Target, pyramid
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a picture") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="data/p", data=np.ones((64, 64)), chunks=(16, 16), dimension_names=["y", "x"]
+        ...     )
+        >>> half = {"y": 2, "x": 2}
+        >>> result = pyramid(repo, ["data/p"], factors=half, to=Target(repo, group="levels"), engine="inline")
+        >>> root = zarr.open_group(result.version.session().store, path="levels", mode="r")
+        >>> levels = [level["asset"] for level in root.attrs["multiscales"]["layout"]]
+        >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
+        [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
+    """
+    version = Version.of(source)
+    session = version.session()
+    arrays = arrays_below(session, paths)
+    if convention != "ome":
+        arrays = with_companions(session, arrays)
+    require_windows(factors, how, "trim", arrays)
+    if how in _NOT_COMPOSABLE:
+        raise InvalidInputError(
+            f"how must be one of mean, sum, min, max, median, first, got {how!r}, which cannot be computed "
+            "from the level below",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
+    if convention not in _CONVENTIONS:
+        raise InvalidInputError(
+            f"convention must be multiscales or ome, got {convention!r}", ErrorKind.UNKNOWN_CHOICE
+        )
+    if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
+        raise InvalidInputError(
+            "paths must be one array with names for all dimensions for convention='ome', got "
+            f"{[each.path for each in arrays]}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    coarse = CoarseArrays(session, arrays, factors, how, "trim", Budget.of(options.get("max_mem")))
+    fields = [each for each in arrays if not is_coordinate(each, coarse.coordinates)]
+    count = levels or 0
+    if levels is None:
+        count = 1  # until all dimensions that shrink fit into one chunk
+        for each in fields:
+            for n, chunk, length in zip(each.shape, each.chunks, window_lengths(each, factors), strict=True):
+                while length > 1 and n // length ** (count - 1) > chunk:
+                    count += 1
+    if count < 1 or any(min(_level_shape(each, factors, count - 1), default=1) < 1 for each in fields):
+        raise InvalidInputError(
+            f"levels must be at least 1 and leave at least one element of each array, got {levels}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    for array in arrays:
+        name = "" if convention == "ome" else f"/{array.path.strip('/')}"
+        level_0, *levels_above = (to.path(f"{level}{name}") for level in range(count))
+        coarse.transfer_array(array, [level_0])
+        if max(window_lengths(array, factors), default=1) > 1:
+            chunks = chunk_lengths(options.get("chunks"), array, array.chunks, "chunks")
+            coarse.add_array(array, levels_above, chunks)
+        else:
+            coarse.transfer_array(array, levels_above)
+    attributes = _convention_attributes(convention, fields, factors, count, how)
+    outputs = replace(coarse.outputs, group_attributes={to.path(""): attributes})
+    parameters = {
+        "factors": {str(dim): int(factor) for dim, factor in factors.items()},
+        "levels": count,
+        "how": how,
+        "convention": convention,
+        "chunks": outputs.chunk_grids,
+    }
+    return run_block_job(BlockJob("pyramid", version, session, to, arrays, outputs, parameters), options)
+
+
+def _level_shape(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[int, ...]:
+    """Return the shape of an array at a level."""
+    lengths = window_lengths(array, factors)
+    return tuple(n // length**level for n, length in zip(array.shape, lengths, strict=True))

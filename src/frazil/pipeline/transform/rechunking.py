@@ -1,22 +1,8 @@
 """Arrays with other chunks, shards or codecs, or with native chunks: `rechunk`, `recompress`, `materialize`.
 
-The blocks are those of a plan with one stage, or with two stages
-and a temporary array between them. `materialize` copies bytes without decoding them.
-
-A *stage* reads blocks and writes them. Its blocks are whole cells of the written array (no two tasks write to
-one), and cut through cells of the read array, which are read once for each block that they touch:
-
-    read      [  |  |  |  |  ]      4 blocks touch 5 cells 8 times: 8/5 of the array is read,
-    blocks    [   |   |   |   ]     its *amplification*
-
-A block that is a multiple of both reads everything once. If it does not fit into memory there are two ways:
-smaller blocks that read more, or two stages, with an intermediate array whose chunks are long where both can
-be long. From slices ``(1, y, x)`` to series ``(t, 1, 1)``, the intermediate array has chunks ``(r, w, w)``:
-``r`` slices fit into memory, and so do ``w * w`` series. This is the plan of the rechunker library.
-
-`rechunk_plan` tries both, searches the best blocks of each stage, and takes the plan that moves fewer bytes.
-For each axis only those lengths matter that read less than all shorter ones, so that all combinations of them
-can be compared.
+A *stage* reads blocks of whole cells of the written array; a cell of the read array is read once for each
+block that it touches. If a block that is a multiple of both does not fit into memory, there are smaller
+blocks that read more, or two stages with an intermediate array. The plan moves the fewest bytes.
 """
 
 from __future__ import annotations
@@ -32,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.abc.codec import Codec
 
+from frazil.argument_docs import with_argument_docs
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.blocks import I64, Budget, block_shape, split
+from frazil.jobs.blocks import Budget, block_shape
 from frazil.jobs.job import (
     BoundedRunOptions,
     JobResult,
@@ -52,6 +39,7 @@ from frazil.pipeline.transform.arrays import (
     Values,
     arrays_below,
     chunk_lengths,
+    clipped_chunks,
     codec_documents,
     open_array,
     record_of_lengths,
@@ -63,9 +51,11 @@ from frazil.pipeline.transform.block_job import (
     ComputedArrays,
     OutputArrays,
     TransferredArray,
+    is_in_place,
     run_block_job,
+    target_or_source,
+    whole_transfer,
 )
-from frazil.pipeline.transform.targets import is_in_place, target_or_source, whole_transfer
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
 
@@ -77,12 +67,7 @@ _LENGTHS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One round of tasks: read an array of cells ``read`` by blocks, write one of cells ``write``.
-
-    >>> stage = Stage((10,), 8, read=(4,), write=(5,), block=(5,))
-    >>> stage.bytes_read, round(stage.amplification, 2), stage.peak
-    (112, 1.4, 112)
-    """
+    """One round of tasks: read an array of cells ``read`` by blocks, write one of cells ``write``."""
 
     shape: Shape
     itemsize: int
@@ -105,10 +90,6 @@ class Stage:
     def peak(self) -> int:
         """Bytes that a task holds: its block, one cell during decoding, and one cell during encoding."""
         return self.itemsize * (math.prod(self.block) + math.prod(self.read) + math.prod(self.write))
-
-    def blocks(self) -> tuple[I64, I64]:
-        """Return starts and stops of the blocks; see `frazil.jobs.blocks.blocks`."""
-        return split(self.shape, self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +125,8 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     ``read`` is the shape that is decoded as one (chunks, also inside of shards), ``write`` the shape that is
     encoded as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each
     needs more.
-
-    >>> rechunk_plan((48, 500, 1000), (4, 250, 500), (48, 50, 100), 4, 64_000_000).stages[0].block
-    (48, 250, 500)
-    >>> rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000).intermediate
-    (21, 600, 12)
     """
-    read, write = _inside(read, shape), _inside(write, shape)
+    read, write = clipped_chunks(read, shape), clipped_chunks(write, shape)
     least = itemsize * (math.prod(read) + 2 * math.prod(write))
     if least > max_bytes:
         raise InvalidInputError(
@@ -173,9 +149,6 @@ def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int6
 
     A block reads all cells that it touches. Borders of blocks and of cells cut the axis into pieces; each
     piece is one touch of one block and one cell.
-
-    >>> covered(20, np.array([4, 5, 20]), 4).tolist()
-    [20, 32, 20]
     """
     if not length:
         return np.zeros_like(block)
@@ -192,7 +165,10 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
     budget = max_bytes // itemsize - math.prod(read) - math.prod(write)
     axes = [_lengths(*axis) for axis in zip(shape, read, write, strict=True)]
     limit = max(int(_COMBINATIONS ** (1 / max(len(axes), 1))), 2)
-    thin = [_thinned(axis, limit) for axis in axes]
+    thin = []
+    for axis in axes:  # the first and the last length are among them
+        rows = np.linspace(0, len(axis) - 1, min(limit, len(axis))).astype(np.int64)
+        thin.append(axis[np.unique(rows)])
     size, cover = np.ones((1,) * len(axes)), np.ones((1,) * len(axes))
     for number, axis in enumerate(thin):
         column = [1] * len(axes)
@@ -223,20 +199,16 @@ def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
     return options[np.r_[True, cover[1:] < least[:-1]]]
 
 
-def _thinned(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return at most ``count`` values, the first and the last among them."""
-    if len(values) <= count:
-        return values
-    return values[np.unique(np.linspace(0, len(values) - 1, count).astype(np.int64))]
-
-
 def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Iterator[Shape]:
     """Yield chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
 
     They fill half of it, because a chunk of the intermediate array has to fit as well.
     """
     yielded = set()
-    orders = tuple(_orders(read, write))
+    axes = range(len(read))
+    # First those axes grow whose written cells are longer than the read ones.
+    by_ratio = sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis))
+    orders = (tuple(by_ratio), tuple(axes), tuple(axes[::-1]))
     limited = tuple(map(max, read, write))
     for of_read, of_write, limit in product(orders, orders, (limited, shape)):
         one = _filled(shape, limit, read, itemsize, (max_bytes - itemsize * math.prod(read)) // 2, of_read)
@@ -254,19 +226,6 @@ def _filled(shape: Shape, limit: Shape, cell: Shape, itemsize: int, budget: int,
     """Return the largest block that fits into a budget, up to a limit that is rounded up to whole cells."""
     rounded = (min(-(-most // step) * step, n) for most, step, n in zip(limit, cell, shape, strict=True))
     return block_shape(tuple(rounded), cell, itemsize, max(budget, 1), order)
-
-
-def _orders(read: Shape, write: Shape) -> Iterator[Shape]:
-    """Yield orders in which axes grow: first those whose written cells are longer than the read ones."""
-    axes = range(len(read))
-    yield tuple(sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis)))
-    yield tuple(axes)
-    yield tuple(axes[::-1])
-
-
-def _inside(grid: Sequence[int], shape: Sequence[int]) -> Shape:
-    """Return cells that are not longer than the array."""
-    return tuple(max(min(step, length), 1) for step, length in zip(grid, shape, strict=True))
 
 
 #: The codecs of an old array that an intermediate array has: only serializers, as it is temporary.
@@ -296,8 +255,6 @@ def rechunk(
             50}``. -1 is the whole axis. Dimensions that a mapping does not name keep their chunk length.
         shards: The new shard lengths, in the same form. The default, None, makes no shards.
         to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
-        **options: The options of `frazil.jobs.job.BoundedRunOptions`: ``engine``, ``job_id``,
-            ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -306,7 +263,6 @@ def rechunk(
         InvalidInputError: The lengths do not fit an array, or its chunk grid is not regular
             (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -335,6 +291,7 @@ def rechunk(
 
 @with_options(BoundedRunOptions)
 @takes_versions
+@with_argument_docs(rechunk)
 def recompress(
     source: Source,
     paths: Sequence[str],
@@ -349,17 +306,12 @@ def recompress(
     Chunks keep their shape. Otherwise the function works as `rechunk`.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them.
         codecs: The codecs of zarr, or their metadata: a whole chain, or, without a serializer, only the
             compressors, such as ``[zarr.codecs.ZstdCodec(level=9)]``. The byte order does not change unless
             the chain has a ``bytes`` codec that names another one (``BytesCodec()`` is little-endian). The
             default, None, keeps the codecs.
         shards: The new shard lengths: one for each axis, or a mapping of dimensions. The default, None, makes
             no shards.
-        to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
-        **options: The options of `frazil.jobs.job.BoundedRunOptions`: ``engine``, ``job_id``,
-            ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the new arrays.
@@ -368,7 +320,6 @@ def recompress(
         InvalidInputError: A codec is not a codec of zarr, or the shards do not fit
             (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -458,6 +409,7 @@ class _CopiedBlocks:
 
 @with_options(RunOptions)
 @takes_versions
+@with_argument_docs(rechunk)
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),
@@ -473,11 +425,7 @@ def materialize(
     still need them.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them. The default is all arrays.
         to: The `Target` of the results. The default, None, works in place, on the branch of the source.
-        **options: The options of `frazil.jobs.job.RunOptions`: ``engine``, ``job_id``, ``message``,
-            ``progress``.
 
     Returns:
         The `JobResult`, whose ``version`` has the native chunks.
@@ -487,7 +435,6 @@ def materialize(
             (``virtual-chunk-modified``), or the repository may not read its location. The kind is the kind of
             the cause.
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr

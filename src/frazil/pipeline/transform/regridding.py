@@ -1,18 +1,12 @@
 """Fields on other latitudes and longitudes: `regrid`, by the library xarray-regrid.
 
-Both grids are rectilinear: one coordinate of latitudes and one of longitudes. Every value of the result may
-need values from all around the globe. So a task reads whole planes of the source, for some positions of the
-other dimensions (times, levels), and ``max_mem`` has to hold one chunk of these planes.
-
-    nearest       the value of the nearest cell
-    bilinear      from the four cells around; a cell beside a missing value is missing
-    conservative  the mean of the cells below, weighted by the areas they share: integrals are kept
-
-Global grids are closed around the globe and over the poles, for longitudes from -180 and from 0.
+A value may need values from all around the globe. So a task reads whole planes of the source, for some
+positions of the other dimensions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +18,7 @@ import xarray as xr
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.jobs.blocks import Budget, MaxMem
+from frazil.jobs.blocks import Budget
 from frazil.jobs.job import JobResult, Source, Target, Version, takes_versions, with_options
 from frazil.pipeline.transform.arrays import (
     ArrayInfo,
@@ -98,8 +92,6 @@ def regrid(
             ``"conservative"`` and False for other methods.
         nan_threshold: With ``skipna``, the largest share of a cell that may be missing, from 0 to 1. With
             1.0, one valid value is enough; with 0.0, no value may be missing.
-        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
-            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -109,7 +101,6 @@ def regrid(
             (``invalid-array-metadata``); the method is unknown (``unknown-choice``); ``nan_threshold`` is not
             between 0 and 1, or ``max_mem`` is too small (``invalid-argument``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, xarray as xr
@@ -130,10 +121,21 @@ def regrid(
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     skip = method == "conservative" if skipna is None else skipna
-    interpolation = _Interpolation(method, skip, nan_threshold)
+    if method not in _METHODS:
+        raise InvalidInputError(
+            f"method must be one of {', '.join(_METHODS)}, got {method!r}", ErrorKind.UNKNOWN_CHOICE
+        )
+    if not 0 <= nan_threshold <= 1:
+        raise InvalidInputError(
+            f"nan_threshold must be between 0 and 1, got {nan_threshold}", ErrorKind.INVALID_ARGUMENT
+        )
     grid = _TargetGrid.of(target_grid)
     coordinates = coordinate_paths(arrays)
-    axes = {array.path: _geographic_axes(session, array) for array in arrays}
+    axes: dict[str, _Axes] = {}
+    for array in arrays:
+        of_dims = [coordinate_of(session, array, dim) for dim in array.dims]
+        kinds = [each and geographic_kind(each.name, each.attributes) for each in of_dims]
+        axes[array.path] = [(str(kind), axis) for axis, kind in enumerate(kinds) if kind in _NAMES]
     fields = {array.path for array in arrays if len(axes[array.path]) == 2}
     if not fields:
         raise InvalidInputError(
@@ -149,9 +151,23 @@ def regrid(
         if not array_axes:
             transferred.append(TransferredArray.whole(array, path))
         elif array.path in fields and array.dtype.kind in "iufb":
-            blocks = _RegriddedBlocks.of(session, array, array_axes, grid, interpolation)
+            old = {}
+            for kind, axis in array_axes:
+                coordinate = coordinate_of(session, array, array.dims[axis])
+                assert coordinate is not None
+                old[kind] = coordinate_values(session, coordinate).astype("f8")
+                _require_monotonic(old[kind], coordinate.path)
+            blocks = _RegriddedBlocks(array, tuple(array_axes), old, grid.values, method, skip, nan_threshold)
             new = _result(array, path, blocks, options.get("chunks"))
-            block = _block(array, new, array_axes, options.get("max_mem"))
+            blocks = replace(blocks, dtype=str(new.dtype))
+            # A block has whole planes of the result, for some positions of the other dimensions.
+            whole = [axis for _, axis in array_axes]
+            old_cells, new_cells = (
+                math.prod(float(each.shape[axis]) for axis in whole) for each in (array, new)
+            )
+            factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
+            budget = Budget.of(options.get("max_mem"))
+            block = block_for([new], budget, [array], factor=factor, whole=whole)
             computed.append(ComputedArrays(array, (new,), block, blocks))
         elif array.ndim == 1 and is_coordinate(array, coordinates) and array.name == array.dims[0]:
             new_coordinates.append(_coordinate(array, path, grid, array_axes[0][0]))
@@ -171,26 +187,6 @@ type _Axes = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Interpolation:
-    """How values are interpolated. The constructor refuses an unknown method and a wrong threshold."""
-
-    method: Method
-    skipna: bool
-    nan_threshold: float
-
-    def __post_init__(self) -> None:
-        if self.method not in _METHODS:
-            raise InvalidInputError(
-                f"method must be one of {', '.join(_METHODS)}, got {self.method!r}", ErrorKind.UNKNOWN_CHOICE
-            )
-        if not 0 <= self.nan_threshold <= 1:
-            raise InvalidInputError(
-                f"nan_threshold must be between 0 and 1, got {self.nan_threshold}",
-                ErrorKind.INVALID_ARGUMENT,
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class _TargetGrid:
     """The new latitudes and longitudes, in degrees, and their attributes, by kind."""
 
@@ -199,10 +195,7 @@ class _TargetGrid:
 
     @staticmethod
     def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
-        """Return the grid of the argument ``target_grid``.
-
-        Raises ``InvalidInputError`` without a latitude or a longitude.
-        """
+        """Return the grid of the argument ``target_grid``."""
         values: dict[str, Values] = {}
         attributes: dict[str, Json] = {}
         coordinates = given.coords if isinstance(given, xr.Dataset) else given
@@ -233,28 +226,10 @@ class _RegriddedBlocks:
     axes: tuple[tuple[str, int], ...]
     old: Mapping[str, Values]
     new: Mapping[str, Values]
-    interpolation: _Interpolation
+    method: Method
+    skipna: bool
+    nan_threshold: float
     dtype: str = ""
-
-    @staticmethod
-    def of(
-        session: Session, array: ArrayInfo, axes: _Axes, grid: _TargetGrid, interpolation: _Interpolation
-    ) -> _RegriddedBlocks:
-        """Return the blocks of an array on the new grid.
-
-        Raises ``InvalidInputError`` for coordinates that neither rise nor fall.
-        """
-        old = {}
-        for kind, axis in axes:
-            coordinate = coordinate_of(session, array, array.dims[axis])
-            assert coordinate is not None
-            values = coordinate_values(session, coordinate).astype("f8")
-            _require_monotonic(values, coordinate.path)
-            old[kind] = values
-        blocks = _RegriddedBlocks(array, tuple(axes), old, grid.values, interpolation)
-        shape = [array.shape[axis] if axis in dict(axes).values() else 1 for axis in range(array.ndim)]
-        probe = blocks.interpolated(np.zeros(shape, unpacked_dtype(array)))
-        return replace(blocks, dtype=str(probe.dtype))
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         region = list(map(slice, start, stop))
@@ -274,26 +249,21 @@ class _RegriddedBlocks:
             dims[axis] = kind
         field = xr.DataArray(values, dims=dims, coords={kind: self.old[kind] for kind, _ in self.axes})
         target = xr.Dataset(coords={kind: self.new[kind] for kind, _ in self.axes})
-        out = self._interpolated(field, target)
-        return np.asarray(out.transpose(*dims).values)
-
-    def _interpolated(self, field: xr.DataArray, target: xr.Dataset) -> Any:
-        method, skipna = self.interpolation.method, self.interpolation.skipna
-        threshold = self.interpolation.nan_threshold
-        regridder = _regridder()(field)
-        if method == "nearest":
-            return regridder.nearest(target, time_dim=None)
-        if method == "bilinear":
-            if not skipna:
-                return regridder.linear(target, time_dim=None)
+        regridder, options = _regridder()(field), {"time_dim": None}
+        if self.method == "nearest":
+            out = regridder.nearest(target, **options)
+        elif self.method == "conservative":
+            options |= {"latitude_coord": "latitude", "skipna": self.skipna}
+            out = regridder.conservative(target, nan_threshold=self.nan_threshold, **options)
+        elif not self.skipna:
+            out = regridder.linear(target, **options)
+        else:
             valid = field.notnull()
-            share = _regridder()(valid.astype("f8")).linear(target, time_dim=None)
-            filled = _regridder()(field.where(valid, 0)).linear(target, time_dim=None)
-            least = 1 - min(max(threshold, 1e-6), 1 - 1e-6)
-            return (filled / share.where(share > 0)).where(share >= least)
-        return regridder.conservative(
-            target, latitude_coord="latitude", time_dim=None, skipna=skipna, nan_threshold=threshold
-        )
+            share = _regridder()(valid.astype("f8")).linear(target, **options)
+            filled = _regridder()(field.where(valid, 0)).linear(target, **options)
+            least = 1 - min(max(self.nan_threshold, 1e-6), 1 - 1e-6)
+            out = (filled / share.where(share > 0)).where(share >= least)
+        return np.asarray(out.transpose(*dims).values)
 
 
 @lru_cache(maxsize=1)
@@ -313,40 +283,22 @@ def _require_monotonic(values: Values, name: str) -> None:
         )
 
 
-def _geographic_axes(session: Session, array: ArrayInfo) -> _Axes:
-    """Return the axes of an array that are latitudes and longitudes."""
-    out: _Axes = []
-    for axis, dim in enumerate(array.dims):
-        coordinate = coordinate_of(session, array, dim)
-        kind = geographic_kind(coordinate.name, coordinate.attributes) if coordinate is not None else None
-        if kind in _NAMES:
-            out.append((str(kind), axis))
-    return out
-
-
 def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengths | None) -> ArrayInfo:
     shape = list(array.shape)
     for kind, axis in blocks.axes:
         shape[axis] = len(blocks.new[kind])
     default = clipped_chunks(array.chunks, shape)
+    planes = [array.shape[axis] if axis in dict(blocks.axes).values() else 1 for axis in range(array.ndim)]
+    dtype = blocks.interpolated(np.zeros(planes, unpacked_dtype(array))).dtype
     out = array.with_dtype(
         path,
-        blocks.dtype,
+        dtype,
         shape=tuple(shape),
         dims=array.dims,
         chunks=default,
         attributes=unpacked_attributes(array),
     )
     return out.with_layout(path, chunks=chunk_lengths(chunks, out, default, "chunks"))
-
-
-def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Shape:
-    """Return whole planes of the result, for some positions of the other dimensions."""
-    planes = [array.shape[axis] for _, axis in axes], [new.shape[axis] for _, axis in axes]
-    old_cells, new_cells = (float(np.prod(each)) for each in planes)
-    factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
-    whole = [axis for _, axis in axes]
-    return block_for([new], Budget.of(max_mem), [array], factor=factor, whole=whole)
 
 
 def _coordinate(array: ArrayInfo, path: str, grid: _TargetGrid, kind: str) -> DriverArray:

@@ -1,20 +1,20 @@
 """Parts of arrays as new arrays: by number, by label, by location on the globe.
 
-The chunks of a part are transferred without decoding if the part has no gaps, and starts and ends at borders
-of chunks (or at the end of the array). Otherwise tasks read the part and write the chunks of the result.
+Parts of whole chunks are transferred without decoding.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
 import xarray as xr
 
 from frazil import cf
+from frazil.argument_docs import with_argument_docs
 from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Budget
@@ -37,6 +37,7 @@ from frazil.pipeline.transform.arrays import (
 )
 from frazil.pipeline.transform.block_job import (
     BlockJob,
+    ChunkTransfer,
     ComputedArrays,
     DriverArray,
     OutputArrays,
@@ -44,7 +45,6 @@ from frazil.pipeline.transform.block_job import (
     block_for,
     run_block_job,
 )
-from frazil.pipeline.transform.targets import ChunkTransfer
 from frazil.repository.paths import absolute
 from frazil.repository.session.session import Session
 
@@ -52,12 +52,8 @@ from frazil.repository.session.session import Session
 type Positions = int | range | tuple[int, ...]
 
 
-def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
-    """Return the positions along a dimension that a number, numbers, a mask or a slice select.
-
-    Numbers below 0 count from the end; slices are those of Python. Raises ``InvalidInputError``
-    (``invalid-chunk-index``) for positions that the array does not have.
-    """
+def _positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
+    """Return the positions along a dimension that a number, numbers, a mask or a slice select."""
     length = array.shape[array.axis(dim) or 0]
     if isinstance(given, slice):
         try:
@@ -84,11 +80,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
 def positions_by_label(
     session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
 ) -> Positions:
-    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
-
-    Raises ``InvalidInputError``: ``invalid-array-metadata`` without a coordinate variable,
-    ``invalid-chunk-index`` for a label that it does not have.
-    """
+    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray."""
     axis = array.axis(dim) or 0
     coordinate = coordinate_of(session, array, dim)
     if coordinate is None or coordinate.shape != (array.shape[axis],):
@@ -176,23 +168,10 @@ def _nearest(labels: Values, given: Any, coding: cf.Coding) -> str:
     return f"the nearest {'label is' if len(around) == 1 else 'labels are'} {' and '.join(around)}"
 
 
-def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
-    """Return the positions of the latitudes between two limits, in degrees, both included.
-
-    >>> latitudes_between(np.array([30.0, 20.0, 10.0]), (5, 20))
-    range(1, 3)
-    """
-    low, high = min(limits), max(limits)
-    return _simplified(np.flatnonzero((values >= low) & (values <= high)))
-
-
 def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Positions, Values]:
     """Return the positions of the longitudes from one limit eastwards to another, in degrees, both included.
 
     Returns their longitudes too, counted as the limits are.
-
-    >>> longitudes_between(np.array([0.0, 90.0, 180.0, 270.0]), (-90, 90))
-    ((3, 0, 1), array([-90.,   0.,  90.]))
     """
     low, high = limits
     if high < low:
@@ -213,11 +192,9 @@ def _simplified(numbers: Values) -> Positions:
     """Return one number as int, consecutive numbers as a range, others as a tuple."""
     if numbers.ndim == 0:
         return int(numbers)
-    if len(numbers) == 0:
-        return range(0)
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first == len(numbers) - 1 and (np.diff(numbers) == 1).all():
-        return range(first, last + 1)
+    if (np.diff(numbers) == 1).all():
+        first = int(numbers[0]) if len(numbers) else 0
+        return range(first, first + len(numbers))
     return tuple(numbers.tolist())
 
 
@@ -249,9 +226,6 @@ def select(
             such as ``slice("2001-01", "2001-03")``.
         method: How labels are found that do not exist, as in xarray: ``"nearest"``, ... The default, None,
             raises an error for them.
-        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`: ``chunks``, ``shards``,
-            ``engine``, ``job_id``, ``message``, ``progress``, ``max_mem``. Without ``chunks`` and ``shards``,
-            the arrays keep theirs.
 
     Returns:
         The `JobResult`, whose ``version`` has the part.
@@ -260,7 +234,6 @@ def select(
         InvalidInputError: A dimension or a label does not exist, or a dimension is both in ``isel`` and
             ``sel`` (``conflicting-arguments``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr
@@ -286,22 +259,23 @@ def select(
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
 
-    def positions_of(array: ArrayInfo, dim: str) -> Positions:
+    def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
         if dim in isel:
-            return positions_by_number(isel[dim], array, dim)
-        return positions_by_label(session, array, dim, sel[dim], method)
+            return _positions_by_number(isel[dim], array, dim)
+        return positions_by_label(session, array, dim, sel[dim], method) if dim in sel else None
 
     parameters = {
         "isel": {dim: record_of(value) for dim, value in isel.items()},
         "sel": {dim: record_of(value) for dim, value in sel.items()},
         "method": method,
     }
-    selection = _Selection([*isel, *sel], positions_of)
-    return _run(_PartJob("select", version, session, arrays, selection, parameters), to, options)
+    job = BlockJob("select", version, session, to, arrays, OutputArrays(), parameters)
+    return _run(job, positions_of, options)
 
 
 @with_options(GridRunOptions)
 @takes_versions
+@with_argument_docs(select)
 def crop(
     source: Source,
     paths: Sequence[str],
@@ -318,13 +292,9 @@ def crop(
     grid, in this order, and the result counts them from -10 to 20. Otherwise the function works as `select`.
 
     Args:
-        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
-        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
-        to: The `Target` of the part.
         latitude: The lowest and the highest latitude in degrees, both included. The default, None, takes all.
         longitude: The western and the eastern longitude in degrees, both included. The default, None, takes
             all.
-        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`, as in `select`.
 
     Returns:
         The `JobResult`, whose ``version`` has the part.
@@ -333,7 +303,6 @@ def crop(
         InvalidInputError: The arrays have no coordinate variable of latitudes or longitudes
             (``invalid-array-metadata``).
         NodeNotFoundError: A path has no node.
-        TypeError: An option is unknown.
 
     Examples:
         >>> import frazil, zarr, numpy as np
@@ -353,14 +322,28 @@ def crop(
     session = version.session()
     arrays = with_companions(session, arrays_below(session, paths))
     limits = {"latitude": latitude, "longitude": longitude}
-    crops = {
-        array.path: _crop_coordinate(session, array, between, to)
-        for array in arrays
-        if array.ndim == 1
-        and array.dims[0] == array.name
-        and (between := limits.get(geographic_kind(array.name, array.attributes) or "")) is not None
-    }
-    kinds = {geographic_kind(each.array.name, each.array.attributes) for each in crops.values()}
+    positions: dict[str, Positions] = {}
+    relabelled: list[DriverArray] = []
+    kinds = set()
+    for array in arrays:
+        kind = geographic_kind(array.name, array.attributes) if array.dims == (array.name,) else None
+        between = limits.get(kind or "")
+        if between is None:
+            continue
+        kinds.add(kind)
+        values = coordinate_values(session, array).astype("f8")
+        if kind == "longitude":
+            selected, labels = longitudes_between(values, between)
+        else:
+            low, high = min(between), max(between)
+            selected = _simplified(np.flatnonzero((values >= low) & (values <= high)))
+            labels = values[list(selected)] if isinstance(selected, tuple) else values
+        positions[array.path] = selected
+        if isinstance(selected, tuple):  # the result may count longitudes in another way
+            shape = (len(selected),)
+            grid = clipped_chunks(array.chunks, shape)
+            new = array.with_layout(to.path(array.path), shape=shape, chunks=grid)
+            relabelled.append(DriverArray(array, new, labels.astype(array.dtype)))
     missing = [kind for kind, between in limits.items() if between and kind not in kinds]
     if missing:
         raise InvalidInputError(
@@ -370,84 +353,32 @@ def crop(
         )
 
     def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
-        cropped = crops.get(f"{array.group.rstrip('/')}/{dim}")
-        return cropped.positions if cropped else None
+        return positions.get(f"{array.group.rstrip('/')}/{dim}")
 
-    selection = _Selection(sorted({each.array.name for each in crops.values()}), positions_of)
-    relabelled = [each.relabelled for each in crops.values() if each.relabelled is not None]
-    part = _PartJob("crop", version, session, arrays, selection, dict(limits), relabelled)
-    return _run(part, to, options)
+    outputs = OutputArrays(coordinates=relabelled)
+    return _run(BlockJob("crop", version, session, to, arrays, outputs, dict(limits)), positions_of, options)
 
 
-@dataclass(frozen=True, slots=True)
-class _CroppedCoordinate:
-    """A latitude or longitude, and the positions of the result.
+def _run(
+    job: BlockJob, positions_of: Callable[[ArrayInfo, str], Positions | None], options: GridRunOptions
+) -> JobResult:
+    """Run one call of `select` or `crop`.
 
-    ``relabelled`` has the new values if the result counts longitudes in another way.
+    ``positions_of(array, dim)`` are the positions that the result has; None is all of them. The outputs of
+    the job are coordinates whose values the driver has.
     """
-
-    array: ArrayInfo
-    positions: Positions
-    relabelled: DriverArray | None = None
-
-
-def _crop_coordinate(
-    session: Session, array: ArrayInfo, limits: tuple[float, float], to: Target
-) -> _CroppedCoordinate:
-    values = coordinate_values(session, array).astype("f8")
-    if geographic_kind(array.name, array.attributes) == "longitude":
-        positions, labels = longitudes_between(values, limits)
-    else:
-        positions = latitudes_between(values, limits)
-        labels = values[list(positions)] if isinstance(positions, tuple) else values
-    if not isinstance(positions, tuple):
-        return _CroppedCoordinate(array, positions)
-    shape = (len(positions),)
-    new = array.with_layout(to.path(array.path), shape=shape, chunks=clipped_chunks(array.chunks, shape))
-    return _CroppedCoordinate(array, positions, DriverArray(array, new, labels.astype(array.dtype)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    """Which positions the result has along the dimensions ``dims``; None for an array is all of them."""
-
-    dims: Sequence[str]
-    positions_of: Callable[[ArrayInfo, str], Positions | None]
-
-    def of_array(self, array: ArrayInfo) -> tuple[Positions, ...]:
-        """Return the positions along each axis of an array."""
-        out: list[Positions] = [range(n) for n in array.shape]
-        for dim in self.dims:
-            axis = array.axis(dim)
-            positions = None if axis is None else self.positions_of(array, dim)
-            if axis is not None and positions is not None:
-                out[axis] = positions
-        return tuple(out)
-
-
-@dataclass(frozen=True, slots=True)
-class _PartJob:
-    """One call of `select` or `crop`. ``relabelled``: coordinates whose values the driver has."""
-
-    name: str
-    version: Version
-    session: Session
-    arrays: Sequence[ArrayInfo]
-    selection: _Selection
-    parameters: dict[str, Any]
-    relabelled: Sequence[DriverArray] = ()
-
-
-def _run(part: _PartJob, to: Target, options: GridRunOptions) -> JobResult:
-    budget = Budget.of(options.get("max_mem"))
+    budget, to = Budget.of(options.get("max_mem")), job.target
     computed: list[ComputedArrays] = []
     transferred: list[TransferredArray] = []
-    relabelled = {each.old.path for each in part.relabelled}
-    paths = {array.path for array in part.arrays}
-    for array in part.arrays:
+    relabelled = {each.old.path for each in job.outputs.coordinates}
+    paths = {array.path for array in job.inputs}
+    for array in job.inputs:
         if array.path in relabelled:
             continue
-        positions = part.selection.of_array(array)
+        given = [None if dim is None else positions_of(array, dim) for dim in array.dims]
+        positions = tuple(
+            range(n) if where is None else where for where, n in zip(given, array.shape, strict=True)
+        )
         new = _part_of(array, to.path(array.path), positions, options, paths)
         transfer = _aligned_transfer(array, new, positions)
         if transfer is not None:
@@ -455,20 +386,16 @@ def _run(part: _PartJob, to: Target, options: GridRunOptions) -> JobResult:
         else:
             block = block_for([new], budget, [array], factor=3)
             computed.append(ComputedArrays(array, (new,), block, _PartBlocks(array.path, positions)))
-    outputs = OutputArrays(computed, transferred, part.relabelled)
+    outputs = replace(job.outputs, computed=computed, transferred=transferred)
     grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
-    parameters = {**part.parameters, "chunks": grids}
-    job = BlockJob(part.name, part.version, part.session, to, part.arrays, outputs, parameters)
-    return run_block_job(job, options)
+    parameters = {**job.parameters, "chunks": grids}
+    return run_block_job(replace(job, outputs=outputs, parameters=parameters), options)
 
 
 def _part_of(
     array: ArrayInfo, path: str, positions: Sequence[Positions], options: GridRunOptions, paths: set[str]
 ) -> ArrayInfo:
-    """Return the metadata of the part.
-
-    Its attributes name the coordinates in ``paths`` of dimensions that it does not have.
-    """
+    """Return the metadata of the part."""
     axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
     shape = tuple(len(where) for where in positions if not isinstance(where, int))
     dims = [array.dims[axis] for axis in axes]

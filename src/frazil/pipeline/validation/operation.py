@@ -1,15 +1,11 @@
-"""`validate`: the driver checks rules about metadata, tasks check rules about values in one pass.
-
-Each task reads one block and summarizes it: how many values, NaN and infinities, the extremes, mean and
-squared differences, and for each limit the first value outside of it, with its index.
-"""
+"""`validate`: the driver checks rules about metadata, tasks summarize the values of arrays in one pass."""
 
 from __future__ import annotations
 
 import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +29,8 @@ from frazil.pipeline.reductions.fields import (
 )
 from frazil.pipeline.reductions.kernels import Partial, Variance, cells, combine_partials, empty_partial
 from frazil.pipeline.validation.rules import (
+    Dims,
+    DType,
     Finite,
     NanShare,
     Range,
@@ -40,6 +38,7 @@ from frazil.pipeline.validation.rules import (
     Row,
     Rule,
     StatisticsAgainst,
+    Units,
     require_sound,
     rules_from,
 )
@@ -111,7 +110,12 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
         least, most = float(valid_values.min()), float(valid_values.max())
     offences = []
     for limit in limits:
-        is_offence = _is_offence(flat, missing, finite, limit)
+        with np.errstate(over="ignore"):  # a limit may be beyond the type
+            is_offence = (flat < limit.low) | (flat > limit.high)
+        if limit.infinite:
+            is_offence |= ~(finite | missing)
+        if limit.nan:
+            is_offence |= missing
         count = int(np.count_nonzero(is_offence))
         if not count:
             offences.append(Offence())
@@ -123,35 +127,20 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
     return ValueSummary(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
 
 
-def _is_offence(
-    values: NDArray[Any], missing: NDArray[np.bool_], finite: NDArray[np.bool_], limit: Limit
-) -> NDArray[np.bool_]:
-    with np.errstate(over="ignore"):  # a limit may be beyond the type
-        out: NDArray[np.bool_] = (values < limit.low) | (values > limit.high)
-    if limit.infinite:
-        out |= ~(finite | missing)
-    if limit.nan:
-        out |= missing
-    return out
-
-
 def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
     """Return the summary of the values of both."""
+    offences = []
+    for pair in zip(a.offences, b.offences, strict=True):
+        first = min((each for each in pair if each.count), key=lambda each: each.index, default=Offence())
+        offences.append(replace(first, count=sum(each.count for each in pair)))
     return ValueSummary(
         a.size + b.size,
         a.nan + b.nan,
         combine_partials(_VARIANCE, a.moments, b.moments),
         float(np.fmin(a.least, b.least)),
         float(np.fmax(a.most, b.most)),
-        tuple(map(_combine_offences, a.offences, b.offences)),
+        tuple(offences),
     )
-
-
-def _combine_offences(a: Offence, b: Offence) -> Offence:
-    if not a.count or not b.count:
-        return a if a.count else b
-    first = a if a.index <= b.index else b
-    return Offence(a.count + b.count, first.index, first.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,21 +266,6 @@ def _shape(checked: CheckedRule) -> Verdict:
     return ok, str(expected), str(actual), ""
 
 
-def _dtype(checked: CheckedRule) -> Verdict:
-    actual, expected = checked.array().dtype, np.dtype(checked.rule.dtype)
-    return actual == expected, str(expected), str(actual), ""
-
-
-def _dims(checked: CheckedRule) -> Verdict:
-    actual, expected = dimensions(checked.array()), tuple(checked.rule.dims)
-    return actual == expected, str(expected), str(actual), ""
-
-
-def _units(checked: CheckedRule) -> Verdict:
-    actual = checked.array().attrs.get("units")
-    return actual == checked.rule.units, checked.rule.units, str(actual), ""
-
-
 def _attributes(checked: CheckedRule) -> Verdict:
     expected = dict(checked.rule.attributes)
     attrs = dict(checked.array().attrs)
@@ -404,13 +378,25 @@ def _statistics(checked: CheckedRule) -> Verdict:
     return same and not any(deviation > most for deviation, most in deviations), expected, actual, ""
 
 
+def _equal(checked: CheckedRule) -> Verdict:
+    expected, actual = EQUALITIES[type(checked.rule)](checked.rule, checked.array())
+    return actual == expected, str(expected), str(actual), ""
+
+
+#: What a rule expects, and what an array has, for rules about equal values.
+EQUALITIES: Final[Mapping[type, Callable[[Any, zarr.Array[Any]], tuple[Any, Any]]]] = {
+    DType: lambda rule, array: (np.dtype(rule.dtype), array.dtype),
+    Dims: lambda rule, array: (tuple(rule.dims), dimensions(array)),
+    Units: lambda rule, array: (rule.units, array.attrs.get("units")),
+}
+
 #: The check of each kind of rule.
 CHECKS: Final[Mapping[str, Callable[[CheckedRule], Verdict]]] = {
     "Exists": _exists,
     "Shape": _shape,
-    "DType": _dtype,
-    "Dims": _dims,
-    "Units": _units,
+    "DType": _equal,
+    "Dims": _equal,
+    "Units": _equal,
     "Attributes": _attributes,
     "Filled": _filled,
     "Monotonic": _monotonic,
@@ -466,16 +452,27 @@ def validate(
     version = Version.of(source)
     session = version.session()
     all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
-    plan = _ScanPlan(session, _other_sessions(version, against))
+    arrays: dict[_ArrayKey, tuple[Session, list[Limit]]] = {}  # each version of an array is scanned once
+    places: dict[_RuleKey, tuple[_ArrayKey, int]] = {}
     for number, rule in enumerate(all_rules):
-        plan.add_rule(number, rule)
-    bounds, scans = limits or Limits(), plan.scans()
+        compared = [session] if isinstance(rule, _VALUE_RULES) and _is_numeric(session, rule.path) else []
+        if compared and isinstance(rule, StatisticsAgainst):
+            other = _other_session(version, against, rule.against)
+            compared += [other] if other is not None and _is_numeric(other, rule.path) else []
+        for is_other, each in enumerate(compared):
+            key = (each.snapshot_id, rule.path.strip("/"))
+            of_array = arrays.setdefault(key, (each, []))[1]
+            places[number, bool(is_other)] = (key, len(of_array))
+            of_array.append(_limit_of(rule))
+    bounds = limits or Limits()
+    scans = [
+        ArrayScan(each, open_field(each, path), tuple(of_array))
+        for (_, path), (each, of_array) in arrays.items()
+    ]
     engine = engine_of(engine) if scans else None
     summaries = [] if engine is None else scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
-    results = {
-        key: (summaries[scan], summaries[scan].offences[limit])
-        for key, (scan, limit) in plan.limits_of_rules().items()
-    }
+    by_array = dict(zip(arrays, summaries, strict=True))
+    results = {key: (by_array[array], by_array[array].offences[at]) for key, (array, at) in places.items()}
     rows = tuple(
         _row(CheckedRule(session, rule, results.get((number, False)), results.get((number, True))))
         for number, rule in enumerate(all_rules)
@@ -518,23 +515,18 @@ class RuleCheck:
         return validate(Version.of(self.repo, snapshot_id=session.snapshot_id), self.rules, engine="inline")
 
 
-def _other_sessions(version: Version, against: Source | None) -> Callable[[str | None], Session | None]:
-    """Return a function from the branch, tag or snapshot of a rule to the session that it compares with."""
-
-    def session_of(name: str | None) -> Session | None:
-        if name is not None:
-            repo = version.repo
-            if name in repo.list_branches():
-                return repo.readonly_session(name)
-            if name in repo.list_tags():
-                return repo.readonly_session(tag=name)
-            return repo.readonly_session(snapshot_id=name)
-        if against is not None:
-            return Version.of(against).session()
-        parent = version.repo.lookup_snapshot(version.snapshot_id).parent_id
-        return None if parent is None else version.repo.readonly_session(snapshot_id=parent)
-
-    return session_of
+def _other_session(version: Version, against: Source | None, name: str | None) -> Session | None:
+    """Return the session that a rule compares with: of its branch, tag or snapshot, or of ``against``."""
+    repo = version.repo
+    if name is not None:
+        if name in repo.list_branches():
+            return repo.readonly_session(name)
+        is_tag = name in repo.list_tags()
+        return repo.readonly_session(tag=name) if is_tag else repo.readonly_session(snapshot_id=name)
+    if against is not None:
+        return Version.of(against).session()
+    parent = repo.lookup_snapshot(version.snapshot_id).parent_id
+    return None if parent is None else repo.readonly_session(snapshot_id=parent)
 
 
 #: Rules about values.
@@ -543,46 +535,6 @@ _VALUE_RULES: Final = (Range, NanShare, Finite, StatisticsAgainst)
 type _ArrayKey = tuple[str, str]
 #: The number of a rule, and whether the array is that of the other version.
 type _RuleKey = tuple[int, bool]
-
-
-@dataclass(slots=True)
-class _ScanPlan:
-    """Which arrays are scanned, each version of an array once, and for which limits of which rules."""
-
-    session: Session
-    other_session: Callable[[str | None], Session | None]
-    sessions: dict[_ArrayKey, Session] = field(default_factory=dict)
-    limits: dict[_ArrayKey, list[Limit]] = field(default_factory=dict)
-    arrays: dict[_RuleKey, tuple[_ArrayKey, int]] = field(default_factory=dict)
-
-    def add_rule(self, number: int, rule: Rule) -> None:
-        """Scan the array of a rule about values, and for `StatisticsAgainst` that of the other version."""
-        if not isinstance(rule, _VALUE_RULES) or not _is_numeric(self.session, rule.path):
-            return
-        self._add_limit((number, False), self.session, rule)
-        if isinstance(rule, StatisticsAgainst):
-            other = self.other_session(rule.against)
-            if other is not None and _is_numeric(other, rule.path):
-                self._add_limit((number, True), other, rule)
-
-    def _add_limit(self, key: _RuleKey, session: Session, rule: Rule) -> None:
-        array = (session.snapshot_id, rule.path.strip("/"))
-        self.sessions[array] = session
-        limits = self.limits.setdefault(array, [])
-        self.arrays[key] = (array, len(limits))
-        limits.append(_limit_of(rule))
-
-    def scans(self) -> list[ArrayScan]:
-        """Return a scan for each array."""
-        return [
-            ArrayScan(session, open_field(session, path), tuple(self.limits[snapshot_id, path]))
-            for (snapshot_id, path), session in self.sessions.items()
-        ]
-
-    def limits_of_rules(self) -> dict[_RuleKey, tuple[int, int]]:
-        """Return for each rule the number of the scan, and the number of the limit in it."""
-        numbers = {array: number for number, array in enumerate(self.sessions)}
-        return {key: (numbers[array], limit) for key, (array, limit) in self.arrays.items()}
 
 
 def _is_numeric(session: Session, path: str) -> bool:

@@ -1,8 +1,4 @@
-"""Rules about data, which are frozen values from Python, YAML or JSON, and the report of their check.
-
-Rules about metadata and coordinates read little. Rules about data (``Range``, ``NanShare``, ``Finite``,
-``StatisticsAgainst``) of one array are checked in one pass over the array.
-"""
+"""Rules about data, which are frozen values from Python, YAML or JSON, and the report of their check."""
 
 from __future__ import annotations
 
@@ -461,8 +457,8 @@ class Report(Summary):
             ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)
             for row in self.rows
         )
-        rows = "".join(map(_html_row, cells))
-        return f"<p>{escape(self._heading())}</p><table><tr>{_tags('th', head)}</tr>{rows}</table>"
+        rows = [f"<tr>{_tags('th', head)}</tr>", *(f"<tr>{_tags('td', texts)}</tr>" for texts in cells)]
+        return f"<p>{escape(self._heading())}</p><table>{''.join(rows)}</table>"
 
 
 def _line(row: Row) -> str:
@@ -477,7 +473,3 @@ def _findings(row: Row) -> str:
 
 def _tags(tag: str, texts: Iterable[str]) -> str:
     return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
-
-
-def _html_row(texts: Iterable[str]) -> str:
-    return f"<tr>{_tags('td', texts)}</tr>"

@@ -1,20 +1,17 @@
-"""References, chunk files and virtual chunk containers of an imported repository.
+"""The new files of an imported repository: references, chunk files, containers, nodes and transaction logs.
 
-References that no array of any snapshot uses are left out: references of deleted arrays, and references of a
-node whose array has another number of dimensions (M1 and M2 wrote such references). If arrays with different
-numbers of dimensions have the same node in one manifest, the file becomes several *variants*, because a node
-in a new manifest has one number of dimensions.
-
-The old formats had one container for a whole scheme (``s3://``, ``file``). The new formats need a bucket or a
-folder. Therefore each bucket and folder with a reference gets a container, with the store that the old
-configuration had for its scheme.
+References that no array of any snapshot uses are left out. A node in a new manifest has one rank, so one old
+file may become several. Each bucket and folder with a reference gets a container, where the old formats had
+one for a whole scheme. A log is computed from two versions, column by column, where the old repository has
+none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat, takewhile
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import unquote
@@ -22,13 +19,35 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.changes.zarr_metadata import parse_node
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
-from frazil.format.columns import U8, U32, Ragged
-from frazil.format.ids import CHUNKS, CONFIG, OBJECT_ID_BYTES, id_list, id_to_text, ids_to_text
+from frazil.format.columns import U8, U32, Ragged, row_keys
+from frazil.format.ids import (
+    CHUNKS,
+    CONFIG,
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_to_text,
+)
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.elements import OldManifest, decoding, mapping, text
-from frazil.importing.source import NewIds, Source, Users, in_parallel
+from frazil.format.older.elements import (
+    NodeId,
+    OldLog,
+    OldManifest,
+    OldManifestRef,
+    OldNode,
+    OldSnapshot,
+    decoding,
+    mapping,
+    text,
+)
+from frazil.format.snapshot import ManifestRef, Node, NodeTable
+from frazil.format.transaction_log import TransactionLog
+from frazil.importing.source import NewIds, Source, Users, in_parallel, new_node_id
 from frazil.repository.settings.config import RepositoryConfig, VirtualChunkContainer
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.access import require_hint
@@ -66,8 +85,8 @@ def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
     """Return the buckets, or the common folder, of locations."""
     given = set(locations)
     files = {location for location in given if location.startswith(_FILE)}
-    parts = map(str.split, given - files, repeat("/"), repeat(3))
-    out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in map(_four, parts) if scheme}
+    parts = [f"{location}///".split("/") for location in given - files]
+    out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in parts if scheme}
     if files:
         # The common prefix of the first and the last path in order is the prefix of all.
         pairs = takewhile(lambda pair: pair[0] == pair[1], zip(min(files), max(files), strict=False))
@@ -76,21 +95,13 @@ def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
     return frozenset(out)
 
 
-def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
-    """Return the prefixes of several manifests, again with one folder for all files."""
-    return tuple(sorted(url_prefixes(prefix for part in parts for prefix in part)))
-
-
 def new_config(
     settings: Mapping[str, Any],
     prefixes: Iterable[str],
     extra: Iterable[VirtualChunkContainer],
     over: RepositoryConfig | None,
 ) -> tuple[RepositoryConfig, list[str]]:
-    """Return the configuration to save, and the prefixes that were left out with the reasons.
-
-    ``extra`` has further containers. ``over`` overrides everything else.
-    """
+    """Return the configuration to save, and the prefixes that were left out with the reasons."""
     with decoding(CONFIG):
         document = {
             "inline_chunk_threshold_bytes": settings.get("inline_chunk_threshold_bytes"),
@@ -109,7 +120,8 @@ def new_config(
                     raise InvalidInputError(
                         "its location must be in S3, GCS, Azure, on a web server or in local files"
                     )
-                container = _container(prefix, store)
+                stored = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
+                container = (from_document(stored).virtual_chunk_containers or {})[prefix]
                 container.validate()
             except InvalidInputError as error:
                 left_out.append(f"a container for virtual chunks below {prefix}: {error}")
@@ -118,12 +130,6 @@ def new_config(
     for container in extra:
         config.set_virtual_chunk_container(container)
     return config if over is None else config.merge(over), left_out
-
-
-def _container(prefix: str, store: Any) -> VirtualChunkContainer:
-    document = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
-    containers = from_document(document).virtual_chunk_containers or {}
-    return containers[prefix]
 
 
 def _store(prefix: str, old: Mapping[str, Any]) -> Any:
@@ -140,10 +146,6 @@ def _store(prefix: str, old: Mapping[str, Any]) -> Any:
         # Old versions always used path style for such servers. Later it became an option.
         options = {"force_path_style": True, **(options or {})}
     return {name: options or {}}
-
-
-def _four(parts: list[str]) -> list[str]:
-    return [*parts, "", "", "", ""][:4]
 
 
 #: From locations to sizes in bytes, -1 for an unknown size.
@@ -303,11 +305,12 @@ def sizes_of(
         return None
     new_settings, _ = new_config(settings, credentials, (), config)
     containers = new_settings.virtual_chunk_containers or {}
-    readers: dict[str, ForeignReader] = {
-        prefix: _opened(containers[prefix], credential)
-        for prefix, credential in credentials.items()
-        if prefix in containers
-    }
+    readers: dict[str, ForeignReader] = {}
+    for prefix in credentials.keys() & containers.keys():
+        container = containers[prefix]
+        if container.from_repository:
+            require_hint(container.store, container.url_prefix)
+        readers[prefix] = open_foreign(container.store, credentials[prefix], container.url_prefix)
     cache: dict[str, int] = {}
 
     def size(location: str) -> int:
@@ -327,23 +330,6 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignReader:
-    if container.from_repository:
-        require_hint(container.store, container.url_prefix)
-    return open_foreign(container.store, credential, container.url_prefix)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkFiles:
-    """The chunk files that a repository needs: new ids, uint8 (n, 12), and names of the old files."""
-
-    ids: U8
-    old: list[str]
-
-    def __len__(self) -> int:
-        return len(self.old)
-
-
 def container_of(source: Source) -> VirtualChunkContainer:
     """Return a container for the chunk files of the source."""
     address = address_of(source.storage, source.layout.chunks)
@@ -356,11 +342,10 @@ def container_of(source: Source) -> VirtualChunkContainer:
     return VirtualChunkContainer(*address)
 
 
-def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[list[int], tuple[str, ...]]:
-    """Copy chunk files, several at a time. Existing files are not copied again.
-
-    Returns the sizes of the files that were copied now, and the old names of missing files.
-    """
+def copy_chunks(
+    source: Source, target: Storage, ids: U8, names: Sequence[str]
+) -> tuple[list[int], tuple[str, ...]]:
+    """Copy the chunk files ``names`` to the new ids, and return their sizes, and the missing files."""
     existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 
@@ -379,13 +364,130 @@ def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> tuple[li
         target.put(new, data)
         return len(memoryview(data))
 
-    sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
-    missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
+    sizes = in_parallel(copy, zip(ids_to_text(ids), names, strict=True))
+    missing = tuple(old for old, size in zip(names, sizes, strict=True) if size is None)
     return list(filter(None, sizes)), missing
 
 
-def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
-    """Return the old names of missing chunk files."""
-    folder = source.layout.chunks
-    existing = {info.key.removeprefix(f"{folder}/") for info in source.storage.list(folder)}
-    return tuple(sorted(set(chunks.old) - existing))
+def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
+    """Return the nodes of a snapshot. ``manifests`` are by old id."""
+    try:
+        return NodeTable.from_nodes([_node(node, manifests) for node in snapshot.nodes])
+    except InvalidInputError as error:
+        raise FormatError(f"{name}: {error.message}") from error
+
+
+def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node:
+    id_ = new_node_id(node.id, node.path)
+    document = json.dumps(node.document).encode()
+    array = parse_node(document)
+    if array is not None:
+        refs = [
+            ref
+            for old in node.manifests or ()
+            for converted in manifests.get(old.id, ())
+            if (ref := _ref(old, converted, id_, len(array.shape))) is not None
+        ]
+        array = replace(array, manifests=tuple(refs))
+    return Node(id_, node.path, document, array)
+
+
+def _ref(old: OldManifestRef, converted: Converted, node: bytes, rank: int) -> ManifestRef | None:
+    """Return the reference to a new manifest. None if it has no chunk of the array in the old extents."""
+    box = converted.bounds.get((node, rank))
+    if box is None:
+        return None
+    if old.extents is None:
+        return ManifestRef(converted.id, box)
+    first, end = (np.array(corner, np.int64) for corner in old.extents)
+    low, high = np.maximum(box[:, 0], first), np.minimum(box[:, 1], end)
+    if (low >= high).any():
+        return None
+    return ManifestRef(converted.id, np.stack((low, high), axis=1).astype(np.uint32))
+
+
+#: From a node's id and the ids of its manifests to its references.
+Tables = Callable[[bytes, Sequence[bytes]], ChunkTable | None]
+
+
+def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> TransactionLog:
+    """Return the new form of an old log of the commit ``id_``."""
+    arrays = {**_kinds(before), **_kinds(after)}
+    ranks: dict[bytes, int] = {}
+    for nodes in (before, after):
+        ranks.update(zip(id_list(nodes.ids), nodes.array_length.lengths.tolist(), strict=True))
+    updated = [node for node in old.updated if isinstance(node, bytes) and node in arrays]
+    return TransactionLog(
+        id_,
+        new_groups=_ids(old.new_groups),
+        new_arrays=_ids(old.new_arrays),
+        deleted_groups=_ids(old.deleted_groups),
+        deleted_arrays=_ids(old.deleted_arrays),
+        updated_arrays=_ids(node for node in updated if arrays[node]),
+        updated_groups=_ids(node for node in updated if not arrays[node]),
+        updated_chunks={
+            node: index
+            for node, index in old.updated_chunks.items()
+            if isinstance(node, bytes) and len(index) and ranks.get(node) == index.shape[1]
+        },
+    )
+
+
+def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) -> TransactionLog:
+    """Return the log of a commit that changed ``before`` to ``after``."""
+    old, new = _kinds(before), _kinds(after)
+    added, gone = new.keys() - old.keys(), old.keys() - new.keys()
+    documents, documents_after = (
+        dict(zip(id_list(nodes.ids), nodes.user_data.blobs(), strict=True)) for nodes in (before, after)
+    )
+    updated = [
+        node for node, document in documents_after.items() if documents.get(node, document) != document
+    ]
+    manifests_before, manifests_after = _manifests(before), _manifests(after)
+    chunks = {
+        node: changed
+        for node, used in manifests_after.items()
+        if used != (refs_before := manifests_before.get(node, []))
+        if len(changed := changed_chunks(tables(node, refs_before), tables(node, used)))
+    }
+    return TransactionLog(
+        id_,
+        new_groups=_ids(node for node in added if not new[node]),
+        new_arrays=_ids(node for node in added if new[node]),
+        deleted_groups=_ids(node for node in gone if not old[node]),
+        deleted_arrays=_ids(node for node in gone if old[node]),
+        updated_arrays=_ids(node for node in updated if new[node]),
+        updated_groups=_ids(node for node in updated if not new[node]),
+        updated_chunks=chunks,
+    )
+
+
+def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
+    """Return sorted coordinates (k, ndim) of references that differ or are in only one of the tables."""
+    if before is None or after is None or before.ndim != after.ndim or not len(before) or not len(after):
+        # If the number of dimensions changed, only the later coordinates are valid.
+        filled = [table.index for table in (after, before) if table is not None and len(table)]
+        return filled[0] if filled else np.zeros((0, 0), np.uint32)
+    rows = before.find_chunks(after.index)
+    same = np.flatnonzero(rows >= 0)
+    differs = ~before.same(rows[same], after, same)
+    removed = np.ones(len(before), np.bool_)
+    removed[rows[same]] = False
+    index = np.concatenate([after.index[rows < 0], after.index[same[differs]], before.index[removed]])
+    out: U32 = index[np.argsort(row_keys(index), kind="stable")] if index.shape[1] else index[:1]
+    return out
+
+
+def _kinds(nodes: NodeTable) -> dict[bytes, bool]:
+    """Return for each node id whether the node is an array."""
+    return dict(zip(*nodes.identities(np.arange(len(nodes))), strict=True))
+
+
+def _manifests(nodes: NodeTable) -> dict[bytes, list[bytes]]:
+    """Return the ids of the manifests of each node id."""
+    rows = nodes.manifests
+    return dict(zip(id_list(nodes.ids), map(np.ndarray.tolist, map(rows.row, range(len(rows)))), strict=True))
+
+
+def _ids(ids: Iterable[NodeId]) -> NDArray[np.uint8]:
+    return id_matrix(sorted(id_ for id_ in ids if isinstance(id_, bytes)), NODE_ID_BYTES)
