@@ -8,6 +8,7 @@ that reads from paths gets a temporary copy (``local``), which is removed at the
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, override
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.readers.file_schema import fingerprint
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.threads import Purpose, map_bounded
 
@@ -254,9 +254,14 @@ class File:
         return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
-        """Return a digest of the state of the file: see `frazil.readers.file_schema.fingerprint`."""
+        """Return a digest of the state of the file, 32 hexadecimal digits: size, etag and both ends.
+
+        The time of the file is not included, so copies of a file have the same digest.
+        """
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
-        return fingerprint(self.size, self.etag, self.head, tail)
+        hashed = hashlib.sha256(f"{self.size} {self.etag or ''} ".encode())
+        hashed.update(len(self.head).to_bytes(8, "little") + self.head + tail)
+        return hashed.hexdigest()[:32]
 
 
 # The storage of a URL

@@ -27,9 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.extras import needs
-from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, references_to_file
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    json_value,
+    references_to_file,
+)
 from frazil.readers.files import File, damaged
 from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, Names, names_of, open_cubes
 

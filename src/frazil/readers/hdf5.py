@@ -24,17 +24,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, bytes_codec, references_to_file
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    bytes_codec,
+    references_to_file,
+)
 from frazil.readers.files import BlockStream, File
-from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
 from frazil.readers.hdf5_schema import (
+    CODECS,
     NOT_A_COORDINATE,
+    ChunkMap,
     CompoundField,
+    chunk_map,
     fields_of,
+    filters_of,
     read_group,
     read_values,
     require_size,
+    why_not,
     zero,
 )
 

@@ -21,14 +21,16 @@ from typing import Any, Final, override
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.attribute_values import json_value, text
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import (
+from frazil.readers.base_reader import (
     ChunkReferences,
+    FileContents,
     NotVirtual,
+    Reader,
     VariableSchema,
     bytes_codec,
+    json_value,
     references_to_file,
+    text,
 )
 from frazil.readers.files import File, damaged, no_group
 

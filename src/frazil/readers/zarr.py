@@ -31,9 +31,15 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
-from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, bytes_codec
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    bytes_codec,
+    json_value,
+)
 from frazil.readers.files import File, damaged, local_path, object_storage
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
