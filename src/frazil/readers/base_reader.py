@@ -1,18 +1,9 @@
-"""Base.
-
-An ingest opens each file several times: to find the concat dimension, to inspect the file, and to copy from
-it. The metadata of a file with thousands of variables take seconds to read. The key of a schema is the state
-of its file: its size, its time or etag, and the bytes at both ends.
+"""The base class of the readers of all formats, and their results: schemas, raw values, references to chunks.
 
 A reader does not decode values: packed data stay packed, times stay numbers, characters stay characters. If
-the results of a reader are stored without changes, xarray reads the same from the store as from the file.
-
-    VariableSchema     one variable: dimensions, shape, dtype, attributes, how it is stored
-    FileSchema         the variables of one group of one file, its fingerprint, its coordinates
-    ChunkReferences    the positions of the chunks of a variable in files, as columns
-
-A reader raises ``FormatError`` (``invalid-file-format``) with the name of the file if the file is damaged,
-truncated or of another format, and ``StorageError`` if it cannot be read at all.
+the results of a reader are stored without changes, xarray reads the same from the store as from the file. A
+reader raises ``FormatError`` with the name of the file if the file is damaged, truncated or of another
+format, and ``StorageError`` if it cannot be read at all.
 """
 
 from __future__ import annotations
@@ -23,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
 from threading import Lock
 from typing import Any, ClassVar, Final, Self
 
@@ -35,10 +25,9 @@ from frazil.readers.files import File, damaged
 
 
 def json_value(value: Any) -> Any:
-    """Return the value of an attribute as JSON can hold it.
+    """Return the value of an attribute as JSON can hold it: numbers, strings, lists.
 
-    One element becomes a scalar, several elements a list, characters a string. Other values become text: the
-    fields of a compound type, references, times.
+    Other values become text: the fields of a compound type, references, times.
     """
     match value:
         case bytes():
@@ -47,22 +36,6 @@ def json_value(value: Any) -> Any:
             return json_value(value.reshape(-1)[0])
         case np.ndarray():
             return list(map(json_value, value if value.dtype.kind in "OV" else value.tolist()))
-        case np.generic():
-            return _json_scalar(value)
-        case None | bool() | int() | float() | str():
-            return value
-        case complex():
-            return [value.real, value.imag]
-        case list() | tuple():
-            return list(map(json_value, value))
-        case Mapping():
-            return {str(name): json_value(each) for name, each in value.items()}
-        case _:
-            return str(value)
-
-
-def _json_scalar(value: np.generic) -> Any:
-    match value:
         case np.void() if value.dtype.names is not None:
             fields = {name: json_value(value[name]) for name in value.dtype.names}
             return json.dumps(fields, ensure_ascii=False)
@@ -72,10 +45,18 @@ def _json_scalar(value: np.generic) -> Any:
             return str(value)
         case np.floating():
             return float(value)
-        case np.complexfloating():
-            return json_value(complex(value))
-        case _:
+        case complex() | np.complexfloating():
+            return [float(value.real), float(value.imag)]
+        case np.generic():
             return json_value(value.item())
+        case None | bool() | int() | float() | str():
+            return value
+        case list() | tuple():
+            return list(map(json_value, value))
+        case Mapping():
+            return {str(name): json_value(each) for name, each in value.items()}
+        case _:
+            return str(value)
 
 
 def decoded(values: NDArray[Any]) -> NDArray[Any]:
@@ -102,21 +83,11 @@ def text(data: bytes) -> str:
 class VariableSchema:
     """One variable of one file, as it is stored.
 
-    Attributes:
-        name: The name of the variable.
-        dims: The names of its dimensions.
-        shape: Its length in each dimension.
-        dtype: Its dtype: little-endian or native if the format does not define it, ``StringDType()`` for
-            strings of variable length, ``S1`` for characters.
-        attrs: Its attributes, as values that JSON can hold (numbers, strings, lists): CF attributes,
-            ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``, ``grid_mapping`` and
-            others, but not those that only describe the storage (``_NCProperties``, ``DIMENSION_LIST``,
-            ``CLASS``, ``NAME``, ...).
-        fill_value: The value of missing chunks, of the dtype; None if it is not defined.
-        chunks: The shape of its chunks; None if it is stored as one piece.
-        codec: Its compression in words, such as ``"shuffle, zlib 4"``.
-        coordinate: Whether it is not data, but a dimension coordinate, an auxiliary coordinate, a bound, a
-            grid mapping, or a scalar that another variable names.
+    ``dtype`` is little-endian or native if the format does not define it, ``StringDType()`` for strings of
+    variable length, ``S1`` for characters. ``attrs`` are JSON values without attributes that only describe
+    the storage. ``fill_value`` is the value of missing chunks, None if it is not defined. ``chunks`` is None
+    for one piece. ``codec`` is the compression in words, such as ``"zlib 4"``. ``coordinate``: it is not
+    data, but a coordinate, a bound, a grid mapping, or a scalar that another variable names.
     """
 
     name: str
@@ -134,21 +105,9 @@ class VariableSchema:
 class FileSchema:
     """One group of one file.
 
-    Attributes:
-        url: The URL of the file.
-        format: The name of its format.
-        size: Its size in bytes.
-        fingerprint: A digest of its state, see `File.fingerprint`.
-        group: The path of the group.
-        variables: The variables of the group, by name.
-        attrs: The attributes of the group.
-        dims: The lengths of the dimensions, by name.
-        unlimited: The names of the unlimited dimensions.
-        coords: The raw values of each one-dimensional variable with the name of its dimension.
-        etag: The etag of an object, which virtual references store.
-        modified: The time of the last change, which virtual references to files store.
-        groups: The paths of the groups below.
-        skipped: The variables that no array can hold (compound types, references, ...), with the reasons.
+    ``fingerprint`` is that of `File`. ``coords`` are the raw values of each one-dimensional variable with the
+    name of its dimension. Virtual references store ``etag`` or ``modified``. ``groups`` are the paths of the
+    groups below, ``skipped`` the variables that no array can hold, with the reasons.
     """
 
     url: str
@@ -175,17 +134,10 @@ INLINE: Final = 0xFFFF_FFFF
 class ChunkReferences:
     """The stored chunks of one variable, as columns with a row for each chunk.
 
-    Attributes:
-        chunks: The shape of a chunk.
-        codecs: The codecs that decode the bytes of a chunk, as in the metadata of Zarr version 3.
-        dtype: The dtype of the decoded values.
-        fill_value: The value of missing chunks, which have no row.
-        locations: The absolute URLs of files or objects, such as ``file:///...`` and ``s3://...``.
-        index: The index of each chunk in the chunk grid, uint32, (n, ndim).
-        offset: The first byte of each chunk in its file, uint64.
-        length: The number of bytes of each chunk, uint64.
-        location: The row of each chunk in ``locations``, uint32; `INLINE` for an inline chunk.
-        inline: The bytes of inline chunks, which are not in a file, by row (see `with_inline`).
+    ``codecs`` are those of Zarr version 3, ``fill_value`` is the value of missing chunks. ``locations`` are
+    absolute URLs, ``location`` (uint32) the row of each chunk in them, or `INLINE`. ``index`` (uint32, (n,
+    ndim)) is the place in the chunk grid, ``offset`` and ``length`` (uint64) are the bytes in the file.
+    ``inline`` (row -> bytes) are the chunks that are not in a file (see `with_inline`).
     """
 
     chunks: tuple[int, ...]
@@ -205,10 +157,9 @@ class ChunkReferences:
         rows = {*np.flatnonzero(bad).tolist()}
         rows |= {*np.flatnonzero(~in_file).tolist()} ^ {row for row, data in self.inline.items() if data}
         if rows:
-            row = min(rows)
             raise FormatError(
                 f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
-                f"{self.index[row].tolist()} in the file or inline, got none",
+                f"{self.index[min(rows)].tolist()} in the file or inline, got none",
                 ErrorKind.INVALID_FILE_FORMAT,
             )
 
@@ -271,20 +222,17 @@ def references_to_file(
     offset: NDArray[Any],
     length: NDArray[Any],
 ) -> ChunkReferences:
-    """Return references to chunks that are all in the file ``url``: columns as in `ChunkReferences`.
-
-    ``chunks`` is the shape of a chunk.
-    """
+    """Return references to chunks that are all in the file ``url``: columns as in `ChunkReferences`."""
     return ChunkReferences(
-        chunks=tuple(map(int, chunks)),
-        codecs=codecs,
-        dtype=dtype,
-        fill_value=fill_value,
-        locations=(url,),
-        index=np.ascontiguousarray(index, np.uint32),
-        offset=np.ascontiguousarray(offset, np.uint64),
-        length=np.ascontiguousarray(length, np.uint64),
-        location=np.zeros(len(offset), np.uint32),
+        tuple(map(int, chunks)),
+        codecs,
+        dtype,
+        fill_value,
+        (url,),
+        np.ascontiguousarray(index, np.uint32),
+        np.ascontiguousarray(offset, np.uint64),
+        np.ascontiguousarray(length, np.uint64),
+        np.zeros(len(offset), np.uint32),
     )
 
 
@@ -295,26 +243,18 @@ _NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables",
 
 
 def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
-    """Return the names of the variables that are not data, by their attributes and dimensions.
+    """Return the names of the variables that are not data. ``attrs`` are the attributes of the group."""
 
-    ``attrs`` are the attributes of the group.
-    """
-    named: set[str] = set(_words_in(attrs, ("coordinates",)))
-    others: set[str] = set()
-    scalars: set[str] = set()
+    def words(attributes: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+        texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
+        return " ".join(texts).replace(":", " ").split()
+
+    named, others, scalars = set(words(attrs, ("coordinates",))), set[str](), set[str]()
     for each in variables:
-        named.update(_words_in(each.attrs, _NAMES_COORDINATES))
-        others.update(_words_in(each.attrs, _NAMES_OTHERS))
-        if each.dims == (each.name,):
-            named.add(each.name)
-        if not each.dims:
-            scalars.add(each.name)
+        named.update(words(each.attrs, _NAMES_COORDINATES), [each.name] if each.dims == (each.name,) else ())
+        others.update(words(each.attrs, _NAMES_OTHERS))
+        scalars.update(() if each.dims else [each.name])
     return named | (scalars & others)
-
-
-def _words_in(attrs: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
-    texts = (attrs[name] for name in names if isinstance(attrs.get(name), str))
-    return chain.from_iterable(text.replace(":", " ").split() for text in texts)
 
 
 #: The limit for all cached schemas, in bytes.
@@ -324,7 +264,11 @@ VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The last used schemas by the state of their file, with at most ``most`` bytes."""
+    """The last used schemas by the state of their file, with at most ``most`` bytes.
+
+    An ingest opens each file several times, and the metadata of thousands of variables take seconds to read.
+    The state of a file is its size, its time or etag, and the bytes at both ends.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -342,7 +286,8 @@ class Schemas:
                 self._schemas.move_to_end(state)
                 return self._schemas[state][0]
         schema = read()
-        size = weight(schema)
+        count = 1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)
+        size = VARIABLE * count + sum(each.nbytes for each in schema.coords.values())
         with self._lock:
             if state not in self._schemas and size <= self._most:
                 self._schemas[state] = schema, size
@@ -350,12 +295,6 @@ class Schemas:
             while self._used > self._most:
                 self._used -= self._schemas.popitem(last=False)[1][1]
         return schema
-
-
-def weight(schema: FileSchema) -> int:
-    """Return the estimated bytes of a schema."""
-    labels = sum(each.nbytes for each in schema.coords.values())
-    return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
 
 
 #: The cache of this process.
@@ -427,15 +366,43 @@ class Reader:
 
     def schema(self) -> FileSchema:
         """Return the schema of the group. It is read once."""
-        if self._schema is None and self.caches_schema:
+        if self._schema is None:
             file = self.file
-            state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
-            self._schema = SCHEMAS.get((*state, *self.options), self._read_schema)
-        return self._read_schema() if self._schema is None else self._schema
+            if self.caches_schema:
+                state = self.format, file.url, self.group, file.size, file.modified, file.etag
+                key = (*state, file.fingerprint(), *self.options)
+                self._schema = SCHEMAS.get(key, self._read_schema)
+            else:
+                self._schema = self._read_schema()
+        return self._schema
 
     def _read_schema(self) -> FileSchema:
-        self._schema = self._assemble(self.contents())
-        return self._schema
+        file, contents = self.file, self.contents()
+        names = coordinate_names(contents.variables, contents.attrs)
+        variables = {
+            each.name: replace(each, coordinate=True) if each.name in names else each
+            for each in contents.variables
+        }
+        self._schema = FileSchema(
+            url=file.url,
+            format=self.format,
+            size=file.size,
+            fingerprint=self.fingerprint(),
+            group=self.group,
+            variables=variables,
+            attrs=contents.attrs,
+            dims=contents.dims,
+            unlimited=contents.unlimited,
+            etag=file.etag,
+            modified=file.modified,
+            groups=contents.groups,
+            skipped=contents.skipped,
+        )
+        # `read` needs the schema.
+        coords = {
+            name: self.read(name, (slice(None),)) for name, each in variables.items() if each.dims == (name,)
+        }
+        return replace(self._schema, coords=coords)
 
     def variable(self, name: str) -> VariableSchema:
         """Return a variable of the schema, or raise ``FormatError`` if the group does not have it."""
@@ -481,30 +448,3 @@ class Reader:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _assemble(self, contents: FileContents) -> FileSchema:
-        file = self.file
-        names = coordinate_names(contents.variables, contents.attrs)
-        variables = {
-            each.name: replace(each, coordinate=True) if each.name in names else each
-            for each in contents.variables
-        }
-        self._schema = FileSchema(
-            url=file.url,
-            format=self.format,
-            size=file.size,
-            fingerprint=self.fingerprint(),
-            group=self.group,
-            variables=variables,
-            attrs=contents.attrs,
-            dims=contents.dims,
-            unlimited=contents.unlimited,
-            etag=file.etag,
-            modified=file.modified,
-            groups=contents.groups,
-            skipped=contents.skipped,
-        )
-        coords = {
-            name: self.read(name, (slice(None),)) for name, each in variables.items() if each.dims == (name,)
-        }
-        return replace(self._schema, coords=coords)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, override
+from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.storage.urls import StorageUrl, parse_url
@@ -62,23 +62,6 @@ CACHED_BLOCKS: Final = 64
 LARGEST_GAP: Final = 64 << 10
 
 
-class RangeSource(Protocol):
-    """The protocol of bytes that are read in ranges, such as a `frazil.readers.files.File`."""
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        ...
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes from ``start`` to ``stop``."""
-        ...
-
-    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of each range."""
-        ...
-
-
 class BlockStream(io.RawIOBase):
     """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks.
 
@@ -86,7 +69,7 @@ class BlockStream(io.RawIOBase):
     a separate request. ``prefetch`` reads many ranges at once.
     """
 
-    def __init__(self, file: RangeSource) -> None:
+    def __init__(self, file: File) -> None:
         super().__init__()
         self._file = file
         self._position = 0

@@ -244,8 +244,8 @@ def require_names(change: GroupChange) -> None:
     for array in existing.arrays.values():
         dims.update(dims_of(array))
     for option, names, choices in (
-        ("chunks must name dimensions", request.chunks.keys(), dims),
-        ("encoding must name variables", request.encoding.keys(), variables),
+        ("chunks must name dimensions", (request.chunks or {}).keys(), dims),
+        ("encoding must name variables", (request.encoding or {}).keys(), variables),
     ):
         if unknown := sorted(names - choices):
             raise InvalidInputError(
@@ -629,13 +629,15 @@ def match_ledger(
     candidates = ~recorded & opened
     # References have to follow a moved file, but copies do not.
     if len(ledger.url) and not request.virtual:
-        moved, copied = (
-            np.isin(*(np.ascontiguousarray(each).view("V16").ravel() for each in (digests, ingested)))
-            for digests, ingested in (
-                (inspection.fingerprint, ledger.fingerprint[~ledger.quarantined]),
-                (inspection.contents, ledger.contents[~ledger.quarantined]),
+        ingested = ~ledger.quarantined
+        digests = [
+            np.ascontiguousarray(each).view("V16").ravel()
+            for each in (
+                *(inspection.fingerprint, ledger.fingerprint[ingested]),
+                *(inspection.contents, ledger.contents[ingested]),
             )
-        )
+        ]
+        moved, copied = np.isin(*digests[:2]), np.isin(*digests[2:])
         moved = _with_stored_labels(inspection, candidates & moved, existing)
         # Other modes write stored labels again.
         copied = candidates & ~moved & (request.mode == "append") & copied

@@ -325,7 +325,7 @@ class Conversion:
         dtype = self.target.dtype
         kinds = values.dtype.kind + dtype.kind
         with np.errstate(invalid="ignore", over="ignore"):
-            if (self.factor, self.offset) == (1, 0) and kinds == "ff":
+            if self.factor == 1 and not self.offset and kinds == "ff":
                 result = values.astype(dtype)
                 return result, result.astype(values.dtype) != values
             # Whole results, in whole numbers of the common denominator.

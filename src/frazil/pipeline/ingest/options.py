@@ -329,7 +329,8 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
                 dim, keys = each.name, tuple(each.keys)
                 position = np.indices([len(one.keys) for one in dims])[at].ravel()
     else:
-        for text in map(os.fspath, [source] if isinstance(source, str | os.PathLike) else source):
+        for each_name in [source] if isinstance(source, str | os.PathLike) else source:
+            text = os.fspath(each_name)
             path = local_path(text) or text
             if "://" in path and glob.has_magic(path) and parse_url(path).scheme in _SCHEMES:
                 urls += _listed(path, storage_options)
@@ -473,7 +474,7 @@ class IngestRequest:
             skip = Remedy("{} leaves out files with other problems", (_SKIP,))
             error.remedy = joined("; ", [skip] if other is None else [other, skip])
             raise error
-        values = {
+        values: dict[str, Any] = {
             "allow": allow,
             "variables": None if self.variables is None else variables,
             "chunks": dict(self.chunks or {}),

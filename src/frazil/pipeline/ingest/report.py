@@ -180,8 +180,7 @@ class Report(Summary):
     def table(self) -> pa.Table:
         """Return a table with one row for each file."""
         inspection, steps = self.inspection, self.dataset.steps
-        ordered = sorted(self.problems[::-1], key=lambda each: each.fatal)
-        worst = {each.url: each for each in ordered}  # the first problem, or else the first note
+        worst = {each.url: each for each in (*self.notes[::-1], *self.fatal()[::-1])}  # the first fatal one
         problems = [worst.get(url) for url in inspection.urls]
         starts, stops = steps.start[:-1].tolist(), steps.start[1:].tolist()
         ends: list[list[str | None]] = [[None] * len(inspection.urls) for _ in range(2)]
@@ -192,31 +191,19 @@ class Report(Summary):
         formats = [
             inspection.layouts[code].format if code >= 0 else None for code in inspection.layout.tolist()
         ]
-        strings = {
-            "url": list(inspection.urls),
-            "fingerprint": list(map(bytes.hex, map(bytes, inspection.fingerprint))),
-            "format": formats,
-            "first": ends[0],
-            "last": ends[1],
-            "problem": [None if each is None else each.kind for each in problems],
-            "message": [None if each is None else each.message for each in problems],
+        columns = {
+            "url": pa.array(inspection.urls, pa.string()),
+            "size": inspection.size,
+            "fingerprint": pa.array(list(map(bytes.hex, map(bytes, inspection.fingerprint))), pa.string()),
+            "format": pa.array(formats, pa.string()),
+            "layout": inspection.layout,
+            "steps": inspection.length,
+            "first": pa.array(ends[0], pa.string()),
+            "last": pa.array(ends[1], pa.string()),
+            "problem": pa.array([None if each is None else each.kind for each in problems], pa.string()),
+            "message": pa.array([None if each is None else each.message for each in problems], pa.string()),
         }
-        numbers = {"size": inspection.size, "layout": inspection.layout, "steps": inspection.length}
-        columns = {name: pa.array(each, pa.string()) for name, each in strings.items()}
-        columns |= {name: pa.array(each) for name, each in numbers.items()}
-        names = [
-            "url",
-            "size",
-            "fingerprint",
-            "format",
-            "layout",
-            "steps",
-            "first",
-            "last",
-            "problem",
-            "message",
-        ]
-        return pa.table({name: columns[name] for name in names})
+        return pa.table(columns)
 
     def outline(self) -> list[tuple[str, str]]:
         """Return the few lines that `IngestResult` prints, as names and values."""
