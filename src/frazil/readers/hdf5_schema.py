@@ -321,7 +321,7 @@ class Scopes:
         return tuple(names)
 
     def _add_above(self) -> None:
-        """Add the scales of the next parent group, without those behind links, which may be in other files."""
+        """Add the scales of the next parent group. Those behind links may be in other files."""
         group = self._above
         assert group is not None
         self._above = None if group.name == "/" else group.parent
