@@ -25,10 +25,7 @@ from frazil.readers.files import File, damaged
 
 
 def json_value(value: Any) -> Any:
-    """Return the value of an attribute as JSON can hold it: numbers, strings, lists.
-
-    Other values become text: the fields of a compound type, references, times.
-    """
+    """Return the value of an attribute as JSON can hold it. Compound values and times become text."""
     match value:
         case bytes():
             return text(value)
@@ -264,11 +261,7 @@ VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The last used schemas by the state of their file, with at most ``most`` bytes.
-
-    An ingest opens each file several times, and the metadata of thousands of variables take seconds to read.
-    The state of a file is its size, its time or etag, and the bytes at both ends.
-    """
+    """The last used schemas by the state of their file (size, time, both ends), with a limit of bytes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -314,21 +307,17 @@ class FileContents:
 
 
 class Reader:
-    """An open file (or Zarr group). The reader of a format defines `contents`, `read` and `references`.
+    """An open file (or Zarr group). The reader of a format defines `contents`, `read` and `references`."""
 
-    Attributes:
-        format: The name of the format in `frazil.readers.registry.FORMATS`.
-        caches_schema: Whether schemas are cached. They must be slow to read, and depend only on the file, the
-            group and ``options``.
-        library_errors: The errors that the library of the format raises for a damaged file.
-        names_error_type: Whether the type of such an error is part of the message.
-        option_names: The names of the options of the constructor.
-    """
-
+    #: The name of the format in `frazil.readers.registry.FORMATS`.
     format: ClassVar[str] = ""
+    #: Schemas are cached that are slow to read, and depend only on the file, the group and ``options``.
     caches_schema: ClassVar[bool] = False
+    #: The errors that the library of the format raises for a damaged file.
     library_errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    #: Whether the type of such an error is part of the message.
     names_error_type: ClassVar[bool] = True
+    #: The names of the options of the constructor.
     option_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, file: File, group: str = "/") -> None:
@@ -343,10 +332,7 @@ class Reader:
         raise NotImplementedError
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the raw values of a region of a variable, of its dtype and in the order of its dimensions.
-
-        The slices have step 1.
-        """
+        """Return the raw values of a region (slices with step 1), in the order of the dimensions."""
         raise NotImplementedError
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -354,10 +340,7 @@ class Reader:
         raise NotImplementedError
 
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        """Return the single value (shape ``()``) of a region in which no element was ever written.
-
-        Returns None if some elements were written, or if the format does not tell.
-        """
+        """Return the single value (shape ``()``) of a region without stored elements; None if it has some."""
         return None
 
     def fingerprint(self) -> str:
@@ -428,10 +411,7 @@ class Reader:
 
     @contextmanager
     def library_call(self, expected: str) -> Iterator[None]:
-        """Return a context in which errors of the library of the format become ``FormatError``.
-
-        ``expected`` names the expected part of the file, for the message.
-        """
+        """Return a context in which errors of the library become ``FormatError``."""
         try:
             yield
         except IcechunkError:

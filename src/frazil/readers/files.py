@@ -63,11 +63,7 @@ LARGEST_GAP: Final = 64 << 10
 
 
 class BlockStream(io.RawIOBase):
-    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks.
-
-    Metadata are small and close together, so a few blocks have all of them. A read of more than one block is
-    a separate request. ``prefetch`` reads many ranges at once.
-    """
+    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks."""
 
     def __init__(self, file: File) -> None:
         super().__init__()
@@ -104,10 +100,7 @@ class BlockStream(io.RawIOBase):
         return count
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Read ranges in parallel. Until the next call, reads inside these ranges need no request.
-
-        A call without ranges frees the memory.
-        """
+        """Read ranges in parallel, for the next reads inside of them. No ranges free the memory."""
         self._ranges = list(merge_ranges(ranges))
         self._prefetched = self._file.read_many(self._ranges)
 
@@ -237,10 +230,7 @@ class File:
         return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
-        """Return a digest of the state of the file, 32 hexadecimal digits: size, etag and both ends.
-
-        The time of the file is not included, so copies of a file have the same digest.
-        """
+        """Return a digest of size, etag and both ends: 32 hexadecimal digits, equal for copies of a file."""
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
         hashed = hashlib.sha256(f"{self.size} {self.etag or ''} ".encode())
         hashed.update(len(self.head).to_bytes(8, "little") + self.head + tail)

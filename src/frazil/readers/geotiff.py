@@ -227,10 +227,7 @@ def compression_name(code: int) -> str:
 def image_references(
     url: str, layout: Layout, variable: VariableSchema, read: ReadRegion
 ) -> ChunkReferences | NotVirtual:
-    """Return references to the tiles or strips of the first image of the file ``url``.
-
-    ``read`` reads the pixels of a last strip that is shorter than the others.
-    """
+    """Return references to the tiles or strips of the first image. ``read`` reads a shorter last strip."""
     if (reason := _why_not(layout, variable)) is not None:
         return NotVirtual(reason)
     compression = _COMPRESSIONS[layout.compression]
@@ -387,11 +384,7 @@ class Texts:
     units: tuple[str | None, ...]
 
     def attrs(self) -> dict[str, Any]:
-        """Return the tags, units and descriptions as attributes of one variable with all bands.
-
-        A text that all bands share becomes text, other texts become a list with a text for each band. A band
-        without a tag has the tag of the image, or an empty text.
-        """
+        """Return tags, units and descriptions as attributes: one text, or a list of one for each band."""
         names = dict.fromkeys(name for band in self.bands for name in band)
         texts = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
         texts = {name: each for name, each in texts.items() if name not in _DECODING}

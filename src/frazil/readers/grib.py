@@ -104,10 +104,7 @@ def length(head: bytes) -> int:
 
 
 def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
-    """Return the packing of the message of edition 2 at byte ``at``, of ``size`` bytes, without its values.
-
-    Returns None if its sections do not follow each other to its end.
-    """
+    """Return the packing of the message at byte ``at``; None if its sections do not follow to its end."""
     place, end = at + _FIRST, at + size - 4
     grid, template, bits, empty, missing, bitmap, fields = b"", -1, -1, False, 0, -1, 0
     while place + _HEAD <= end:
@@ -158,10 +155,7 @@ _SEVERAL: Final = "several fields in one message: the codec gribberish reads the
 def message_references(
     url: str, path: str, variable: VariableSchema, array: Any
 ) -> ChunkReferences | NotVirtual:
-    """Return references to the messages of ``array``, which is an array on disk of cfgrib.
-
-    ``url`` is the location for the references, ``path`` the present path of the file.
-    """
+    """Return references with the location ``url`` to the messages of an array on disk of cfgrib."""
     with needs("a reference to GRIB"):
         decode = importlib.import_module("gribberish").parse_grib_array
     rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
@@ -234,11 +228,7 @@ _HIDDEN: Final = frozenset({"history"})
 
 
 class GribReader(Reader):
-    """The reader of the fields of one GRIB file as one dataset.
-
-    Its options are those of `GribOptions` and of ``cfgrib.open_file``: ``filter_by_keys``, ``squeeze``,
-    ``time_dims``, ``read_keys``, ...
-    """
+    """The reader of the fields of one GRIB file as one dataset. `GribOptions` are its options."""
 
     format = "grib"
     option_names = tuple(each.name for each in fields(GribOptions))

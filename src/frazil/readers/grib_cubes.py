@@ -76,10 +76,7 @@ def _open(index: Any, options: GribOptions) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """One variable with its coordinates, as cfgrib returns them. ``attrs`` are the attributes of the file.
-
-    ``parameter`` identifies a parameter that eccodes does not know; empty if eccodes knows it.
-    """
+    """One variable as cfgrib returns it. ``parameter`` identifies a parameter that eccodes does not know."""
 
     name: str
     variable: Any
@@ -117,10 +114,7 @@ class Cube:
 
 
 def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], dict[str, str]]:
-    """Return the cubes of a file in the order of its fields, and the omitted fields with the reasons.
-
-    ``url`` is the name of the file in errors.
-    """
+    """Return the cubes of a file (``url``) in the order of its fields, and omitted fields with reasons."""
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)

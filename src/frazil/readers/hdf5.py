@@ -147,11 +147,7 @@ class Hdf5Reader(Reader):
         return np.full((), zero(variable.dtype, variable.fill_value), variable.dtype)
 
     def _stored_box(self, name: str, bounds: Bounds) -> Bounds | None:
-        """Return the box around the stored chunks of a region; None if no chunk is stored.
-
-        If at least half of the chunks of the dataset are stored, returns the part of the region inside the
-        dataset.
-        """
+        """Return the box around the stored chunks of a region, if few are stored; None without any."""
         dataset = self._dataset(name)
         shape = dataset.shape
         if name in self._fields:

@@ -179,10 +179,7 @@ def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
 
 @dataclass(frozen=True, slots=True)
 class CompoundField:
-    """A field of a compound type, or of a compound field of it: ``path`` are the names from outside in.
-
-    ``shape`` is the shape of its values in one element, usually ``()``.
-    """
+    """A field with values of a ``shape``; ``path`` are the names of compound types from outside in."""
 
     path: tuple[str, ...]
     dtype: np.dtype[Any] | str
@@ -275,10 +272,7 @@ def is_scale(dataset: h5py.Dataset) -> bool:
 
 
 class Scopes:
-    """The dimensions of the datasets of one group: scales of this group and of its parent groups.
-
-    ``members`` are the datasets of the group with their keys.
-    """
+    """The dimensions of the datasets of one group: scales of this group and of its parent groups."""
 
     def __init__(self, group: h5py.Group, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
         self._file = group.file
@@ -447,10 +441,7 @@ class _GroupSchema:
             self.variables.append(variable)
 
     def _require_data_in_file(self, name: str, dataset: h5py.Dataset) -> None:
-        """Raise ``FormatError`` if data are in another file, or beyond the end of this file.
-
-        HDF5 itself finds most truncated files when it opens them, but not a dataset beyond the end.
-        """
+        """Raise ``FormatError`` if data are in another file, or beyond the end: HDF5 does not find these."""
         plist = dataset.id.get_create_plist()
         layout = plist.get_layout()
         if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:

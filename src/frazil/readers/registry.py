@@ -20,11 +20,7 @@ HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format of files: the possible first bytes (none for directories), and its reader.
-
-    ``extra`` is the extra of Frazil that installs the ``libraries`` that the module needs; None if Frazil
-    always installs them.
-    """
+    """One format of files: first bytes (none for directories), reader, and the extra for libraries."""
 
     magic: tuple[bytes, ...]
     module: str

@@ -49,10 +49,7 @@ _DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 
 
 def variable_schema(name: str, array: Any) -> VariableSchema:
-    """Return the schema of an array, with metadata of version 2 converted to version 3.
-
-    A dimension without a name gets one from the name of the array.
-    """
+    """Return the schema of an array, with metadata of version 2 converted to version 3."""
     metadata, is_old = array.metadata, array.metadata.zarr_format == 2
     dtype = np.dtypes.StringDType() if is_text(array) else np.dtype(array.dtype)
     names = (array.attrs.get(_DIMENSIONS) if is_old else metadata.dimension_names) or ()

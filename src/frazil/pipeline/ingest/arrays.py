@@ -152,10 +152,7 @@ def choose_chunks(
 
 
 def choose_steps(lengths: NDArray[np.int64], row: int) -> tuple[int, str]:
-    """Return the number of steps of a chunk of data along the axis, and why.
-
-    The steps divide the steps of each file, so that files share no chunk.
-    """
+    """Return the steps of a chunk of data along the axis, which divide the steps of each file, and why."""
     lengths = lengths[lengths > 0]
     if not len(lengths):
         return 1, "the steps of a file"
@@ -193,11 +190,7 @@ def target_array(
     encoding: Mapping[str, Any] | None = None,
     virtual: VirtualChunks | None = None,
 ) -> TargetArray:
-    """Return the array for a variable.
-
-    ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` are chunk sizes by dimension, and
-    ``virtual`` are the chunks of references. ``length`` is the length of the dimension ``dim``.
-    """
+    """Return the array for a variable. ``length`` is the length of the concat dimension ``dim``."""
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
     given = dict(encoding or {})
@@ -256,10 +249,7 @@ def fill_of(variable: VariableSchema) -> Any:
 
 
 def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return ``_FillValue`` as xarray writes it into the attributes of a Zarr array.
-
-    Floats become the base64 text of a little-endian double. None if xarray has no form for the value.
-    """
+    """Return ``_FillValue`` as xarray writes it into Zarr attributes; None without a form for it."""
     if value is None or np.ndim(value):
         return None
     if dtype.kind == "f":

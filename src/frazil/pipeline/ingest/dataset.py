@@ -159,10 +159,7 @@ class Dataset:
 
     @classmethod
     def labelled(cls, inspection: Inspection, files: NDArray[np.bool_], stored: StoredVariables) -> Self:
-        """Return some files (a mask) with labels in the units of the group, and without an order.
-
-        ``inspection`` must be along a dimension. Files whose labels cannot be used are left out.
-        """
+        """Return some files (a mask) with labels along a dimension, in the units of the group, unordered."""
         dataset = cls(inspection, files)
         assert dataset.dim is not None
         dataset._find_members()
@@ -227,10 +224,7 @@ class Dataset:
         self._families = [family_of(self.inspection, files, individual=False) for files in members]
 
     def _require_agreement(self) -> None:
-        """Leave out families whose shared variables have other values than in earlier families.
-
-        One array cannot hold the height of 2 m of a temperature and the height of 10 m of a wind.
-        """
+        """Leave out families whose shared variables have other values than in earlier families."""
         self._leave_out(different_grids(self.families))
         expected: dict[str, tuple[Any, bool]] = {}
         problems: list[FileProblem] = []
@@ -313,10 +307,7 @@ class Dataset:
     # Stacking
 
     def _stack(self, dim: str, stored: StoredVariables) -> None:
-        """Give variables the dimension: data of files without it, and individual variables that differ.
-
-        A file with other variables and without a label of the dimension is merged without changes.
-        """
+        """Give variables the dimension: data of files without it, and individual variables that differ."""
         families = self.families
         names = {name for family in families for name in family.layout.individual} - {dim}
         different = {name for name in names if self._differs(name, dim, stored)}
@@ -413,10 +404,7 @@ class Dataset:
         return in_place
 
     def _find_labels(self, dim: str) -> Steps | None:
-        """Return the steps with labels and without positions; None if steps have no labels.
-
-        Leaves out files that do not have one label for each step.
-        """
+        """Return the steps with labels and without positions; None if steps have no labels."""
         files, families, variable = self.inspection.files, self._following, self.variables.get(dim)
         if variable is not None and any(self._has_labels(family, dim) for family in families):
             return self._labels_in_files(variable)
@@ -476,10 +464,7 @@ class Dataset:
         return self._labelled_steps(start, labels, variable)
 
     def _different_steps(self, start: NDArray[np.int64], key: NDArray[Any]) -> Iterator[FileProblem]:
-        """Yield the files whose scalars along the dimension differ from an earlier family.
-
-        File ``i`` has the rows ``start[i]:start[i + 1]`` of ``key``. Steps with equal keys are compared.
-        """
+        """Yield the files whose scalars differ from an earlier family at steps with the same ``key``."""
         families, counts = self._following, np.diff(start)
         shared = [name for family in families for name in family.along & family.layout.individual]
         for name in sorted({name for name in shared if shared.count(name) > 1}):

@@ -107,10 +107,7 @@ class ExistingGroup:
         return StoredVariables(variables, small_values)
 
     def add_dimension(self, name: str, dim: str, length: int, longest: int) -> None:
-        """Give an array a new first dimension of ``length`` steps with its values, unless it has it.
-
-        ``longest`` is the largest number of steps of a chunk.
-        """
+        """Repeat the values of an array along a new dimension, in chunks of at most ``longest`` steps."""
         array = self.arrays[name]
         if dim in dims_of(array):
             return
@@ -129,10 +126,7 @@ class ExistingGroup:
 
 @dataclass(slots=True)
 class GroupChange:
-    """The change of a group by one ingest: the call, the files, the group before, and the axis.
-
-    ``axis`` is None until it is planned, and if files do not follow each other.
-    """
+    """The change of a group by one ingest. ``axis`` is None until it is planned, and without a dimension."""
 
     request: IngestRequest
     dataset: Dataset
@@ -152,10 +146,7 @@ type Windows = Mapping[str, tuple[int, int]]
 def matched_array(
     array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
 ) -> TargetArray:
-    """Return the target with the dtype, chunks and attributes of the existing array, which it must fit.
-
-    Dimensions, lengths, dtype and the attributes that change the meaning of the numbers must be the same.
-    """
+    """Return the target with the dtype, chunks and attributes of the existing array, which it must fit."""
     dims, attrs = dims_of(array), dict(array.attrs)
     compared: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
     if dims == target.dims:
@@ -281,10 +272,7 @@ def require_dimension(change: GroupChange) -> None:
 
 
 def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]]:
-    """Return for each dimension the part that the files have, if they do not have all of it.
-
-    The labels of the files must be consecutive labels of the group.
-    """
+    """Return the parts of dimensions that the files have: consecutive labels of the group."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
     if request.mode in ("create", "append") or not dims:
@@ -383,10 +371,7 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
 
 
 def require_same_scalars(change: GroupChange) -> None:
-    """Check that steps that are written again have the level, member, ... that the group has for them.
-
-    Times and durations may differ: a later forecast for a step replaces an earlier forecast.
-    """
+    """Check that steps that are written again have the level, member, ... of the group; times may differ."""
     dataset, existing, axis = change.dataset, change.existing, change.axis
     if axis is None or len(dataset.steps.start) <= 1 or "values" in change.request.allow:
         return
@@ -480,10 +465,7 @@ class Ledger:
         recorded: NDArray[np.bool_],
         rejected: NDArray[np.bool_],
     ) -> Ledger:
-        """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state.
-
-        Its ``variables`` are those that were ingested from every file.
-        """
+        """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state."""
         inspection, count = dataset.inspection, len(self.url)
         rows = self.rows_of(urls := inspection.chosen_urls(recorded))
         new = rows < 0

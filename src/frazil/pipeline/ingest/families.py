@@ -72,10 +72,7 @@ class Family:
         return {name: self.variable(name) for name in self.layout.variables}
 
     def with_along(self, dim: str, names: Collection[str]) -> Family:
-        """Return the family with these variables along the dimension, unless they have it in the files.
-
-        Individual variables are always copied: they are small, and one value may be repeated for many steps.
-        """
+        """Return the family with these variables along the dimension, unless they have it in the files."""
         layout = self.layout
         variables, virtual = dict(layout.variables), dict(layout.virtual or {})
         along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
@@ -114,10 +111,7 @@ def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[
 
 
 def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> Family:
-    """Return the family of these files.
-
-    ``individual``: individual variables are shared too, because there is no concat dimension.
-    """
+    """Return the family of these files. ``individual``: individual variables are shared too."""
     first = int(files[0])
     layout = inspection.layouts[inspection.layout[first]]
     values = dict(layout.values)
@@ -270,10 +264,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """An exact conversion of the numbers of a coordinate from one encoding to another.
-
-    Numbers are multiplied by ``factor``, then ``offset`` is added.
-    """
+    """An exact conversion of numbers between two encodings: first times ``factor``, then plus ``offset``."""
 
     source: Encoding
     target: Encoding
@@ -392,10 +383,7 @@ class Encodings:
     def choose(
         self, families: Sequence[Family], stored: Mapping[str, VariableSchema]
     ) -> Iterator[FileProblem]:
-        """Choose the encodings, and yield the problems of files that cannot be converted to them.
-
-        ``stored`` are the arrays of the repository.
-        """
+        """Choose the encodings, and yield the problems of files that cannot be converted to them."""
         inspection = self.inspection
         self.variables = {name: each for one in reversed(families) for name, each in one.variables().items()}
         parents = {
@@ -442,10 +430,7 @@ class Encodings:
         stored: VariableSchema | None,
         above: VariableSchema | None,
     ) -> dict[int, str]:
-        """Choose the first encoding that can hold all known values; return a text for each misfit code.
-
-        ``above`` is the coordinate of which this one is the bounds.
-        """
+        """Choose the first encoding that can hold all known values; return a text for each misfit code."""
         inspection, name = self.inspection, variable.name
         units, stored_units = (each and each.attrs.get("units") for each in (variable, stored))
         fits = stored is None or units == stored_units or (is_time(units) and is_time(stored_units))

@@ -103,10 +103,7 @@ class FileLayout:
         return ANY in self.variables[name].shape
 
     def is_converted(self, name: str) -> bool:
-        """Return whether each file may have its own dtype and missing values of a variable.
-
-        These are numeric coordinates with the concat dimension or with individual values.
-        """
+        """Return whether each file may have its own dtype and missing values of a (numeric) coordinate."""
         variable = self.variables[name]
         follows = self.has_concat_dim(name) or name in self.individual
         return variable.coordinate and follows and variable.dtype.kind in "iuf"
@@ -154,10 +151,7 @@ def layout_of(
 
 
 def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
-    """Return the variables without the concat dimension whose values may differ from file to file.
-
-    These are scalars, their bounds, and times, without grid mappings, whose values have no meaning.
-    """
+    """Return the variables whose values may differ from file to file: scalars, their bounds, and times."""
     variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
     mappings = {each.attrs.get("grid_mapping") for each in schema.variables.values()}
     scalars = {
@@ -210,10 +204,7 @@ MEANING: Final = (
 
 
 def meaning(layout: FileLayout) -> tuple[Any, ...]:
-    """Return the properties that files of one dataset must share, except values.
-
-    The result is equal for layouts that differ only in storage, such as compression.
-    """
+    """Return the properties that files of one dataset must share, except values and storage."""
     variables = []
     for name, variable in layout.variables.items():
         converted = layout.is_converted(name)
@@ -297,11 +288,7 @@ type Digests = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class InspectionSpec:
-    """The options of the inspection that all tasks get.
-
-    ``dim``: the dimension in which files follow each other, None if files have none. ``virtual``: whether to
-    report the chunks of data for references. ``variables``: the data variables to report, None for all.
-    """
+    """The options of the inspection that all tasks get. ``variables`` are the data, None for all."""
 
     access: FileAccess
     dim: str | None = None
@@ -451,10 +438,7 @@ def _with_masked_text(schema: FileSchema, *, virtual: bool) -> FileSchema:
 def _small_values(
     reader: Reader, schema: FileSchema, dim: str | None, individual: frozenset[str]
 ) -> tuple[dict[str, str], Digests, dict[str, Any]]:
-    """Return digests of shared variables, digests of individual variables, and the individual scalars.
-
-    If files do not have the dimension, data differ from file to file and are excluded.
-    """
+    """Return digests of shared variables, digests of individual variables, and the individual scalars."""
     values: dict[str, str] = {}
     digests: dict[str, str] = {}
     scalars: dict[str, Any] = {}
@@ -496,11 +480,7 @@ def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, V
 
 
 def inspection_task(shared: bytes, task: bytes) -> bytes:
-    """Inspect some files.
-
-    ``shared`` is a pickled `InspectionSpec`, ``task`` are pickled URLs and fingerprints. Returns a pickled
-    list of `FileReport`. Equal layouts are one object, which pickle writes once.
-    """
+    """Return a pickled list of reports. Equal layouts are one object, which pickle writes once."""
     spec: InspectionSpec = pickle.loads(shared)
     urls, fingerprints = pickle.loads(task)
     files: list[FileReport]
@@ -584,11 +564,7 @@ def inspect_all(
     fingerprints: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Open all files, in tasks of the engine.
-
-    Files whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened. Raises
-    ``InvalidInputError`` if no file has a variable that the caller names.
-    """
+    """Open all files whose fingerprint (by URL) is another one than before, in tasks of the engine."""
     expected = [(fingerprints or {}).get(url) for url in files.urls]
     tasks = [
         pickle.dumps((files.urls[start : start + PER_TASK], expected[start : start + PER_TASK]))

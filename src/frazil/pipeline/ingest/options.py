@@ -296,10 +296,7 @@ class SourceFiles:
     keys: tuple[Any, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the files for the metadata of commits: URLs, and local paths without folders.
-
-        Local paths begin with the name of the folder that all of them have in common.
-        """
+        """Return the names of the files for commits: URLs, and local paths below the folder of all files."""
         paths = [local_path(url) for url in self.urls]
         folders = {os.path.dirname(each) for each in paths if each is not None}
         start = os.path.dirname(os.path.commonpath(folders)) if folders else ""
@@ -310,10 +307,7 @@ class SourceFiles:
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
-    """Return the files that a pattern, globs or names match, with absolute paths.
-
-    A glob in a bucket (``s3://bucket/*/t2m_*.nc``) lists the objects under its fixed prefix.
-    """
+    """Return the files that a pattern, globs (also in buckets) or names match, with absolute paths."""
     keys: tuple[Any, ...] = ()
     dim: str | None = None
     position: NDArray[np.int64] | None = None
@@ -371,10 +365,7 @@ FEW_BYTES: Final = 256 << 20
 
 
 def is_small(source: Files) -> bool:
-    """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine.
-
-    A folder (a Zarr group) counts with all its files, a missing file with no bytes: the ingest reports it.
-    """
+    """Return whether ``source`` is at most 64 files (or folders) with 256 MiB, all on this machine."""
     paths = list(map(local_path, expand(source).urls))
     if len(paths) > FEW_FILES or None in paths:
         return False
@@ -425,10 +416,7 @@ class IngestOptions(FileOptions, RunOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """One call with all its options, checked, and with its globs expanded. No file is opened.
-
-    ``files`` and ``access`` come from the options. ``variables`` and ``allow`` become sets.
-    """
+    """One call with all its options, checked, and its files: globs are expanded, and no file is opened."""
 
     source: Files
     concat_dim: str | None = None

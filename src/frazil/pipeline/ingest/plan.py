@@ -82,10 +82,7 @@ class ArrayGroup:
 
 
 def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | None, list[Problem]]:
-    """Return the axis and its gaps. The axis is None if files do not follow each other.
-
-    ``changed`` is a mask of the files that were ingested with other contents.
-    """
+    """Return the axis, None if files do not follow each other, and its gaps. ``changed`` is a mask."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dim, mode, steps = dataset.dim, request.mode, dataset.steps
     names = {name for family in dataset.families for name in family.layout.variables}
@@ -138,10 +135,7 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
 def grow_arrays(
     change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: Axis, dim: str
 ) -> None:
-    """Resize the arrays of the group, and move the chunks that can be moved as a whole.
-
-    Adds the arrays that get no values from files, but whose steps move, and groups of those that tasks move.
-    """
+    """Resize the arrays of the group, move whole chunks, and add arrays and groups whose steps tasks move."""
     existing, count = change.existing, len(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
     has_moves = axis.first_moved < len(axis.old)
@@ -264,10 +258,7 @@ def plan_tasks(change: GroupChange) -> Tasks:
 
 
 def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[PlannedArray], list[ArrayGroup]]:
-    """Return the arrays that get values, and the groups of them; create the arrays that the group lacks.
-
-    The first family writes the variables that families share. ``retained`` scalars get only the new steps.
-    """
+    """Return the arrays that get values, with their groups. ``retained`` scalars get only the new steps."""
     dataset, axis = change.dataset, change.axis
     owner: dict[str, int] = {}
     for at, family in enumerate(dataset.families):
@@ -306,10 +297,7 @@ def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[Pla
 def _joined_pieces(
     change: GroupChange, family: Family, name: str, axis: Axis, retained: frozenset[str]
 ) -> Pieces | None:
-    """Return the pieces of an array that several families share; None if it is the array of one family.
-
-    Families share an array if their variables have the same dimensions. Each step is from the first of them.
-    """
+    """Return the pieces of an array that several families share; None if it is the array of one family."""
     mine, sharing = family.layout.variables[name], []
     for each in change.dataset.families:
         variable = each.layout.variables.get(name)
@@ -333,10 +321,7 @@ def _joined_pieces(
 def _family_arrays(
     change: GroupChange, family: Family, names: Sequence[str], pieces: Pieces | None
 ) -> Iterator[PlannedArray]:
-    """Yield the arrays of variables of a family, and create the new ones.
-
-    Arrays of data come first, so that the chunks of coordinates can follow theirs.
-    """
+    """Yield the arrays of variables of a family: first data, whose chunks coordinates follow."""
     request, dataset, existing = change.request, change.dataset, change.existing
     windows = windows_of(change, family)
     length = 0 if change.axis is None else change.axis.length
@@ -439,10 +424,7 @@ def _with_chosen_chunks(
     variable: VariableSchema,
     data: Sequence[TargetArray],
 ) -> TargetArray:
-    """Return a new array with its chunks along the axis, unless the caller chose them.
-
-    ``data``: the arrays of data whose chunks a coordinate follows.
-    """
+    """Return a new array with chosen chunks. A coordinate follows the chunks of the arrays ``data``."""
     request, dim, axis = change.request, change.dataset.dim, target.axis
     given_chunks = request.chunks or {}
     given = "chunks" in (request.encoding or {}).get(target.name, {}) or dim in given_chunks

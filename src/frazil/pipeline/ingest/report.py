@@ -28,10 +28,7 @@ _NAMED: Final = 10
 
 
 def notes(dataset: Dataset) -> list[Problem]:
-    """Return notes on variables that are left out, and on references to a few bytes, which are slow to read.
-
-    Files with the same layout get one note, with the URL of the first file.
-    """
+    """Return notes, one for each layout, on variables that are left out, and on slow references."""
     inspection = dataset.inspection
     codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
     problems = []

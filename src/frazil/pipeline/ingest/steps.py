@@ -60,10 +60,7 @@ def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def place_labels(mode: Mode, old: NDArray[Any], new: NDArray[Any], steps: Steps) -> Axis:
-    """Return the axis with old labels and the ``new`` labels of the steps.
-
-    New labels that are not in order stay as they are, after the old labels.
-    """
+    """Return the axis with old and new labels. New labels that are not in order follow the old ones."""
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     if numbers and len(old):
         with np.errstate(invalid="ignore"):
@@ -227,10 +224,7 @@ NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None
 def directions(
     start: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the file of each row except the first, and two masks of increasing and decreasing labels.
-
-    A label is compared with the label of the row before in the same file.
-    """
+    """Return the file of each row but the first, and masks of labels above and below the row before in it."""
     file = np.repeat(np.arange(len(start) - 1), np.diff(start))
     inside = (file[1:] == file[:-1]) & good[file[1:]]
     if labels.dtype.kind not in "iuf":

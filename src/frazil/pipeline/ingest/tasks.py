@@ -98,10 +98,7 @@ class TaskContext:
 
 
 class Readers:
-    """The readers of the files of a task. The files used last stay open.
-
-    Each file is checked before and after the reads.
-    """
+    """The readers of the files of a task, which checks each file before and after the reads."""
 
     def __init__(self, access: FileAccess, item: Item) -> None:
         self._access = access
@@ -218,10 +215,7 @@ def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
 
 
 def without_container(location: str, url: str | None = None) -> InvalidInputError:
-    """Return the error for a file outside of all virtual chunk containers of the repository.
-
-    ``location`` is the location of its chunks, ``url`` the URL of the file if it differs.
-    """
+    """Return the error for a file (chunks at ``location``) outside of all virtual chunk containers."""
     prefix = location.rpartition("/")[0] + "/"
     option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
