@@ -51,11 +51,11 @@ from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapsho
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.jobs.staging import decode_plan, encode_plan
 from frazil.jobs.task_results import decode_changes, decode_result
-from frazil.pipeline.ingest.ledger import EMPTY, ledger_of
+from frazil.pipeline.ingest.existing import EMPTY, ledger_of
 from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import Reader
 from frazil.readers.files import File
-from frazil.readers.geotiff_references import read_directory, read_layout
+from frazil.readers.geotiff import read_directory, read_layout
 from frazil.readers.grib import check_messages, edition, length, packing
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.netcdf3 import NetCdf3Reader

@@ -42,7 +42,7 @@ MOST_RESIDENT_MIB = 7000
 #: Modules whose lines count as coverage.
 INSTRUMENTED = [
     *("frazil.format", "frazil.jobs", "frazil.readers", "frazil.changes", "frazil.repository.catalog"),
-    *("frazil.pipeline.provenance", "frazil.pipeline.ingest.ledger"),
+    *("frazil.pipeline.provenance", "frazil.pipeline.ingest.existing"),
     *("frazil.repository.settings", "frazil.repository.session.chunk_refs", "yaml", "json"),
 ]
 

@@ -32,8 +32,8 @@ from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.task_results import decode_changes, encode_changes, joined
 from frazil.pipeline import job_metrics, lineage, lineage_graph
-from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
-from frazil.readers.geotiff_references import read_directory
+from frazil.pipeline.ingest.existing import EMPTY, load_ledger, save_ledger
+from frazil.readers.geotiff import read_directory
 from frazil.repository.settings import config_document, config_yaml
 from frazil.repository.settings.conditions import matches
 from frazil.repository.settings.config_yaml import load_config

@@ -19,8 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from frazil.readers.base_reader import Reader
-from frazil.readers.file_schema import INLINE, ChunkReferences, NotVirtual, VariableSchema
+from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, VariableSchema
 
 
 def read_all(reader: Reader, name: str) -> NDArray[Any]:

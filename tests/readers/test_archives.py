@@ -10,7 +10,7 @@ import xarray as xr
 from tests.pipeline.ingest.real_archives import NETCDF, files, parameters
 from tests.readers.comparing import same_as_xarray, same_by_references
 
-from frazil.readers.file_schema import ChunkReferences
+from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
 
 pytest.importorskip("h5py")

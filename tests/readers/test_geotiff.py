@@ -16,7 +16,7 @@ from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.readers.files import find_file
-from frazil.readers.geotiff_references import read_layout
+from frazil.readers.geotiff import read_layout
 from frazil.readers.registry import open_source
 
 rasterio = pytest.importorskip("rasterio")

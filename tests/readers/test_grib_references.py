@@ -15,7 +15,7 @@ from tests.readers.gribs import field, message
 
 import frazil
 from frazil.errors import MissingExtraError
-from frazil.readers.file_schema import ChunkReferences
+from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.grib import edition, packing
 from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest

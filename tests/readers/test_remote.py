@@ -19,8 +19,7 @@ from tests.support import servers
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
 from frazil.readers import base_reader
-from frazil.readers.base_reader import Schemas
-from frazil.readers.file_schema import ChunkReferences
+from frazil.readers.base_reader import ChunkReferences, Schemas
 from frazil.readers.files import find_file
 from frazil.readers.registry import open_source
 

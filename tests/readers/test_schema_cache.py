@@ -16,8 +16,7 @@ from tests.pipeline.ingest.netcdf_files import daily_files, write
 
 import frazil
 from frazil.readers import base_reader
-from frazil.readers.base_reader import Schemas
-from frazil.readers.file_schema import FileSchema
+from frazil.readers.base_reader import FileSchema, Schemas
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest

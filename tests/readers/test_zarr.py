@@ -23,7 +23,7 @@ from tests.readers.comparing import (
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
-from frazil.readers.file_schema import ChunkReferences
+from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
 from frazil.readers.zarr import StorageStore
 from frazil.storage.local import local_filesystem_storage

@@ -97,7 +97,7 @@ def ingest(
     """
     from frazil.pipeline import Target, inspect_files
     from frazil.pipeline.ingest.operation import inspect_for_new_group, run_ingest
-    from frazil.pipeline.ingest.options import IngestRequest, Settings, is_small
+    from frazil.pipeline.ingest.options import IngestRequest, is_small
 
     files = list(source)
     # Missing files must not leave a new repository.
@@ -121,7 +121,8 @@ def ingest(
         return 1 if report.fatal() else 0
     storage = storage_of(repository, dry_run)
     with output.progress("ingest") as progress:
-        settings = Settings(
+        request = IngestRequest(
+            files,
             mode=mode,
             chunks=chunks,
             containers=container,
@@ -131,15 +132,14 @@ def ingest(
             progress=progress,
             **common,
         )
-        request = IngestRequest.of(files, settings)
         inspection = None
         if on_problem == "fail" and not Repository.exists(storage):
             # An inspection that fails must not leave a new repository.
-            inspection = inspect_for_new_group(request, settings.run)
+            inspection = inspect_for_new_group(request)
         repo = open_or_create(storage)
         if branch not in repo.list_branches():
             repo.create_branch(branch, repo.lookup_branch("main"))
-        result = run_ingest(request, Target(repo, branch, group), settings.run, inspection)
+        result = run_ingest(request, Target(repo, branch, group), inspection)
     if dry_run and not result.done_before:
         before = repo.lookup_snapshot(repo.lookup_branch(branch)).parent_id
         emit_tip(output, repo, branch, before, dry_run=True, further=_notes(result))

@@ -1,28 +1,236 @@
-"""The base class of the readers of all formats: a file, a group, a schema that is read once, typed errors.
+"""The base class of the readers of all formats, and their results: schemas, raw values, references to chunks.
 
-An ingest opens each file several times: to find the concat dimension, to inspect the file, and to copy from
-it. The metadata of a file with thousands of variables take seconds to read. The key of a schema is the state
-of its file: its size, its time or etag, and the bytes at both ends.
+A reader does not decode values: packed data stay packed, times stay numbers, characters stay characters. If
+the results of a reader are stored without changes, xarray reads the same from the store as from the file. A
+reader raises ``FormatError`` with the name of the file if the file is damaged, truncated or of another
+format, and ``StorageError`` if it cannot be read at all.
 """
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from datetime import datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
-from frazil.readers.file_schema import ChunkReferences, FileSchema, VariableSchema
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.readers.files import File, damaged
 
-if TYPE_CHECKING:
-    from frazil.readers.file_schema import NotVirtual
+
+def json_value(value: Any) -> Any:
+    """Return the value of an attribute as JSON can hold it. Compound values and times become text."""
+    match value:
+        case bytes():
+            return text(value)
+        case np.ndarray() if value.size == 1:
+            return json_value(value.reshape(-1)[0])
+        case np.ndarray():
+            return list(map(json_value, value if value.dtype.kind in "OV" else value.tolist()))
+        case np.void() if value.dtype.names is not None:
+            fields = {name: json_value(value[name]) for name in value.dtype.names}
+            return json.dumps(fields, ensure_ascii=False)
+        case np.void():
+            return value.tobytes().hex()
+        case np.datetime64() | np.timedelta64():
+            return str(value)
+        case np.floating():
+            return float(value)
+        case complex() | np.complexfloating():
+            return [float(value.real), float(value.imag)]
+        case np.generic():
+            return json_value(value.item())
+        case None | bool() | int() | float() | str():
+            return value
+        case list() | tuple():
+            return list(map(json_value, value))
+        case Mapping():
+            return {str(name): json_value(each) for name, each in value.items()}
+        case _:
+            return str(value)
+
+
+def decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """Decode each text of an array of bytes as UTF-8, or else as Latin-1."""
+    if values.dtype.kind == "S":
+        try:
+            return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
+        except UnicodeDecodeError:
+            pass
+    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+    return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
+
+
+def text(data: bytes) -> str:
+    """Return bytes as text, without zeros at the end: UTF-8, or else Latin-1, as in old files."""
+    data = data.rstrip(b"\0")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSchema:
+    """One variable of one file, as it is stored.
+
+    ``dtype`` is little-endian or native if the format does not define it, ``StringDType()`` for strings of
+    variable length, ``S1`` for characters. ``attrs`` are JSON values without attributes that only describe
+    the storage. ``fill_value`` is the value of missing chunks, None if it is not defined. ``chunks`` is None
+    for one piece. ``codec`` is the compression in words, such as ``"zlib 4"``. ``coordinate``: it is not
+    data, but a coordinate, a bound, a grid mapping, or a scalar that another variable names.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    fill_value: Any | None = None
+    chunks: tuple[int, ...] | None = None
+    codec: str | None = None
+    coordinate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """One group of one file.
+
+    ``fingerprint`` is that of `File`. ``coords`` are the raw values of each one-dimensional variable with the
+    name of its dimension. Virtual references store ``etag`` or ``modified``. ``groups`` are the paths of the
+    groups below, ``skipped`` the variables that no array can hold, with the reasons.
+    """
+
+    url: str
+    format: str
+    size: int
+    fingerprint: str
+    group: str = "/"
+    variables: dict[str, VariableSchema] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)
+    unlimited: frozenset[str] = frozenset()
+    coords: dict[str, NDArray[Any]] = field(default_factory=dict)
+    etag: str | None = None
+    modified: datetime | None = None
+    groups: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+#: The location code of an inline chunk, whose bytes are in ``ChunkReferences.inline``.
+INLINE: Final = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReferences:
+    """The stored chunks of one variable, as columns with a row for each chunk.
+
+    ``codecs`` are those of Zarr version 3, ``fill_value`` is the value of missing chunks. ``locations`` are
+    absolute URLs, ``location`` (uint32) the row of each chunk in them, or `INLINE`. ``index`` (uint32, (n,
+    ndim)) is the place in the chunk grid, ``offset`` and ``length`` (uint64) are the bytes in the file.
+    ``inline`` (row -> bytes) are the chunks that are not in a file (see `with_inline`).
+    """
+
+    chunks: tuple[int, ...]
+    codecs: list[dict[str, Any]]
+    dtype: np.dtype[Any]
+    fill_value: Any
+    locations: tuple[str, ...]
+    index: NDArray[np.uint32]
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    location: NDArray[np.uint32]
+    inline: Mapping[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        in_file = self.location != INLINE
+        bad = in_file & ((self.location >= len(self.locations)) | (self.length == 0))
+        rows = {*np.flatnonzero(bad).tolist()}
+        rows |= {*np.flatnonzero(~in_file).tolist()} ^ {row for row, data in self.inline.items() if data}
+        if rows:
+            raise FormatError(
+                f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
+                f"{self.index[min(rows)].tolist()} in the file or inline, got none",
+                ErrorKind.INVALID_FILE_FORMAT,
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of a chunk are only its values, in C order."""
+        return [each["name"] for each in self.codecs] == ["bytes"] and self.dtype.kind != "T"
+
+    def with_axis(self) -> ChunkReferences:
+        """Return the same chunks for an array with an additional first dimension of one step."""
+        index = np.insert(self.index, 0, 0, axis=1)
+        return replace(self, chunks=(1, *self.chunks), codecs=codecs_with_axis(self.codecs), index=index)
+
+    def with_inline(self, chunks: Mapping[int, bytes]) -> ChunkReferences:
+        """Return the same references, with inline bytes (row -> bytes) instead of bytes in a file."""
+        rows = list(chunks)
+        offset, length, location = self.offset.copy(), self.length.copy(), self.location.copy()
+        offset[rows], length[rows], location[rows] = 0, list(map(len, chunks.values())), INLINE
+        return replace(
+            self, offset=offset, length=length, location=location, inline={**self.inline, **chunks}
+        )
+
+
+def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return codecs for arrays with an additional first dimension of one step."""
+    longer = []
+    for codec in codecs:
+        config = dict(codec.get("configuration", {}))
+        if codec["name"] == "transpose":
+            config["order"] = [0, *(each + 1 for each in config["order"])]
+        if codec["name"] == "sharding_indexed":
+            config["chunk_shape"] = [1, *config["chunk_shape"]]
+            config["codecs"] = codecs_with_axis(config["codecs"])
+        longer.append({**codec, "configuration": config} if config else codec)
+    return longer
+
+
+@dataclass(frozen=True, slots=True)
+class NotVirtual:
+    """A variable without references. ``reason`` is a text such as ``"szip: no codec in Zarr"``."""
+
+    reason: str
+
+
+def bytes_codec(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return the Zarr codec for values of this dtype that are stored without compression."""
+    if dtype.itemsize == 1 or dtype.kind in "SVT":
+        return {"name": "bytes"}
+    endian = "big" if dtype.str[0] == ">" else "little"
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def references_to_file(
+    url: str,
+    chunks: Sequence[int],
+    codecs: list[dict[str, Any]],
+    dtype: np.dtype[Any],
+    fill_value: Any,
+    index: NDArray[Any],
+    offset: NDArray[Any],
+    length: NDArray[Any],
+) -> ChunkReferences:
+    """Return references to chunks that are all in the file ``url``: columns as in `ChunkReferences`."""
+    return ChunkReferences(
+        tuple(map(int, chunks)),
+        codecs,
+        dtype,
+        fill_value,
+        (url,),
+        np.ascontiguousarray(index, np.uint32),
+        np.ascontiguousarray(offset, np.uint64),
+        np.ascontiguousarray(length, np.uint64),
+        np.zeros(len(offset), np.uint32),
+    )
 
 
 #: Attributes that name coordinates, by the CF conventions.
@@ -32,26 +240,18 @@ _NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables",
 
 
 def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
-    """Return the names of the variables that are not data, by their attributes and dimensions.
+    """Return the names of the variables that are not data. ``attrs`` are the attributes of the group."""
 
-    ``attrs`` are the attributes of the group.
-    """
-    named: set[str] = set(_words_in(attrs, ("coordinates",)))
-    others: set[str] = set()
-    scalars: set[str] = set()
+    def words(attributes: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+        texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
+        return " ".join(texts).replace(":", " ").split()
+
+    named, others, scalars = set(words(attrs, ("coordinates",))), set[str](), set[str]()
     for each in variables:
-        named.update(_words_in(each.attrs, _NAMES_COORDINATES))
-        others.update(_words_in(each.attrs, _NAMES_OTHERS))
-        if each.dims == (each.name,):
-            named.add(each.name)
-        if not each.dims:
-            scalars.add(each.name)
+        named.update(words(each.attrs, _NAMES_COORDINATES), [each.name] if each.dims == (each.name,) else ())
+        others.update(words(each.attrs, _NAMES_OTHERS))
+        scalars.update(() if each.dims else [each.name])
     return named | (scalars & others)
-
-
-def _words_in(attrs: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
-    texts = (attrs[name] for name in names if isinstance(attrs.get(name), str))
-    return chain.from_iterable(text.replace(":", " ").split() for text in texts)
 
 
 #: The limit for all cached schemas, in bytes.
@@ -61,7 +261,7 @@ VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The last used schemas by the state of their file, with at most ``most`` bytes."""
+    """The last used schemas by the state of their file (size, time, both ends), with a limit of bytes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -79,7 +279,8 @@ class Schemas:
                 self._schemas.move_to_end(state)
                 return self._schemas[state][0]
         schema = read()
-        size = weight(schema)
+        count = 1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)
+        size = VARIABLE * count + sum(each.nbytes for each in schema.coords.values())
         with self._lock:
             if state not in self._schemas and size <= self._most:
                 self._schemas[state] = schema, size
@@ -87,12 +288,6 @@ class Schemas:
             while self._used > self._most:
                 self._used -= self._schemas.popitem(last=False)[1][1]
         return schema
-
-
-def weight(schema: FileSchema) -> int:
-    """Return the estimated bytes of a schema."""
-    labels = sum(each.nbytes for each in schema.coords.values())
-    return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
 
 
 #: The cache of this process.
@@ -112,21 +307,17 @@ class FileContents:
 
 
 class Reader:
-    """An open file (or Zarr group). The reader of a format defines `contents`, `read` and `references`.
+    """An open file (or Zarr group). The reader of a format defines `contents`, `read` and `references`."""
 
-    Attributes:
-        format: The name of the format in `frazil.readers.registry.FORMATS`.
-        caches_schema: Whether schemas are cached. They must be slow to read, and depend only on the file, the
-            group and ``options``.
-        library_errors: The errors that the library of the format raises for a damaged file.
-        names_error_type: Whether the type of such an error is part of the message.
-        option_names: The names of the options of the constructor.
-    """
-
+    #: The name of the format in `frazil.readers.registry.FORMATS`.
     format: ClassVar[str] = ""
+    #: Schemas are cached that are slow to read, and depend only on the file, the group and ``options``.
     caches_schema: ClassVar[bool] = False
+    #: The errors that the library of the format raises for a damaged file.
     library_errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    #: Whether the type of such an error is part of the message.
     names_error_type: ClassVar[bool] = True
+    #: The names of the options of the constructor.
     option_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, file: File, group: str = "/") -> None:
@@ -141,10 +332,7 @@ class Reader:
         raise NotImplementedError
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the raw values of a region of a variable, of its dtype and in the order of its dimensions.
-
-        The slices have step 1.
-        """
+        """Return the raw values of a region (slices with step 1), in the order of the dimensions."""
         raise NotImplementedError
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -152,10 +340,7 @@ class Reader:
         raise NotImplementedError
 
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        """Return the single value (shape ``()``) of a region in which no element was ever written.
-
-        Returns None if some elements were written, or if the format does not tell.
-        """
+        """Return the single value (shape ``()``) of a region without stored elements; None if it has some."""
         return None
 
     def fingerprint(self) -> str:
@@ -164,15 +349,43 @@ class Reader:
 
     def schema(self) -> FileSchema:
         """Return the schema of the group. It is read once."""
-        if self._schema is None and self.caches_schema:
+        if self._schema is None:
             file = self.file
-            state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
-            self._schema = SCHEMAS.get((*state, *self.options), self._read_schema)
-        return self._read_schema() if self._schema is None else self._schema
+            if self.caches_schema:
+                state = self.format, file.url, self.group, file.size, file.modified, file.etag
+                key = (*state, file.fingerprint(), *self.options)
+                self._schema = SCHEMAS.get(key, self._read_schema)
+            else:
+                self._schema = self._read_schema()
+        return self._schema
 
     def _read_schema(self) -> FileSchema:
-        self._schema = self._assemble(self.contents())
-        return self._schema
+        file, contents = self.file, self.contents()
+        names = coordinate_names(contents.variables, contents.attrs)
+        variables = {
+            each.name: replace(each, coordinate=True) if each.name in names else each
+            for each in contents.variables
+        }
+        self._schema = FileSchema(
+            url=file.url,
+            format=self.format,
+            size=file.size,
+            fingerprint=self.fingerprint(),
+            group=self.group,
+            variables=variables,
+            attrs=contents.attrs,
+            dims=contents.dims,
+            unlimited=contents.unlimited,
+            etag=file.etag,
+            modified=file.modified,
+            groups=contents.groups,
+            skipped=contents.skipped,
+        )
+        # `read` needs the schema.
+        coords = {
+            name: self.read(name, (slice(None),)) for name, each in variables.items() if each.dims == (name,)
+        }
+        return replace(self._schema, coords=coords)
 
     def variable(self, name: str) -> VariableSchema:
         """Return a variable of the schema, or raise ``FormatError`` if the group does not have it."""
@@ -198,10 +411,7 @@ class Reader:
 
     @contextmanager
     def library_call(self, expected: str) -> Iterator[None]:
-        """Return a context in which errors of the library of the format become ``FormatError``.
-
-        ``expected`` names the expected part of the file, for the message.
-        """
+        """Return a context in which errors of the library become ``FormatError``."""
         try:
             yield
         except IcechunkError:
@@ -218,30 +428,3 @@ class Reader:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _assemble(self, contents: FileContents) -> FileSchema:
-        file = self.file
-        names = coordinate_names(contents.variables, contents.attrs)
-        variables = {
-            each.name: replace(each, coordinate=True) if each.name in names else each
-            for each in contents.variables
-        }
-        self._schema = FileSchema(
-            url=file.url,
-            format=self.format,
-            size=file.size,
-            fingerprint=self.fingerprint(),
-            group=self.group,
-            variables=variables,
-            attrs=contents.attrs,
-            dims=contents.dims,
-            unlimited=contents.unlimited,
-            etag=file.etag,
-            modified=file.modified,
-            groups=contents.groups,
-            skipped=contents.skipped,
-        )
-        coords = {
-            name: self.read(name, (slice(None),)) for name, each in variables.items() if each.dims == (name,)
-        }
-        return replace(self._schema, coords=coords)

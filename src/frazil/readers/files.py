@@ -8,6 +8,7 @@ that reads from paths gets a temporary copy (``local``), which is removed at the
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
@@ -21,10 +22,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, override
+from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.readers.file_schema import fingerprint
 from frazil.storage.urls import StorageUrl, parse_url
 from frazil.threads import Purpose, map_bounded
 
@@ -62,31 +62,10 @@ CACHED_BLOCKS: Final = 64
 LARGEST_GAP: Final = 64 << 10
 
 
-class RangeSource(Protocol):
-    """The protocol of bytes that are read in ranges, such as a `frazil.readers.files.File`."""
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        ...
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes from ``start`` to ``stop``."""
-        ...
-
-    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of each range."""
-        ...
-
-
 class BlockStream(io.RawIOBase):
-    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks.
+    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks."""
 
-    Metadata are small and close together, so a few blocks have all of them. A read of more than one block is
-    a separate request. ``prefetch`` reads many ranges at once.
-    """
-
-    def __init__(self, file: RangeSource) -> None:
+    def __init__(self, file: File) -> None:
         super().__init__()
         self._file = file
         self._position = 0
@@ -121,10 +100,7 @@ class BlockStream(io.RawIOBase):
         return count
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Read ranges in parallel. Until the next call, reads inside these ranges need no request.
-
-        A call without ranges frees the memory.
-        """
+        """Read ranges in parallel, for the next reads inside of them. No ranges free the memory."""
         self._ranges = list(merge_ranges(ranges))
         self._prefetched = self._file.read_many(self._ranges)
 
@@ -254,9 +230,11 @@ class File:
         return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
-        """Return a digest of the state of the file: see `frazil.readers.file_schema.fingerprint`."""
+        """Return a digest of size, etag and both ends: 32 hexadecimal digits, equal for copies of a file."""
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
-        return fingerprint(self.size, self.etag, self.head, tail)
+        hashed = hashlib.sha256(f"{self.size} {self.etag or ''} ".encode())
+        hashed.update(len(self.head).to_bytes(8, "little") + self.head + tail)
+        return hashed.hexdigest()[:32]
 
 
 # The storage of a URL

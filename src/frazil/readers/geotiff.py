@@ -4,19 +4,23 @@ The coordinates ``x`` and ``y`` are the centres of pixels. A rotated image has t
 ``yc`` along ``y`` and ``x`` instead. The grid mapping ``spatial_ref`` has the coordinate reference system in
 WKT (``crs_wkt``), CF attributes for common projections, and the affine transform (``GeoTransform``), as
 rioxarray writes and reads it. ``nodata`` becomes ``_FillValue``, scale and offset become ``scale_factor`` and
-``add_offset``. Tags of the image and of its bands become attributes: see `Texts.attrs`.
+``add_offset``. Tags of the image and of its bands become attributes.
 
 Tiles and strips without compression, or with deflate or zstd and without a predictor, can have references.
+The last strip of an image may have fewer rows than the others, but all chunks of Zarr have one shape. So this
+strip is an inline chunk, filled up with zeros.
 
-rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text has
-another encoding, it returns no texts of the image, or raises an error. Then the texts are read from the
-directory, as UTF-8 or else Latin-1.
+A directory is a list of entries: tag, type, count, and the values or their offset. A damaged file may have
+any number in it, so every read is checked against the size of the file. The values of all tags together are
+not larger than the file: many tags could have the same large values.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, override
@@ -25,22 +29,262 @@ from xml.sax.saxutils import unescape
 
 import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
+import zstandard
 from numpy.typing import NDArray
-from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: ignore[import-untyped]  # the same
+from rasterio.errors import (  # type: ignore[import-untyped]  # the same
+    NotGeoreferencedWarning,
+    RasterioError,
+)
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
-from frazil.readers.attribute_values import json_value, text
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.files import File, damaged, no_group
-from frazil.readers.geotiff_references import (
-    DATA,
-    Directory,
-    compression_name,
-    image_references,
-    read_directory,
-    read_layout,
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    bytes_codec,
+    json_value,
+    references_to_file,
+    text,
 )
+from frazil.readers.files import File, damaged, no_group
+
+#: Type of an entry -> dtype. Entries of other types are read as bytes.
+_TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = (
+    256,
+    257,
+    258,
+    259,
+    262,
+    266,
+    277,
+    278,
+    284,
+    317,
+)
+_MOST_TAGS: Final = 4096
+#: Tag -> its values.
+type Directory = dict[int, NDArray[Any]]
+_STRIPS, _STRIP_SIZES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_SIZES = 273, 279, 322, 323, 324, 325
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The storage layout of the pixels of an image.
+
+    ``chunk`` is (rows, columns) of a tile or strip. ``offset`` and ``length`` (bytes) have an entry for each
+    tile or strip, row by row, and band by band if ``planar`` (otherwise each one has all bands, pixel by
+    pixel). Length 0: the tile is not stored. ``photometric`` is the code of the meaning of numbers as
+    colours. ``reversed_bits``: the first bit of a byte is its lowest (FillOrder 2).
+    """
+
+    width: int
+    height: int
+    bands: int
+    bits: tuple[int, ...]
+    big_endian: bool
+    compression: int
+    predictor: int
+    photometric: int
+    reversed_bits: bool
+    planar: bool
+    tiled: bool
+    chunk: tuple[int, int]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+def read_layout(file: File, tags: Directory | None = None) -> Layout:
+    """Return the layout of the first image. ``tags`` is the result of `read_directory`, if already read."""
+    tags = read_directory(file) if tags is None else tags
+
+    def one(tag: int, default: int | None = None) -> int:
+        values = tags.get(tag)
+        if values is None or not len(values):
+            if default is None:
+                raise damaged(file.url, f"a TIFF with tag {tag}", f"tags {sorted(tags)}")
+            return default
+        return int(values[0])
+
+    width, height, bands = one(_WIDTH), one(_HEIGHT), one(_SAMPLES, 1)
+    tiled = _TILES in tags
+    chunk = (one(_TILE_HEIGHT), one(_TILE_WIDTH)) if tiled else (min(one(_ROWS, height), height), width)
+    offset = tags.get(_TILES if tiled else _STRIPS)
+    length = tags.get(_TILE_SIZES if tiled else _STRIP_SIZES)
+    planar = one(_PLANAR, 1) == 2 and bands > 1
+    if offset is None or length is None or 0 in chunk:
+        raise damaged(file.url, "the offsets of tiles or strips", f"tags {sorted(tags)}")
+    count = -(-height // chunk[0]) * -(-width // chunk[1]) * (bands if planar else 1)
+    if len(offset) != count or len(length) != count:
+        raise damaged(file.url, f"{count} tiles or strips", f"{len(offset)} offsets and {len(length)} sizes")
+    end = max(map(int, (offset.max(initial=0), length.max(initial=0))))
+    if end <= file.size:  # then the sums do not overflow
+        end = int((offset.astype(np.int64) + length.astype(np.int64)).max(initial=0))
+    if end > file.size:
+        raise damaged(file.url, f"at least {end} bytes", f"{file.size}: it is truncated")
+    return Layout(
+        width=width,
+        height=height,
+        bands=bands,
+        bits=tuple(map(int, tags.get(_BITS, [1]))),
+        big_endian=file.head[:2] == b"MM",
+        compression=one(_COMPRESSION, 1),
+        predictor=one(_PREDICTOR, 1),
+        photometric=one(_PHOTOMETRIC, 1),
+        reversed_bits=one(_FILL_ORDER, 1) == 2,
+        planar=planar,
+        tiled=tiled,
+        chunk=chunk,
+        offset=offset.astype(np.int64),
+        length=length.astype(np.int64),
+    )
+
+
+def read_directory(file: File, page: int = 1) -> Directory:
+    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes."""
+    order = ">" if file.head[:2] == b"MM" else "<"
+
+    def number(start: int, size: int) -> int:
+        return int(np.frombuffer(file.read(start, start + size), f"{order}u{size}")[0])
+
+    big = number(2, 2) == 43
+    first, counted, entry, inline = (8, 8, 20, 8) if big else (4, 2, 12, 4)
+    at = number(first, inline)
+    count = number(at, counted)
+    for _ in range(page - 1):
+        at = number(at + counted + count * entry, inline)
+        if not at:
+            raise damaged(file.url, f"a TIFF with {page} pages", "fewer")
+        count = number(at, counted)
+    if count > _MOST_TAGS:
+        raise damaged(file.url, f"a directory of at most {_MOST_TAGS} tags", count)
+    at += counted
+    raw = file.read(at, at + count * entry)
+    fields = [
+        ("tag", f"{order}u2"),
+        ("type", f"{order}u2"),
+        ("count", f"{order}u{inline}"),
+        ("value", f"V{inline}"),
+    ]
+    tags = {}
+    total = 0
+    for row in np.frombuffer(raw, fields):
+        dtype = np.dtype(order + _TYPES.get(int(row["type"]), "u1"))
+        size = int(row["count"]) * dtype.itemsize
+        total += size
+        if total > file.size + len(raw):
+            raise damaged(file.url, f"tags with at most {file.size} bytes of values", f"{total} bytes")
+        data = row["value"].tobytes()
+        if size > inline:
+            place = int(np.frombuffer(data, f"{order}u{inline}")[0])
+            data = file.read(place, place + size)
+        tags[int(row["tag"])] = np.frombuffer(data[:size], dtype)
+    return tags
+
+
+#: The variable of the pixels.
+DATA: Final = "band_data"
+#: A function that reads a region of a variable: `frazil.readers.base_reader.Reader.read`.
+type ReadRegion = Callable[[str, tuple[slice, ...]], NDArray[Any]]
+
+_COMPRESSIONS: Final = {
+    1: "none",
+    5: "LZW",
+    6: "JPEG",
+    7: "JPEG",
+    8: "deflate",
+    32773: "packbits",
+    32946: "deflate",
+    34887: "LERC",
+    34925: "LZMA",
+    50000: "zstd",
+    50001: "WebP",
+    50002: "JPEG XL",
+}
+#: Photometric interpretations for which GDAL returns the stored numbers: grey, RGB, palette, mask.
+_STORED_COLOURS: Final = (0, 1, 2, 3, 4)
+_OTHER_COLOURS: Final = {5: "CMYK", 6: "YCbCr", 8: "CIE L*a*b*", 9: "ICC L*a*b*", 10: "ITU L*a*b*"}
+#: Compression -> codecs of Zarr that decode it.
+_CODECS: Final[dict[str, list[dict[str, Any]]]] = {
+    "none": [],
+    "deflate": [{"name": "numcodecs.zlib", "configuration": {"level": 6}}],
+    "zstd": [{"name": "zstd", "configuration": {"level": 9, "checksum": False}}],
+}
+_ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "none": bytes,
+    "deflate": zlib.compress,
+    "zstd": lambda data: zstandard.compress(data, 9),
+}
+
+
+def compression_name(code: int) -> str:
+    """Return the name of a compression, by the value of its tag."""
+    return _COMPRESSIONS.get(code, f"compression {code}")
+
+
+def image_references(
+    url: str, layout: Layout, variable: VariableSchema, read: ReadRegion
+) -> ChunkReferences | NotVirtual:
+    """Return references to the tiles or strips of the first image. ``read`` reads a shorter last strip."""
+    if (reason := _why_not(layout, variable)) is not None:
+        return NotVirtual(reason)
+    compression = _COMPRESSIONS[layout.compression]
+    dtype = variable.dtype.newbyteorder(">" if layout.big_endian else "<")
+    codecs = [bytes_codec(dtype), *_CODECS[compression]]
+    if layout.bands > 1 and not layout.planar:
+        codecs.insert(0, {"name": "transpose", "configuration": {"order": [1, 2, 0]}})
+    rows, columns = -(-layout.height // layout.chunk[0]), -(-layout.width // layout.chunk[1])
+    index = np.indices((layout.bands if layout.planar else 1, rows, columns), np.uint32).reshape(3, -1).T
+    stored = np.flatnonzero(layout.length)
+    references = references_to_file(
+        url,
+        (1 if layout.planar else layout.bands, *layout.chunk),
+        codecs,
+        dtype,
+        variable.fill_value if variable.fill_value is not None else dtype.type(0),
+        index[stored],
+        layout.offset[stored],
+        layout.length[stored],
+    )
+    if layout.tiled or not layout.height % layout.chunk[0]:
+        return references
+    strips, first = {}, (rows - 1) * layout.chunk[0]
+    for row in np.flatnonzero(references.index[:, 1] == rows - 1).tolist():
+        band = int(references.index[row, 0])
+        bands = slice(band, band + 1) if layout.planar else slice(0, layout.bands)
+        values = read(DATA, (bands, slice(first, layout.height), slice(0, layout.width)))
+        whole = np.zeros(references.chunks, references.dtype)
+        whole[:, : values.shape[1]] = values
+        pixels = whole if layout.planar else whole.transpose(1, 2, 0)
+        strips[row] = _ENCODERS[compression](pixels.tobytes())
+    return references.with_inline(strips)
+
+
+def _why_not(layout: Layout, variable: VariableSchema) -> str | None:
+    """Return the reason why tiles and strips cannot be chunks of a Zarr array; None if they can."""
+    compression, itemsize = compression_name(layout.compression), variable.dtype.itemsize
+    if compression not in _CODECS:
+        return f"{compression}: no codec in Zarr"
+    if layout.predictor != 1:
+        return f"predictor {layout.predictor}: no codec in Zarr"
+    if set(layout.bits) != {itemsize * 8}:
+        return f"pixels of {layout.bits[0]} bits"
+    if layout.photometric not in _STORED_COLOURS or layout.bands != variable.shape[0]:
+        colours = _OTHER_COLOURS.get(layout.photometric, f"photometric interpretation {layout.photometric}")
+        return f"{colours}: GDAL converts the stored colours"
+    if layout.reversed_bits:
+        return "bytes with the lowest bit first (FillOrder 2)"
+    whole = math.prod(layout.chunk) * itemsize * (1 if layout.planar else layout.bands)
+    fits = (layout.length == whole) | (layout.length == 0)
+    if not layout.tiled and layout.height % layout.chunk[0]:  # the last strip is shorter
+        strips = -(-layout.height // layout.chunk[0])
+        fits |= np.arange(len(fits)) % strips == strips - 1
+    if compression == "none" and not fits.all():
+        return "tiles or strips that are longer or shorter than their pixels"
+    return None
+
 
 #: Projection of PROJ -> its name in CF, and the CF name of its central longitude.
 _PROJECTIONS: Final = {
@@ -140,68 +384,57 @@ class Texts:
     units: tuple[str | None, ...]
 
     def attrs(self) -> dict[str, Any]:
-        """Return the tags as attributes of one variable with all bands.
-
-        A tag with the same value in all bands becomes text, other tags become a list with a text for each
-        band. A band without the tag has the tag of the image, or an empty text.
-        """
+        """Return tags, units and descriptions as attributes: one text, or a list of one for each band."""
         names = dict.fromkeys(name for band in self.bands for name in band)
-        tags = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
-        attrs = {**self.image, **{name: one_or_list(values) for name, values in tags.items()}}
-        return {name: value for name, value in attrs.items() if name not in _DECODING}
-
-
-def one_or_list(values: Iterable[Any]) -> Any:
-    """Return the value that all bands share, or the list of the values of the bands."""
-    texts = list(values)
-    return texts[0] if len(set(texts)) == 1 else texts
+        texts = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
+        texts = {name: each for name, each in texts.items() if name not in _DECODING}
+        for name, values in (("units", self.units), ("long_name", self.descriptions)):
+            if any(values):
+                texts[name] = [each or "" for each in values]
+        attrs: dict[str, Any] = {name: each for name, each in self.image.items() if name not in _DECODING}
+        return attrs | {name: each[0] if len(set(each)) == 1 else each for name, each in texts.items()}
 
 
 def read_texts(image: Any, directory: Directory) -> Texts:
-    """Return the texts of an image of rasterio. ``directory`` is the directory of its page."""
+    """Return the texts of an image of rasterio. ``directory`` is the directory of its page.
+
+    rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text
+    has another encoding, it returns no texts of the image, or raises an error. Then the texts are read from
+    the directory, as UTF-8 or else Latin-1.
+    """
     raw = {tag: directory[tag].tobytes() for tag in (*_TEXTS, _METADATA) if tag in directory}
-    if all(map(_is_utf8, raw.values())):
-        bands = tuple(image.tags(band) for band in image.indexes)
-        return Texts(image.tags(), bands, tuple(image.descriptions), tuple(image.units))
+    is_utf8 = True
+    for each in raw.values():
+        try:
+            each.decode()
+        except UnicodeDecodeError:
+            is_utf8 = False
+    if is_utf8:
+        own = tuple(image.tags(band) for band in image.indexes)
+        return Texts(image.tags(), own, tuple(image.descriptions), tuple(image.units))
     tags: dict[str, str] = {}
     for name in _NUMBERS:
         with suppress(UnicodeDecodeError):
             value = image.get_tag_item(name)
             tags |= {name: value} if value else {}
     tags |= {name: text(raw[tag]) for tag, name in _TEXTS.items() if tag in raw}
-    texts = Texts(tags, tuple({} for _ in image.indexes), (None,) * image.count, (None,) * image.count)
-    return _with_items(texts, text(raw.get(_METADATA, b"")))
-
-
-def _with_items(texts: Texts, document: str) -> Texts:
-    """Add the items of the document in the tag of GDAL. Each item belongs to the image or to a band."""
-    image, bands = dict(texts.image), [dict(band) for band in texts.bands]
-    special = {"description": list(texts.descriptions), "unittype": list(texts.units)}
-    for item, value in _items(document):
-        sample, role, name = item.get("sample", ""), item.get("role", "").lower(), item.get("name", "")
+    bands: list[dict[str, str]] = [{} for _ in image.indexes]
+    special: dict[str, list[str | None]] = {each: [None] * len(bands) for each in ("description", "unittype")}
+    document = text(raw.get(_METADATA, b""))
+    items: list[ElementTree.Element] = []
+    if "<!" not in document:  # GDAL does not write entities or a document type
+        with suppress(ElementTree.ParseError):
+            items = list(ElementTree.fromstring(document).iter("Item"))
+    for item in items:
+        sample, role, name = (item.attrib.get(key, "") for key in ("sample", "role", "name"))
         band = int(sample) if sample.isdecimal() and int(sample) < len(bands) else None
-        if role in special:
+        value = unescape(item.text or "", _QUOTES)  # GDAL escapes twice
+        if role.lower() in special:
             if band is not None:
-                special[role][band] = value
-        elif not role and "domain" not in item:
-            (image if band is None else bands[band])[name] = value
-    return Texts(image, tuple(bands), tuple(special["description"]), tuple(special["unittype"]))
-
-
-def _items(document: str) -> Iterator[tuple[dict[str, str], str]]:
-    if "<!" in document:  # GDAL does not write entities or a document type
-        return
-    with suppress(ElementTree.ParseError):
-        for item in ElementTree.fromstring(document).iter("Item"):
-            yield item.attrib, unescape(item.text or "", _QUOTES)  # GDAL escapes twice
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+                special[role.lower()][band] = value
+        elif not role and "domain" not in item.attrib:
+            (tags if band is None else bands[band])[name] = value
+    return Texts(tags, tuple(bands), tuple(special["description"]), tuple(special["unittype"]))
 
 
 GRID_MAPPING: Final = "spatial_ref"
@@ -245,56 +478,81 @@ class GeoTiffReader(Reader):
 
     @override
     def contents(self) -> FileContents:
-        image = self._image
+        image, crs = self._image, self._image.crs
         if len(set(image.dtypes)) > 1:
             raise damaged(self.file.url, "bands of one dtype", image.dtypes)
         dims = {"band": image.count, "y": image.height, "x": image.width}
         shape = tuple(dims.values())
         dtype = _DTYPES.get(image.dtypes[0]) or np.dtype(image.dtypes[0])
-        rows, columns = image.block_shapes[0]
-        chunks = (image.count if self._is_pixel_by_pixel else 1, rows, columns)
-        data = VariableSchema(
-            DATA,
-            tuple(dims),
-            shape,
-            dtype,
-            self._attrs(dtype),
-            self._nodata(dtype),
-            None if chunks == shape else chunks,
-            compression_name(self._layout.compression) if self._page is None else None,
-        )
-        on = (
-            {name: (name,) for name in ("y", "x")}
-            if self._is_upright
-            else dict.fromkeys(_PIXEL_COORDS, ("y", "x"))
-        )
-        coords = [
-            VariableSchema(
-                name, on_dims, tuple(dims[dim] for dim in on_dims), np.dtype("f8"), self._coord_attrs(name)
-            )
-            for name, on_dims in on.items()
+        is_first, nodata = self._page is None, image.nodata
+        chunks = (image.count if is_first and not self._layout.planar else 1, *image.block_shapes[0])
+        if nodata is not None and dtype.kind in "iu":
+            is_whole = float(nodata).is_integer()
+            nodata = nodata if is_whole and np.can_cast(np.min_scalar_type(int(nodata)), dtype) else None
+        nodata = None if nodata is None else np.asarray(nodata).astype(dtype)[()]
+        directory = self._directory if is_first else read_directory(self.file, self._page or 1)
+        with self.library_call("texts of a TIFF"):
+            attrs = {**read_texts(image, directory).attrs(), "grid_mapping": GRID_MAPPING}
+        if not self._is_upright:
+            attrs["coordinates"] = " ".join(_PIXEL_COORDS)
+        if nodata is not None:
+            attrs["_FillValue"] = json_value(nodata)
+        # CF libraries can apply a scale and an offset only if all bands share them.
+        scales, offsets = image.scales, image.offsets
+        if len(set(scales)) > 1 or len(set(offsets)) > 1:
+            attrs |= {"scales": list(scales), "offsets": list(offsets)}
+        elif (scales[0], offsets[0]) != (1, 0):
+            attrs |= {"scale_factor": float(scales[0]), "add_offset": float(offsets[0])}
+        stored = None if chunks == shape else chunks
+        codec = compression_name(self._layout.compression) if is_first else None
+        variables = [
+            VariableSchema(DATA, tuple(dims), shape, dtype, attrs, nodata, stored, codec),
+            VariableSchema("band", ("band",), (image.count,), np.dtype("i8")),
         ]
-        coords.insert(0, VariableSchema("band", ("band",), (image.count,), np.dtype("i8")))
-        mapping = VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), self._mapping())
-        return FileContents([data, *coords, mapping], {}, dims)
+        for axis in ("y", "x") if self._is_upright else ("x", "y"):
+            on = (axis,) if self._is_upright else ("y", "x")
+            attrs = {"axis": axis.upper()} if self._is_upright and crs is not None else {}
+            if crs is not None and crs.is_geographic:
+                long, direction = {"x": ("longitude", "east"), "y": ("latitude", "north")}[axis]
+                attrs |= {"standard_name": long, "long_name": long, "units": f"degrees_{direction}"}
+            elif crs is not None:
+                attrs["standard_name"] = f"projection_{axis}_coordinate"
+                attrs["long_name"] = f"{axis} coordinate of projection"
+                attrs["units"] = crs.linear_units or "metre"
+            name, sizes = axis if self._is_upright else f"{axis}c", tuple(dims[dim] for dim in on)
+            variables.append(VariableSchema(name, on, sizes, np.dtype("f8"), attrs))
+        mapping = {"GeoTransform": " ".join(map(str, self._transform.to_gdal()))}
+        if crs is not None:
+            wkt = crs.to_wkt()
+            mapping = {"crs_wkt": wkt, "spatial_ref": wkt, **grid_mapping_attrs(crs.to_dict()), **mapping}
+        variables.append(VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), mapping))
+        return FileContents(variables, {}, dims)
 
     @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
-        if name in _PIXEL_COORDS:
-            return self._pixel_coords(name, *bounds)
+        image, transform = self._image, self._transform
+        if name in _PIXEL_COORDS:  # the centres of these pixels
+            per_column, per_row, at = transform[:3] if name == _PIXEL_COORDS[0] else transform[3:6]
+            row, column = np.arange(*bounds[0])[:, np.newaxis], np.arange(*bounds[1])[np.newaxis]
+            return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
         if name != DATA:
-            return np.asarray(self._coordinate(name)[tuple(slice(*each) for each in bounds)])
+            values: Any = np.array(0)
+            if name == "band":
+                values = np.arange(1, image.count + 1)
+            elif name == "x":
+                values = transform.c + (np.arange(image.width) + 0.5) * transform.a
+            elif name == "y":
+                values = transform.f + (np.arange(image.height) + 0.5) * transform.e
+            return np.asarray(values[tuple(slice(*each) for each in bounds)])
         shape = tuple(stop - start for start, stop in bounds)
         if 0 in shape:
             return np.empty(shape, variable.dtype)
         (band, _), (row, _), (column, _) = bounds
+        bands = list(range(band + 1, band + 1 + shape[0]))
         with self.library_call("values"):
-            values = self._image.read(
-                list(range(band + 1, band + 1 + shape[0])), window=Window(column, row, shape[2], shape[1])
-            )
-        return np.asarray(values)
+            return np.asarray(image.read(bands, window=Window(column, row, shape[2], shape[1])))
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -310,84 +568,3 @@ class GeoTiffReader(Reader):
     @property
     def _is_upright(self) -> bool:
         return bool(self._transform.b == 0 and self._transform.d == 0)
-
-    @property
-    def _is_pixel_by_pixel(self) -> bool:
-        return self._page is None and not self._layout.planar
-
-    def _nodata(self, dtype: np.dtype[Any]) -> Any:
-        value = self._image.nodata
-        if value is None or (dtype.kind in "iu" and not _is_one_of(value, dtype)):
-            return None
-        return np.asarray(value).astype(dtype)[()]
-
-    def _attrs(self, dtype: np.dtype[Any]) -> dict[str, Any]:
-        image = self._image
-        directory = self._directory if self._page is None else read_directory(self.file, self._page)
-        with self.library_call("texts of a TIFF"):
-            texts = read_texts(image, directory)
-        attrs = {**texts.attrs(), "grid_mapping": GRID_MAPPING}
-        if not self._is_upright:
-            attrs["coordinates"] = " ".join(_PIXEL_COORDS)
-        nodata = self._nodata(dtype)
-        if nodata is not None:
-            attrs["_FillValue"] = json_value(nodata)
-        for name, values in (("units", texts.units), ("long_name", texts.descriptions)):
-            if any(values):
-                attrs[name] = one_or_list(each or "" for each in values)
-        return attrs | _scaling(image.scales, image.offsets)
-
-    def _coord_attrs(self, name: str) -> dict[str, Any]:
-        if self._image.crs is None:
-            return {}
-        axis = name[0]
-        attrs = {"axis": axis.upper()} if self._is_upright else {}
-        if self._image.crs.is_geographic:
-            long, direction = {"x": ("longitude", "east"), "y": ("latitude", "north")}[axis]
-            return {**attrs, "standard_name": long, "long_name": long, "units": f"degrees_{direction}"}
-        return {
-            **attrs,
-            "standard_name": f"projection_{axis}_coordinate",
-            "long_name": f"{axis} coordinate of projection",
-            "units": self._image.crs.linear_units or "metre",
-        }
-
-    def _pixel_coords(self, name: str, rows: tuple[int, int], columns: tuple[int, int]) -> NDArray[Any]:
-        """Return a region of ``xc`` or ``yc``: the centres of these pixels."""
-        per_column, per_row, at = self._transform[:3] if name == _PIXEL_COORDS[0] else self._transform[3:6]
-        row, column = np.arange(*rows)[:, np.newaxis], np.arange(*columns)[np.newaxis]
-        return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
-
-    def _coordinate(self, name: str) -> NDArray[Any]:
-        image, transform = self._image, self._transform
-        match name:
-            case "band":
-                return np.arange(1, image.count + 1)
-            case "x":
-                return np.asarray(transform.c + (np.arange(image.width) + 0.5) * transform.a)
-            case "y":
-                return np.asarray(transform.f + (np.arange(image.height) + 0.5) * transform.e)
-            case _:
-                return np.array(0)
-
-    def _mapping(self) -> dict[str, Any]:
-        attrs: dict[str, Any] = {"GeoTransform": " ".join(map(str, self._transform.to_gdal()))}
-        crs = self._image.crs
-        if crs is None:
-            return attrs
-        wkt = crs.to_wkt()
-        return {"crs_wkt": wkt, "spatial_ref": wkt, **grid_mapping_attrs(crs.to_dict()), **attrs}
-
-
-def _is_one_of(value: float, dtype: np.dtype[Any]) -> bool:
-    """Return whether pixels of an integer dtype can have this value."""
-    return float(value).is_integer() and np.can_cast(np.min_scalar_type(int(value)), dtype)
-
-
-def _scaling(scales: Sequence[float], offsets: Sequence[float]) -> dict[str, Any]:
-    """Return scale and offset as attributes. CF libraries can apply them only if all bands share them."""
-    if set(scales) == {1} and set(offsets) == {0}:
-        return {}
-    if len(set(scales)) == len(set(offsets)) == 1:
-        return {"scale_factor": float(scales[0]), "add_offset": float(offsets[0])}
-    return {"scales": list(scales), "offsets": list(offsets)}

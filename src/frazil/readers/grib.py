@@ -2,23 +2,19 @@
 
 A GRIB file is a sequence of messages. Each message is a field with two dimensions. cfgrib makes arrays of the
 fields, with CF attributes, and with the dimensions ``time``, ``step``, ``number`` and levels if there are
-several of these. Some fields do not fit one hypercube of cfgrib: 2 m temperature and 10 m wind, accumulated
-and instant values, several grids. They become variables of the same dataset with different levels, steps or
-grids. `grib_cubes` describes their names. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
+several of these. Fields that do not fit one hypercube of cfgrib become variables of the same dataset:
+`grib_cubes` describes their names. eccodes decodes the values as float32, with NaN for missing values.
 
-eccodes decodes the values as float32, with NaN for values that the bitmap marks as missing.
-
-gribberish decodes the packings below to the same float32 as eccodes (design/031). It does not support rows in
-alternating directions, several fields in a message, or spectral coefficients. Variables with these have no
-references. Both libraries decode the first message of each packing and grid of a variable. So a version of
-gribberish that decodes other values is found when a file is inspected.
+gribberish decodes the packings below to the same float32 as eccodes (design/031), for references. Both
+libraries decode the first message of each packing and grid of a variable. So a version of gribberish that
+decodes other values is found when a file is inspected.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from typing import IO, Any, Final, override
@@ -27,11 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.extras import needs
-from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, references_to_file
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    json_value,
+    references_to_file,
+)
 from frazil.readers.files import File, damaged
-from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, Names, names_of, open_cubes
+from frazil.readers.grib_cubes import GribOptions, Names, names_of, open_cubes
 
 #: A message of edition 1 with this bit in its length is larger than its length. Only eccodes knows the size.
 _LARGE: Final = 0x800000
@@ -102,10 +104,7 @@ def length(head: bytes) -> int:
 
 
 def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
-    """Return the packing of the message of edition 2 at byte ``at``, of ``size`` bytes, without its values.
-
-    Returns None if its sections do not follow each other to its end.
-    """
+    """Return the packing of the message at byte ``at``; None if its sections do not follow to its end."""
     place, end = at + _FIRST, at + size - 4
     grid, template, bits, empty, missing, bitmap, fields = b"", -1, -1, False, 0, -1, 0
     while place + _HEAD <= end:
@@ -156,11 +155,9 @@ _SEVERAL: Final = "several fields in one message: the codec gribberish reads the
 def message_references(
     url: str, path: str, variable: VariableSchema, array: Any
 ) -> ChunkReferences | NotVirtual:
-    """Return references to the messages of ``array``, which is an array on disk of cfgrib.
-
-    ``url`` is the location for the references, ``path`` the present path of the file.
-    """
-    decode = _decoder()
+    """Return references with the location ``url`` to the messages of an array on disk of cfgrib."""
+    with needs("a reference to GRIB"):
+        decode = importlib.import_module("gribberish").parse_grib_array
     rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
     if any(not isinstance(at, int) for _, at in rows):
         return NotVirtual(_SEVERAL)
@@ -168,7 +165,8 @@ def message_references(
     lengths = []
     with open(path, "rb") as stream:
         for index, at in rows:
-            head = _bytes(stream, at, 16)
+            stream.seek(at)
+            head = stream.read(_FIRST)
             if edition(head) != 2:
                 return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
             size = length(head)
@@ -179,9 +177,8 @@ def message_references(
             if coding in decoded:
                 continue
             decoded.add(coding)
-            reason = _unsupported(coding) or _other_order(array, at)
-            reason = reason or _other_values(decode, _bytes(stream, at, size), array, index, variable)
-            if reason is not None:
+            stream.seek(at)
+            if reason := _why_not(coding, decode, stream.read(size), array, index, at):
                 return NotVirtual(reason)
     header = len(variable.shape) - array.geo_ndim
     grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
@@ -199,17 +196,10 @@ def message_references(
     )
 
 
-def _decoder() -> Any:
-    with needs("a reference to GRIB"):
-        return importlib.import_module("gribberish").parse_grib_array
-
-
-def _bytes(stream: IO[bytes], at: int, size: int) -> bytes:
-    stream.seek(at)
-    return stream.read(size)
-
-
-def _unsupported(packing: Packing) -> str | None:
+def _why_not(
+    packing: Packing, decode: Any, message: bytes, array: Any, index: tuple[int, ...], at: int
+) -> str | None:
+    """Return why the codec cannot decode a message at byte ``at`` as eccodes does; None if it can."""
     if packing.fields != 1:
         return _SEVERAL
     if packing.template not in PACKINGS:
@@ -220,27 +210,12 @@ def _unsupported(packing: Packing) -> str | None:
         return f"grid_ccsds with {packing.bits} bits: gribberish rounds more than 24 bits unlike eccodes"
     if packing.bitmap not in _BITMAPS:
         return f"a bitmap that is not in the message (indicator {packing.bitmap})"
-    return None
-
-
-def _other_order(array: Any, at: int) -> str | None:
-    """Return why the codec returns the values of a message in another order; None if it does not."""
-    field = array.index.get_field(at)
-    return (
-        "rows in alternating directions (alternativeRowScanning)"
-        if field.get("alternativeRowScanning", 0)
-        else None
-    )
-
-
-def _other_values(
-    decode: Any, message: bytes, array: Any, index: tuple[int, ...], variable: VariableSchema
-) -> str | None:
-    """Decode a message with both libraries. Return why the codec cannot be used; None if it can."""
+    if array.index.get_field(at).get("alternativeRowScanning", 0):
+        return "rows in alternating directions (alternativeRowScanning)"
     geography = (slice(None),) * array.geo_ndim
     expected = np.asarray(array[(*(slice(i, i + 1) for i in index), *geography)])
     try:
-        values: NDArray[Any] = np.asarray(decode(message, 0, False, False)).astype(variable.dtype)
+        values: NDArray[Any] = np.asarray(decode(message, 0, False, False)).astype(expected.dtype)
     except Exception as error:  # the Rust extension may raise any error
         return f"gribberish cannot decode it: {' '.join(str(error).split())}"
     if values.size != expected.size or not np.array_equal(values.ravel(), expected.ravel(), equal_nan=True):
@@ -253,11 +228,7 @@ _HIDDEN: Final = frozenset({"history"})
 
 
 class GribReader(Reader):
-    """The reader of the fields of one GRIB file as one dataset.
-
-    Its options are those of `GribOptions` and of ``cfgrib.open_file``: ``filter_by_keys``, ``squeeze``,
-    ``time_dims``, ``read_keys``, ...
-    """
+    """The reader of the fields of one GRIB file as one dataset. `GribOptions` are its options."""
 
     format = "grib"
     option_names = tuple(each.name for each in fields(GribOptions))
@@ -272,15 +243,17 @@ class GribReader(Reader):
         self._path = self._stack.enter_context(file.local())
         try:
             with self.library_call("fields of GRIB"):
-                self._cubes = open_cubes(self._path, file.url, values)
-            self._names = names_of(self._cubes.cubes)
+                self._cubes, self._skipped = open_cubes(self._path, file.url, values)
+            self._names = names_of(self._cubes)
         except BaseException:
             self._stack.close()
             raise
-        self._arrays = {
-            names[cube.name]: cube.variable.data
-            for cube, names in zip(self._cubes.cubes, self._names, strict=True)
-        }
+        self._arrays: dict[str, Any] = {}
+        self._coordinates: dict[str, Any] = {}
+        for cube, names in zip(self._cubes, self._names, strict=True):
+            self._arrays[names[cube.name]] = cube.variable.data
+            for name, each in cube.coordinates.items():
+                self._coordinates.setdefault(names[name], each.data)
 
     @override
     def close(self) -> None:
@@ -288,7 +261,17 @@ class GribReader(Reader):
 
     @override
     def contents(self) -> FileContents:
-        return _contents(self._cubes, self._names)
+        variables: dict[str, VariableSchema] = {}
+        dims: dict[str, int] = {}
+        attrs = dict(self._cubes[0].attrs)  # those that all fields of the file share
+        for cube, own in zip(self._cubes, self._names, strict=True):
+            attrs = {name: value for name, value in attrs.items() if cube.attrs.get(name) == value}
+            shape = cube.variable.data.shape
+            dims |= {own[dim]: size for dim, size in zip(cube.variable.dimensions, shape, strict=True)}
+            for name, each in cube.coordinates.items():
+                variables.setdefault(own[name], _schema(own[name], each, own))
+            variables[own[cube.name]] = _schema(own[cube.name], cube.variable, own)
+        return FileContents(list(variables.values()), _attrs(attrs), dims, skipped=dict(self._skipped))
 
     @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -297,9 +280,7 @@ class GribReader(Reader):
         shape = tuple(stop - start for start, stop in bounds)
         if 0 in shape:
             return np.empty(shape, variable.dtype)
-        data = self._arrays.get(name)
-        if data is None:
-            data = self._coordinate(name)
+        data = self._arrays[name] if name in self._arrays else self._coordinates[name]
         with self.library_call(f"values of {name!r}"):
             values = data[tuple(slice(start, stop) for start, stop in bounds)] if bounds else data
         return np.asarray(values).astype(variable.dtype, copy=False).reshape(shape)
@@ -314,29 +295,6 @@ class GribReader(Reader):
         with self.library_call(f"messages of {name!r}"):
             return message_references(self.file.location, self._path, variable, array)
 
-    def _coordinate(self, name: str) -> Any:
-        return next(
-            cube.coordinates[own].data
-            for cube, names in zip(self._cubes.cubes, self._names, strict=True)
-            for own in cube.coordinates
-            if names[own] == name
-        )
-
-
-def _contents(cubes: Cubes, names: Sequence[Names]) -> FileContents:
-    """Return the contents of one dataset with all cubes."""
-    variables: dict[str, VariableSchema] = {}
-    dims: dict[str, int] = {}
-    for cube, own in zip(cubes.cubes, names, strict=True):
-        shape = cube.variable.data.shape
-        dims |= {own[dim]: size for dim, size in zip(cube.variable.dimensions, shape, strict=True)}
-        for name, each in cube.coordinates.items():
-            variables.setdefault(own[name], _schema(own[name], each, own))
-        variables[own[cube.name]] = _schema(own[cube.name], cube.variable, own)
-    return FileContents(
-        list(variables.values()), _shared_attrs(cubes.cubes), dims, skipped=dict(cubes.skipped)
-    )
-
 
 def _schema(name: str, variable: Any, names: Names) -> VariableSchema:
     attrs = _attrs(variable.attributes)
@@ -344,14 +302,6 @@ def _schema(name: str, variable: Any, names: Names) -> VariableSchema:
         attrs["coordinates"] = " ".join(names[each] for each in attrs["coordinates"].split())
     dims = tuple(names[dim] for dim in variable.dimensions)
     return VariableSchema(name, dims, tuple(variable.data.shape), np.dtype(variable.data.dtype), attrs)
-
-
-def _shared_attrs(cubes: Sequence[Cube]) -> dict[str, Any]:
-    """Return the attributes that all fields of the file share."""
-    attrs = dict(cubes[0].attrs)
-    for cube in cubes[1:]:
-        attrs = {name: value for name, value in attrs.items() if cube.attrs.get(name) == value}
-    return _attrs(attrs)
 
 
 def _attrs(attributes: Mapping[str, Any]) -> dict[str, Any]:

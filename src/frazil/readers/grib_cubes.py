@@ -22,8 +22,9 @@ order of the fields. So files with the same kinds of fields get the same names.
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -57,27 +58,25 @@ class GribOptions:
     values_dtype: Any = "float32"
     errors: str = "raise"
 
-    def open(self, index: Any) -> Any:
-        """Return the ``Dataset`` of cfgrib for the fields of an index."""
-        return cfgrib.open_from_index(
-            index,
-            read_keys=tuple(self.read_keys),
-            time_dims=tuple(self.time_dims),
-            extra_coords=dict(self.extra_coords or {}),
-            errors=self.errors,
-            squeeze=self.squeeze,
-            encode_cf=tuple(self.encode_cf),
-            coords_as_attributes=dict(self.coords_as_attributes or {}),
-            values_dtype=np.dtype(self.values_dtype),
-        )
+
+def _open(index: Any, options: GribOptions) -> Any:
+    """Return the ``Dataset`` of cfgrib for the fields of an index."""
+    return cfgrib.open_from_index(
+        index,
+        read_keys=tuple(options.read_keys),
+        time_dims=tuple(options.time_dims),
+        extra_coords=dict(options.extra_coords or {}),
+        errors=options.errors,
+        squeeze=options.squeeze,
+        encode_cf=tuple(options.encode_cf),
+        coords_as_attributes=dict(options.coords_as_attributes or {}),
+        values_dtype=np.dtype(options.values_dtype),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """One variable with its coordinates, as cfgrib returns them. ``attrs`` are the attributes of the file.
-
-    ``parameter`` identifies a parameter that eccodes does not know; empty if eccodes knows it.
-    """
+    """One variable as cfgrib returns it. ``parameter`` identifies a parameter that eccodes does not know."""
 
     name: str
     variable: Any
@@ -97,19 +96,25 @@ class Cube:
     @property
     def size(self) -> int:
         """The number of values."""
-        return int(np.prod(self.variable.data.shape, dtype=object))
+        return math.prod(self.variable.data.shape)
+
+    @property
+    def horizontal(self) -> list[str]:
+        """The names of its grid: latitude, longitude, and dimensions without a coordinate."""
+        own = [name for name in self.variable.dimensions if name not in self.coordinates]
+        return [*own, *(name for name in _HORIZONTAL if name in self.coordinates)]
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of the coordinates that are independent axes, with one value or more."""
+        names = self.coordinates.keys() - self.horizontal
+        if {"time", "step"} <= names:
+            names -= {"valid_time"}
+        return [name for name in names if self.coordinates[name].dimensions in ((), (name,))]
 
 
-@dataclass(frozen=True, slots=True)
-class Cubes:
-    """The cubes of a file, in the order of its fields. ``skipped`` are omitted fields, with the reasons."""
-
-    cubes: tuple[Cube, ...]
-    skipped: Mapping[str, str]
-
-
-def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
-    """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors."""
+def open_cubes(path: str, url: str, options: GribOptions) -> tuple[list[Cube], dict[str, str]]:
+    """Return the cubes of a file (``url``) in the order of its fields, and omitted fields with reasons."""
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)
@@ -118,19 +123,35 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
         stream, "", sorted({*keys, *CHOICES, *_PARAMETER}), tuple(options.ignore_keys), chosen
     )
     if not len(index.field_ids_index):
-        raise _no_field(url, path, chosen, options)
+        whole = open_fileindex(FileStream(path, errors=options.errors), "", sorted({*CHOICES, *chosen}))
+        choices = []
+        for key in dict.fromkeys((*chosen, *CHOICES[:2])):
+            if key in whole:
+                some = ", ".join(map(str, whole[key][:_LISTED]))
+                more = len(whole[key]) - _LISTED
+                choices.append(f"{key} {some}" + (f" and {more} more" if more > 0 else ""))
+        raise InvalidInputError(
+            f"{url}: filter_by_keys must match fields of the file, got "
+            f"{', '.join(f'{key}={value}' for key, value in chosen.items())}; the file has "
+            f"{'; '.join(choices)}",
+            ErrorKind.KEY_NOT_FOUND,
+        )
     skipped: dict[str, str] = {}
     cubes: list[Cube] = []
     for fields, parameter in _parameters(index):
         for cube in _cubes(fields, options, skipped):
             cubes.append(replace(cube, parameter=parameter))
-            _note_hidden(cube, skipped)
+            # Of several fields with equal keys, cfgrib reads only the first.
+            hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
+            if hidden:
+                same = "with the same time, step, level and member as an earlier field"
+                skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = f"{counted(hidden, 'field')} {same}"
     if not cubes:
         raise InvalidInputError(
             f"{url}: cfgrib cannot arrange any of the fields: {next(iter(skipped.values()))}",
             ErrorKind.UNIMPLEMENTED,
         )
-    return Cubes(tuple(cubes), skipped)
+    return cubes, skipped
 
 
 def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
@@ -151,7 +172,7 @@ def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
 def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterator[Cube]:
     """Yield the hypercubes of the fields of one parameter."""
     try:
-        dataset = options.open(index)
+        dataset = _open(index, options)
     except cfgrib.DatasetBuildError as error:
         key = error.args[1] if len(error.args) > 2 else None
         values = index.get(key, []) if key is not None else []
@@ -164,25 +185,16 @@ def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterato
     except (KeyError, ValueError, NotImplementedError) as error:
         skipped[_label(index)] = f"{type(error).__name__}: {error}"
         return
-    grids = index.get("md5GridSection", [])
+    grids, parts = index.get("md5GridSection", []), [dataset]
     if len(grids) > 1:
-        parts = [options.open(index.subindex(md5GridSection=each)) for each in grids]
         # cfgrib uses the coordinates of the first field for all fields.
-        if any(not _same_grid(parts[0], each) for each in parts[1:]):
-            yield from map(_cube, parts)
-            return
-    yield _cube(dataset)
-
-
-def _cube(dataset: Any) -> Cube:
-    variables = dict(dataset.variables)
-    name = next(name for name, each in variables.items() if isinstance(each.data, OnDiskArray))
-    return Cube(name, variables.pop(name), variables, dataset.attributes)
-
-
-def _same_grid(first: Any, second: Any) -> bool:
-    names = ("latitude", "longitude")
-    return all(first.variables.get(name) == second.variables.get(name) for name in names)
+        some = [_open(index.subindex(md5GridSection=each), options) for each in grids]
+        places = [[each.variables.get(name) for name in _HORIZONTAL] for each in some]
+        parts = some if any(each != places[0] for each in places[1:]) else parts
+    for part in parts:
+        variables = dict(part.variables)
+        name = next(name for name, each in variables.items() if isinstance(each.data, OnDiskArray))
+        yield Cube(name, variables.pop(name), variables, part.attributes)
 
 
 def _label(index: Any) -> str:
@@ -190,36 +202,6 @@ def _label(index: Any) -> str:
     field_ = index.first()
     name = field_.get("shortName", None)
     return str(name) if name not in (None, "unknown") else f"paramId_{field_.get('paramId', None)}"
-
-
-def _note_hidden(cube: Cube, skipped: dict[str, str]) -> None:
-    """Record the hidden fields of a cube: of several fields with equal keys, cfgrib reads only the first."""
-    hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
-    if hidden:
-        skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = (
-            f"{counted(hidden, 'field')} with the same time, step, level and member as an earlier field"
-        )
-
-
-def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptions) -> InvalidInputError:
-    whole = open_fileindex(FileStream(path, errors=options.errors), "", sorted({*CHOICES, *chosen}))
-    choices = [
-        f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole
-    ]
-    return InvalidInputError(
-        f"{url}: filter_by_keys must match fields of the file, got {_equal(chosen)}; the file has "
-        f"{'; '.join(choices)}",
-        ErrorKind.KEY_NOT_FOUND,
-    )
-
-
-def _equal(chosen: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in chosen.items())
-
-
-def _listed(values: Sequence[Any]) -> str:
-    some = ", ".join(map(str, values[:_LISTED]))
-    return some + (f" and {len(values) - _LISTED} more" if len(values) > _LISTED else "")
 
 
 #: Axes whose values change from file to file of an archive, and the keys that distinguish their cubes.
@@ -260,11 +242,6 @@ class _Variant:
     members: tuple[int, ...]
     values: Any
 
-    @property
-    def size(self) -> int:
-        """The number of values."""
-        return int(np.size(self.values))
-
 
 def names_of(cubes: Sequence[Cube]) -> list[Names]:
     """Return for each cube the names of its variable, coordinates and dimensions in the dataset."""
@@ -272,109 +249,85 @@ def names_of(cubes: Sequence[Cube]) -> list[Names]:
         {name: name for name in (*cube.coordinates, *cube.variable.dimensions)} for cube in cubes
     ]
     _rename_grids(cubes, names)
-    _rename_axes(cubes, names)
-    _rename_dependent(cubes, names)
-    for cube, name, own in zip(cubes, _variable_names(cubes), names, strict=True):
+    axes = [cube.axes for cube in cubes]
+    for axis in sorted({name for mine in axes for name in mine}):
+        _rename_axis(cubes, names, axis, [i for i, mine in enumerate(axes) if axis in mine])
+    for cube, own, mine in zip(cubes, names, axes, strict=True):
+        # Coordinates along other axes, such as `valid_time(time, step)`, get the suffixes of their axes.
+        for name, each in cube.coordinates.items():
+            if name not in mine and name not in cube.horizontal:
+                is_valid_time = name == "valid_time" and {"time", "step"} <= cube.coordinates.keys()
+                on = ("time", "step") if is_valid_time else each.dimensions
+                own[name] = name + "".join(dict.fromkeys(own[dim].removeprefix(dim) for dim in on))
+    variables = [""] * len(cubes)
+    same: dict[str, list[int]] = {}
+    for i, cube in enumerate(cubes):
+        same.setdefault(cube.name, []).append(i)
+    for name, members in same.items():
+        _name_variables(cubes, members, name, _VARIABLE_KEYS, variables)
+    # Different variables or coordinates with one name get a number.
+    owners: dict[str, Any] = {}
+    for cube, name, own in zip(cubes, variables, names, strict=True):
         own[cube.name] = name
-    _require_distinct(cubes, names)
+        for old, new in list(own.items()):
+            if old == cube.name:
+                identity: Any = (id(cube), "variable")
+            elif old in cube.coordinates:
+                each = cube.coordinates[old]
+                identity = tuple(own[dim] for dim in each.dimensions), _digest(each)[1:]
+            else:
+                continue
+            number, free = 1, new
+            while owners.setdefault(free, identity) != identity:
+                number += 1
+                free = f"{new}_{number}"
+            own[old] = free
     return names
 
 
 # Coordinates
 
 
-def _horizontal(cube: Cube) -> list[str]:
-    """Return the names of one grid: latitude, longitude, and dimensions without a coordinate."""
-    own = [name for name in cube.variable.dimensions if name not in cube.coordinates]
-    return [*own, *(name for name in _HORIZONTAL if name in cube.coordinates)]
-
-
-def _is_axis(cube: Cube, name: str) -> bool:
-    """Return whether a coordinate is an independent axis, with one value or more."""
-    return (
-        name not in _horizontal(cube)
-        and not _is_valid_time(cube, name)
-        and cube.coordinates[name].dimensions in ((), (name,))
-    )
-
-
-def _is_valid_time(cube: Cube, name: str) -> bool:
-    return name == "valid_time" and {"time", "step"} <= cube.coordinates.keys()
-
-
 def _rename_grids(cubes: Sequence[Cube], names: list[Names]) -> None:
-    shapes = [_grid_shape(cube) for cube in cubes]
-    variants = _variants(
-        range(len(cubes)),
-        lambda i: (
-            tuple(_horizontal(cubes[i])), shapes[i],
-            *(_digest(cubes[i].coordinates.get(name)) for name in _HORIZONTAL),
-        ),
-        lambda i: np.broadcast_to(0, shapes[i]),
-    )  # fmt: skip
-    suffixes = _suffixes(cubes, variants, ("gridType",), lambda each: "x".join(map(str, each.values.shape)))
+    members: dict[Any, list[int]] = {}
+    for i, cube in enumerate(cubes):
+        sizes = zip(cube.variable.dimensions, cube.variable.data.shape, strict=True)
+        shape = tuple(size for name, size in sizes if name in cube.horizontal)
+        values = (_digest(cube.coordinates.get(name)) for name in _HORIZONTAL)
+        members.setdefault((tuple(cube.horizontal), shape, *values), []).append(i)
+    variants = [_Variant(tuple(mine), np.broadcast_to(0, key[1])) for key, mine in members.items()]
+    amounts = ["x".join(map(str, each.values.shape)) for each in variants]
+    suffixes = _suffixes(cubes, variants, ("gridType",), amounts)
     for variant, suffix in zip(variants, suffixes, strict=True):
         for i in variant.members:
-            names[i].update({name: name + suffix for name in _horizontal(cubes[i])})
+            names[i].update({name: name + suffix for name in cubes[i].horizontal})
 
 
-def _grid_shape(cube: Cube) -> tuple[int, ...]:
-    sizes = dict(zip(cube.variable.dimensions, cube.variable.data.shape, strict=True))
-    horizontal = _horizontal(cube)
-    return tuple(size for name, size in sizes.items() if name in horizontal)
-
-
-def _rename_axes(cubes: Sequence[Cube], names: list[Names]) -> None:
-    axes = {name for cube in cubes for name in cube.coordinates if _is_axis(cube, name)}
-    for axis in sorted(axes):
-        _rename_axis(cubes, names, axis)
-
-
-def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str) -> None:
-    having = [i for i, cube in enumerate(cubes) if axis in cube.coordinates and _is_axis(cube, axis)]
-    variants = _variants(
-        having, lambda i: _digest(cubes[i].coordinates[axis]), lambda i: cubes[i].coordinates[axis].data
-    )
-    single = axis not in _KINDS and max(each.size for each in variants) == 1
-    suffixes = _suffixes(
-        cubes, variants, _KINDS.get(axis, ()), lambda each: _amount(each, axis), plain=not single
-    )
+def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str, having: Iterable[int]) -> None:
+    members: dict[Any, list[int]] = {}
+    for i in having:
+        members.setdefault(_digest(cubes[i].coordinates[axis]), []).append(i)
+    variants = [_Variant(tuple(each), cubes[each[0]].coordinates[axis].data) for each in members.values()]
+    sizes = [int(np.size(each.values)) for each in variants]
+    amounts = []
+    for variant, size in zip(variants, sizes, strict=True):
+        single = "" if axis in _KINDS else f"{float(np.ravel(variant.values)[0]):g}"
+        amounts.append(f"{size}{_NOUNS.get(axis, 'levels')}" if size > 1 else single)
+    plain = axis in _KINDS or max(sizes) > 1
+    suffixes = _suffixes(cubes, variants, _KINDS.get(axis, ()), amounts, plain=plain)
     for variant, suffix in zip(variants, suffixes, strict=True):
         for i in variant.members:
             names[i][axis] = axis + suffix
 
 
-def _amount(variant: _Variant, axis: str) -> str:
-    if variant.size > 1:
-        return f"{variant.size}{_NOUNS.get(axis, 'levels')}"
-    return "" if axis in _KINDS else f"{float(np.ravel(variant.values)[0]):g}"
-
-
-def _rename_dependent(cubes: Sequence[Cube], names: list[Names]) -> None:
-    """Give coordinates along other axes, such as ``valid_time(time, step)``, the suffixes of their axes."""
-    for cube, own in zip(cubes, names, strict=True):
-        for name, each in cube.coordinates.items():
-            if name in _horizontal(cube) or _is_axis(cube, name):
-                continue
-            axes = ("time", "step") if _is_valid_time(cube, name) else each.dimensions
-            suffixes = dict.fromkeys(own[axis].removeprefix(axis) for axis in axes)
-            own[name] = name + "".join(suffixes)
-
-
-def _variants(
-    cubes: Iterable[int], identity: Callable[[int], Any], values: Callable[[int], Any]
-) -> list[_Variant]:
-    members: dict[Any, list[int]] = {}
-    for i in cubes:
-        members.setdefault(identity(i), []).append(i)
-    return [_Variant(tuple(each), values(each[0])) for each in members.values()]
+# Coordinates
 
 
 def _suffixes(
     cubes: Sequence[Cube],
     variants: Sequence[_Variant],
     keys: Sequence[str],
-    amount: Callable[[_Variant], str],
+    amounts: Sequence[str],
     *,
     plain: bool = True,
 ) -> list[str]:
@@ -384,12 +337,12 @@ def _suffixes(
 
     def rank(number: int) -> tuple[Any, ...]:
         variant = variants[number]
-        kinds = sorted({cubes[i].key("stepType") for i in variant.members})
-        largest = max(cubes[i].size for i in variant.members)
+        mine = [cubes[i] for i in variant.members]
+        kinds = sorted({each.key("stepType") for each in mine})
+        texts = sorted(f"{each.key('shortName')} {each.key('paramId')}" for each in mine)
+        largest = max(each.size for each in mine)
         # Values come last: they decide only if keys and sizes are equal.
-        return (
-            -variant.size, _PLAIN not in kinds, kinds, -largest, _texts(cubes, variant), repr(variant.values)
-        )  # fmt: skip
+        return -np.size(variant.values), _PLAIN not in kinds, kinds, -largest, texts, repr(variant.values)
 
     order = sorted(range(len(variants)), key=rank)
     suffixes = [""] * len(variants)
@@ -402,16 +355,11 @@ def _suffixes(
     else:
         taken = {""}
         for number in order[1:] if plain else order:
-            text = amount(variants[number])
-            suffixes[number] = _free("_" + text if text else "", taken)
+            suffixes[number] = _free("_" + amounts[number] if amounts[number] else "", taken)
             taken.add(suffixes[number])
     if plain:
         suffixes[order[0]] = ""
     return suffixes
-
-
-def _texts(cubes: Sequence[Cube], variant: _Variant) -> list[str]:
-    return sorted(f"{cubes[i].key('shortName')} {cubes[i].key('paramId')}" for i in variant.members)
 
 
 def _digest(variable: Any) -> Any:
@@ -425,16 +373,6 @@ def _digest(variable: Any) -> Any:
 # Variables
 
 
-def _variable_names(cubes: Sequence[Cube]) -> list[str]:
-    names = [""] * len(cubes)
-    same: dict[str, list[int]] = {}
-    for i, cube in enumerate(cubes):
-        same.setdefault(cube.name, []).append(i)
-    for name, members in same.items():
-        _name_variables(cubes, members, name, _VARIABLE_KEYS, names)
-    return names
-
-
 def _name_variables(
     cubes: Sequence[Cube], members: Sequence[int], name: str, keys: Sequence[str], names: list[str]
 ) -> None:
@@ -444,29 +382,22 @@ def _name_variables(
         return
     if not keys:
         taken: set[str] = set()
-        for i in sorted(members, key=lambda i: (-cubes[i].size, repr(_place(cubes[i])))):
+        places = {
+            i: repr([(each, _digest(value)) for each, value in sorted(cubes[i].coordinates.items())])
+            for i in members
+        }
+        for i in sorted(members, key=lambda i: (-cubes[i].size, places[i])):
             names[i] = _free(name, taken)
             taken.add(names[i])
         return
     groups: dict[str, list[int]] = {}
     for i in members:
         groups.setdefault(cubes[i].key(keys[0]), []).append(i)
-    order = sorted(
-        groups,
-        key=lambda value: (
-            value != _PLAIN,
-            -max(cubes[i].size for i in groups[value]),
-            value not in _FIRST,
-            value,
-        ),
-    )
+    largest = {value: max(cubes[i].size for i in mine) for value, mine in groups.items()}
+    order = sorted(groups, key=lambda value: (value != _PLAIN, -largest[value], value not in _FIRST, value))
     for value in order:
         suffix = "" if value == order[0] else "_" + (_plain_text(value) or "other")
         _name_variables(cubes, groups[value], name + suffix, keys[1:], names)
-
-
-def _place(cube: Cube) -> Any:
-    return [(name, _digest(each)) for name, each in sorted(cube.coordinates.items())]
 
 
 def _plain_text(value: str) -> str:
@@ -481,22 +412,3 @@ def _free(wanted: str, taken: Iterable[str]) -> str:
         for number in range(1, len(taken) + 2)
         if (name := wanted if number == 1 else f"{wanted}_{number}") not in taken
     )
-
-
-def _require_distinct(cubes: Sequence[Cube], names: list[Names]) -> None:
-    """Add a number to the name of a variable or coordinate if an earlier, different one has the same name."""
-    owners: dict[str, Any] = {}
-    for cube, own in zip(cubes, names, strict=True):
-        for name, new in list(own.items()):
-            if name == cube.name:
-                identity: Any = (id(cube), "variable")
-            elif name in cube.coordinates:
-                each = cube.coordinates[name]
-                identity = tuple(own[dim] for dim in each.dimensions), _digest(each)[1:]
-            else:
-                continue
-            number = 1
-            while owners.setdefault(new, identity) != identity:
-                number += 1
-                new = f"{own[name]}_{number}"
-            own[name] = new

@@ -5,10 +5,8 @@ that is only a scale is not a variable. ``_nc4_non_coord_x`` is the variable ``x
 than its unlimited dimension is filled up with the fill value. Datasets without scales get dimensions
 ``phony_dim_0``, ..., one for each length.
 
-A chunk of HDF5 is bytes in the file, encoded by a pipeline of filters. If Zarr has codecs for all filters,
-the chunks can have references. A compound type is left out, or each of its fields is a variable
-(``compound="fields"``). A chunk may skip filters (its *filter mask*), if all chunks of the variable
-skip the same filters.
+Chunks can have references if Zarr has codecs for all filters. A chunk may skip filters (its *filter mask*),
+if all chunks of the variable skip the same filters.
 """
 
 from __future__ import annotations
@@ -24,17 +22,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, bytes_codec, references_to_file
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    bytes_codec,
+    references_to_file,
+)
 from frazil.readers.files import BlockStream, File
-from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
 from frazil.readers.hdf5_schema import (
+    CODECS,
     NOT_A_COORDINATE,
+    ChunkMap,
     CompoundField,
+    chunk_map,
     fields_of,
+    filters_of,
     read_group,
     read_values,
     require_size,
+    why_not,
     zero,
 )
 
@@ -84,14 +92,10 @@ class Hdf5Reader(Reader):
         self._maps: dict[str, ChunkMap] = {}
         self._sparse: dict[str, bool] = {}
 
-    @property
-    def _has_fields(self) -> bool:
-        return self.options == ("fields",)
-
     @cached_property
     def _fields(self) -> dict[str, tuple[str, CompoundField]]:
         """The key of the dataset and the field of each variable that is a field of a compound type."""
-        return fields_of(self._file[self.group]) if self._has_fields else {}
+        return fields_of(self._file[self.group]) if self.options == ("fields",) else {}
 
     @override
     def close(self) -> None:
@@ -102,7 +106,7 @@ class Hdf5Reader(Reader):
     @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
-            return read_group(self.file, self._file, self.group, with_fields=self._has_fields)
+            return read_group(self.file, self._file, self.group, with_fields=self.options == ("fields",))
 
     @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -114,7 +118,13 @@ class Hdf5Reader(Reader):
         if box is None:
             return np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
         inside = tuple(slice(*each) for each in box)
-        self._prefetch(name, inside)
+        if isinstance(self._stream, BlockStream) and dataset.chunks is not None and name not in self._fields:
+            # The library reads one chunk after the other, the stream reads them in parallel.
+            with self.library_call(f"the chunks of {name!r}"):
+                chunks, wanted = self._chunks_in(name, box)
+            start, length = chunks.offset[wanted], chunks.length[wanted]
+            if length.sum() <= _PREFETCH:
+                self._stream.prefetch(zip(start.tolist(), (start + length).tolist(), strict=True))
         _, field = self._fields.get(name, ("", None))
         with self.library_call(f"values of {name!r}"):
             values = read_values(dataset, inside) if field is None else field.read(dataset, inside)
@@ -137,11 +147,7 @@ class Hdf5Reader(Reader):
         return np.full((), zero(variable.dtype, variable.fill_value), variable.dtype)
 
     def _stored_box(self, name: str, bounds: Bounds) -> Bounds | None:
-        """Return the box around the stored chunks of a region; None if no chunk is stored.
-
-        If at least half of the chunks of the dataset are stored, returns the part of the region inside the
-        dataset.
-        """
+        """Return the box around the stored chunks of a region, if few are stored; None without any."""
         dataset = self._dataset(name)
         shape = dataset.shape
         if name in self._fields:
@@ -153,12 +159,19 @@ class Hdf5Reader(Reader):
         if name in self._fields:
             return inside
         with self.library_call(f"the chunks of {name!r}"):
-            if not self._is_sparse(name, dataset):
+            if name not in self._sparse:
+                if dataset.chunks is None:
+                    contiguous = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
+                    self._sparse[name] = contiguous and not dataset.id.get_storage_size()
+                else:
+                    grid = [
+                        -(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True)
+                    ]
+                    self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
+            if not self._sparse[name]:
                 return inside
-            chunks = self._chunk_map(name)
-        first = [start // size for (start, _), size in zip(inside, chunks.shape, strict=True)]
-        last = [-(-stop // size) for (_, stop), size in zip(inside, chunks.shape, strict=True)]
-        index = chunks.index[((chunks.index >= first) & (chunks.index < last)).all(axis=1)]
+            chunks, wanted = self._chunks_in(name, inside)
+        index = chunks.index[wanted]
         if not len(index):
             return None
         corners = zip(index.min(axis=0).tolist(), index.max(axis=0).tolist(), chunks.shape, strict=True)
@@ -166,16 +179,6 @@ class Hdf5Reader(Reader):
             (max(low * size, start), min((high + 1) * size, stop))
             for (low, high, size), (start, stop) in zip(corners, inside, strict=True)
         )
-
-    def _is_sparse(self, name: str, dataset: h5py.Dataset) -> bool:
-        if name not in self._sparse:
-            if dataset.chunks is None:
-                contiguous = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
-                self._sparse[name] = contiguous and not dataset.id.get_storage_size()
-            else:
-                grid = [-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True)]
-                self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
-        return self._sparse[name]
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -234,16 +237,9 @@ class Hdf5Reader(Reader):
                 require_size(self.file, name, int(ends.max()))
         return chunks
 
-    def _prefetch(self, name: str, region: tuple[slice, ...]) -> None:
-        """Read many chunks of an object in parallel, because the library reads them one after the other."""
-        dataset = self._dataset(name)
-        if not isinstance(self._stream, BlockStream) or dataset.chunks is None or name in self._fields:
-            return
-        with self.library_call(f"the chunks of {name!r}"):
-            chunks = self._chunk_map(name)
-        first = [each.start // size for each, size in zip(region, chunks.shape, strict=True)]
-        last = [-(-each.stop // size) for each, size in zip(region, chunks.shape, strict=True)]
-        wanted = np.all((chunks.index >= first) & (chunks.index < last), axis=1)
-        start, length = chunks.offset[wanted], chunks.length[wanted]
-        if length.sum() <= _PREFETCH:
-            self._stream.prefetch(zip(start.tolist(), (start + length).tolist(), strict=True))
+    def _chunks_in(self, name: str, bounds: Bounds) -> tuple[ChunkMap, NDArray[np.bool_]]:
+        """Return the chunks of a variable, and a mask of the stored chunks of a region."""
+        chunks = self._chunk_map(name)
+        first = [start // size for (start, _), size in zip(bounds, chunks.shape, strict=True)]
+        last = [-(-stop // size) for (_, stop), size in zip(bounds, chunks.shape, strict=True)]
+        return chunks, ((chunks.index >= first) & (chunks.index < last)).all(axis=1)

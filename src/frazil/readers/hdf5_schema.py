@@ -1,9 +1,8 @@
-"""The schema of one group of an HDF5 file: its variables, dimensions, types and attributes.
+"""The schema of one group of an HDF5 file: its variables, dimensions, types, attributes, and chunks.
 
 HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
-fields. The fields of a compound type can be arrays of their own. A variable of such a type, or an attribute
-that the library cannot read, is left out with a reason. The other variables and attributes of the file are
-not affected.
+fields. A variable of such a type, or an attribute that the library cannot read, is left out with a reason.
+The other variables and attributes of the file are not affected.
 
 A dataset refers to its scales by their addresses in the file. The library searches the file for the name at
 an address. So one pass over the members of a group makes a table of addresses and names instead.
@@ -11,19 +10,135 @@ an address. So one pass over the members of a group makes a table of addresses a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.attribute_values import decoded, json_value, text
-from frazil.readers.base_reader import FileContents
-from frazil.readers.file_schema import VariableSchema
+from frazil.readers.base_reader import FileContents, VariableSchema, decoded, json_value, text
 from frazil.readers.files import File, damaged, no_group
-from frazil.readers.hdf5_chunks import filters_of
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter of a pipeline. ``values`` are its parameters."""
+
+    id: int
+    name: str
+    values: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        """The name and level of the filter, such as ``"zlib 4"``."""
+        level = f" {self.values[_LEVELS[self.id]]}" if self.id in _LEVELS and self.values else ""
+        return _NAMES.get(self.id, self.name) + level
+
+
+_NAMES: Final = {1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bzip2", 32001: "blosc", 32015: "zstd"}
+_LEVELS: Final = {1: 0, 307: 0, 32001: 4, 32015: 0}
+_BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
+
+
+def _blosc(values: tuple[int, ...]) -> dict[str, Any] | None:
+    if len(values) < 7 or values[5] > 2 or values[6] >= len(_BLOSC_NAMES):
+        return None
+    return {
+        "name": "blosc",
+        "configuration": {
+            "typesize": values[2],
+            "cname": _BLOSC_NAMES[values[6]],
+            "clevel": values[4],
+            "shuffle": _BLOSC_SHUFFLES[values[5]],
+            "blocksize": 0,
+        },
+    }
+
+
+def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    def codec(values: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "name": f"numcodecs.{name}",
+            "configuration": {key: values[at] for key, at in names.items() if at < len(values)},
+        }
+
+    return codec
+
+
+#: Number of an HDF5 filter -> function that makes a Zarr codec from the values of the filter.
+CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
+    1: _numcodec("zlib", level=0),
+    2: _numcodec("shuffle", elementsize=0),
+    3: _numcodec("fletcher32"),
+    307: _numcodec("bz2", level=0),
+    32001: _blosc,
+    32015: lambda values: {
+        "name": "zstd",
+        "configuration": {"level": values[0] if values else 3, "checksum": False},
+    },
+}
+
+
+def filters_of(dataset: h5py.Dataset) -> list[Filter]:
+    """Return the filters of a dataset, in the order of encoding."""
+    plist = dataset.id.get_create_plist()
+    rows = map(plist.get_filter, range(plist.get_nfilters()))
+    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in rows]
+
+
+def why_not(dataset: h5py.Dataset) -> str | None:
+    """Return the reason why the chunks of a dataset cannot be chunks of a Zarr array; None if they can."""
+    dtype = dataset.dtype
+    if dtype.kind == "O":
+        return "strings of variable length: their chunks have addresses in a heap of the file"
+    if dtype.kind == "S":
+        return None if dtype.itemsize == 1 else "strings of fixed length: only the library knows their ends"
+    if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
+        return "its numbers are stored in another format than in memory"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMap:
+    """The stored chunks of a dataset, as columns. ``compact`` are the values in the header of the dataset."""
+
+    shape: tuple[int, ...]
+    index: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    compact: bytes | None = None
+
+
+def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
+    """Return the positions of the chunks of a dataset in its file. A contiguous dataset is one chunk."""
+    shape, ndim = dataset.chunks, dataset.ndim
+    if shape is None:
+        # The library returns an offset even if no bytes are stored.
+        length = dataset.id.get_storage_size() if dataset.size else 0
+        compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
+        offset = dataset.id.get_offset() if length and not compact else 0
+        ones = np.ones(min(length, 1), np.int64)
+        values = dataset[()].tobytes() if compact and len(ones) else None
+        shape = tuple(max(size, 1) for size in dataset.shape)
+        index = np.zeros((len(ones), ndim), np.int64)
+        return ChunkMap(shape, index, ones * offset, ones * length, ones * 0, values)
+    records: list[Any] = []
+    dataset.id.chunk_iter(records.append)
+    count = len(records)
+    offsets, lengths, masks = (
+        np.fromiter(map(attrgetter(name), records), np.int64, count)
+        for name in ("byte_offset", "size", "filter_mask")
+    )
+    places = chain.from_iterable(map(attrgetter("chunk_offset"), records))
+    first = np.fromiter(places, np.int64, count * ndim).reshape(count, ndim)
+    return ChunkMap(shape, first // np.array(shape), offsets, lengths, masks)
+
 
 #: Attributes that libraries write for internal use.
 _HIDDEN: Final = frozenset(
@@ -44,24 +159,15 @@ _HIDDEN: Final = frozenset(
 _NO_TYPE: Final = (TypeError, ValueError, NotImplementedError)
 
 
-def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
-    """Return the dtype of the values, or the reason why there is none."""
-    if dataset.shape is None:
-        return "a null dataspace: it has no values"
-    try:
-        dtype: np.dtype[Any] = dataset.dtype
-    except _NO_TYPE as error:
-        return f"a type that numpy does not have ({error})"
-    return array_dtype(dtype)
-
-
 def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
     """Return the dtype of an array for values of a type of HDF5, or the reason why there is none."""
     string = h5py.check_string_dtype(dtype)
     if string is not None and string.length != 1:
         return np.dtypes.StringDType()  # includes strings of fixed length, as in the NetCDF library
     if dtype.kind == "O":
-        return f"{_kind_of_object(dtype)}: no array can hold these"
+        is_reference = h5py.check_ref_dtype(dtype) is not None
+        kind = "references to other objects" if is_reference else "sequences of different lengths"
+        return f"{kind}: no array can hold these"
     if dtype.names is not None:
         return "a compound type: the option compound with the value 'fields' makes an array of each field"
     if dtype.kind == "V":
@@ -71,18 +177,9 @@ def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
     return np.dtype(dtype.str)
 
 
-def _kind_of_object(dtype: np.dtype[Any]) -> str:
-    if h5py.check_ref_dtype(dtype) is not None:
-        return "references to other objects"
-    return "sequences of different lengths"
-
-
 @dataclass(frozen=True, slots=True)
 class CompoundField:
-    """A field of a compound type, or of a compound field of it: ``path`` are the names from outside in.
-
-    ``shape`` is the shape of its values in one element, usually ``()``.
-    """
+    """A field with values of a ``shape``; ``path`` are the names of compound types from outside in."""
 
     path: tuple[str, ...]
     dtype: np.dtype[Any] | str
@@ -154,26 +251,19 @@ def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[st
         if name in _HIDDEN:
             continue
         try:
-            values[name] = _attribute(node.attrs[name])
+            value = node.attrs[name]
+            if isinstance(value, h5py.Empty):
+                value = "" if value.dtype.kind in "SOU" else []
+            values[name] = json_value(value)
         except _NO_TYPE as error:
             unreadable[name] = f"an attribute of a type that numpy does not have ({error})"
     return values, unreadable
 
 
-def _attribute(value: Any) -> Any:
-    if isinstance(value, h5py.Empty):
-        return "" if value.dtype.kind in "SOU" else []
-    return json_value(value)
-
-
-def text_attribute(node: h5py.Dataset, name: str) -> str:
-    """Return an attribute that is text; an empty text if it does not exist."""
-    value = node.attrs.get(name, b"")
-    return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)
-
-
 #: The prefix of a variable that has the name of a dimension, but is not its coordinate.
 NOT_A_COORDINATE: Final = "_nc4_non_coord_"
+#: The attribute NAME of a scale that is not a variable begins with this text.
+_NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
 
 
 def is_scale(dataset: h5py.Dataset) -> bool:
@@ -182,10 +272,7 @@ def is_scale(dataset: h5py.Dataset) -> bool:
 
 
 class Scopes:
-    """The dimensions of the datasets of one group: scales of this group and of its parent groups.
-
-    ``members`` are the datasets of the group with their keys.
-    """
+    """The dimensions of the datasets of one group: scales of this group and of its parent groups."""
 
     def __init__(self, group: h5py.Group, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
         self._file = group.file
@@ -193,7 +280,6 @@ class Scopes:
         self._by_address: dict[int, tuple[str, int]] = {}
         self._by_id: dict[int, str] = {}
         self._phony: dict[int, list[str]] = {}
-        self._phonies = 0
         #: The lengths of dimensions of parent groups.
         self.sizes: dict[str, int] = {}
         self._add(members)
@@ -203,39 +289,39 @@ class Scopes:
         ids = dataset.attrs.get("_Netcdf4Coordinates")
         if is_scale(dataset):
             if ids is not None and len(ids) == dataset.ndim > 1:
-                return tuple(self._with_id(int(each)) for each in ids)
+                for number in map(int, ids):
+                    while number not in self._by_id and self._above is not None:
+                        self._add_above()
+                return tuple(self._by_id[int(each)] for each in ids)
             return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
         if "DIMENSION_LIST" not in dataset.attrs:
             return self._without_scale(dataset.shape)
         attached = dataset.attrs["DIMENSION_LIST"]
-        missing = iter(
-            self._without_scale(
-                tuple(size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales))
-            )
-        )
-        return tuple(self._scale(scales[0]) if len(scales) else next(missing) for scales in attached)
-
-    def _scale(self, reference: h5py.Reference) -> str:
-        scale = h5py.h5r.dereference(reference, self._file.id)
-        address = h5py.h5o.get_info(scale).addr
-        while address not in self._by_address and self._above is not None:
-            self._add_above()
-        if address not in self._by_address:  # the scale is not in a parent group
-            self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
-        name, size = self._by_address[address]
-        self.sizes[name] = size
-        return name
-
-    def _with_id(self, number: int) -> str:
-        while number not in self._by_id and self._above is not None:
-            self._add_above()
-        return self._by_id[number]
+        bare = [size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales)]
+        missing = iter(self._without_scale(bare))
+        names = []
+        for scales in attached:
+            if not len(scales):
+                names.append(next(missing))
+                continue
+            scale = h5py.h5r.dereference(scales[0], self._file.id)
+            address = h5py.h5o.get_info(scale).addr
+            while address not in self._by_address and self._above is not None:
+                self._add_above()
+            if address not in self._by_address:  # the scale is not in a parent group
+                self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
+            dim, self.sizes[dim] = self._by_address[address]
+            names.append(dim)
+        return tuple(names)
 
     def _add_above(self) -> None:
+        """Add the scales of the next parent group. Those behind links may be in other files."""
         group = self._above
         assert group is not None
         self._above = None if group.name == "/" else group.parent
-        self._add(_linked_datasets(group))
+        keys = [key for key in group if isinstance(group.get(key, getlink=True), h5py.HardLink)]
+        members = ((key, group[key]) for key in keys)
+        self._add((key, each) for key, each in members if isinstance(each, h5py.Dataset))
 
     def _add(self, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
         for key, dataset in members:
@@ -244,15 +330,14 @@ class Scopes:
                 if "_Netcdf4Dimid" in dataset.attrs:
                     self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
 
-    def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+    def _without_scale(self, shape: Iterable[int]) -> tuple[str, ...]:
         """Return dimensions without scales: one name for each length, two names for a square."""
         names: list[str] = []
         for size in shape:
             candidates = self._phony.setdefault(size, [])
             free = next((each for each in candidates if each not in names), None)
             if free is None:
-                free = f"phony_dim_{self._phonies}"
-                self._phonies += 1
+                free = f"phony_dim_{sum(map(len, self._phony.values()))}"
                 candidates.append(free)
             names.append(free)
         return tuple(names)
@@ -263,54 +348,45 @@ def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
     return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
 
 
-def _linked_datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets of a group, without those behind links, which may be in other files."""
-    for key in group:
-        if isinstance(group.get(key, getlink=True), h5py.HardLink):
-            member = group[key]
-            if isinstance(member, h5py.Dataset):
-                yield key, member
-
-
-#: The attribute NAME of a scale that is not a variable begins with this text.
-_NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
-
-
 def read_group(file: File, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
     """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types."""
     group = root.get(path)
     if not isinstance(group, h5py.Group):
         raise no_group(file.url, path, f"the file has the groups {_group_paths(root)}")
-    members = list(_datasets(file, group))
-    scopes = Scopes(group, [(each.key, each.dataset) for each in members if each.is_hard_link])
+    members: dict[str, h5py.Dataset] = {}
+    own: list[tuple[str, h5py.Dataset]] = []  # of the group itself: not the targets of soft links
     attrs, unreadable = attributes(group)
-    schema = _GroupSchema(file, scopes, with_fields, frozenset(group))
-    schema.skipped = {f":{name}": reason for name, reason in unreadable.items()}
-    schema.skipped |= dict.fromkeys(
-        [key for key in group if group.get(key) is None], "a link without a target"
+    skipped = {f":{name}": reason for name, reason in unreadable.items()}
+    for key in group:
+        link = group.get(key, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            actual = f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file"
+            raise damaged(file.url, "all data in this file", actual)
+        member = group.get(key)
+        if member is None:
+            skipped[key] = "a link without a target"
+        if isinstance(member, h5py.Dataset):
+            members[key] = member
+            own += [(key, member)] if isinstance(link, h5py.HardLink) else []
+    schema = _GroupSchema(file, Scopes(group, own), with_fields, frozenset(group), skipped)
+    for key, dataset in members.items():
+        schema.add_dataset(key.removeprefix(NOT_A_COORDINATE), dataset)
+    # Variables get the full length of their unlimited dimensions.
+    sizes = {dim: max(size, schema.scopes.sizes.get(dim, 0)) for dim, size in schema.dims.items()}
+    variables = []
+    for each in schema.variables:
+        lengths = zip(each.dims, each.shape, strict=True)
+        shape = tuple(sizes[dim] if dim in schema.unlimited else size for dim, size in lengths)
+        for dim, size in zip(each.dims, shape, strict=True):
+            if sizes[dim] != size:
+                expected = f"{sizes[dim]} values of {each.name!r} along {dim!r}, as in other variables"
+                raise damaged(file.url, expected, size)
+        variables.append(replace(each, shape=shape))
+    used = {dim for each in variables for dim in each.dims} | schema.unlimited
+    dims = {dim: size for dim, size in sizes.items() if dim in used or size}
+    return FileContents(
+        variables, attrs, dims, frozenset(schema.unlimited), tuple(_group_paths(group)), skipped
     )
-    for member in members:
-        schema.add_dataset(member)
-    return schema.contents(attrs, tuple(_group_paths(group)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A dataset of a group. ``is_hard_link``: it is a member of the group, not the target of a soft link."""
-
-    key: str
-    dataset: h5py.Dataset
-    is_hard_link: bool
-
-    @property
-    def name(self) -> str:
-        """The name of the variable."""
-        return self.key.removeprefix(NOT_A_COORDINATE)
-
-    @property
-    def is_dimension_only(self) -> bool:
-        """Whether the dataset is a dimension scale without a variable."""
-        return is_scale(self.dataset) and text_attribute(self.dataset, "NAME").startswith(_NOT_A_VARIABLE)
 
 
 @dataclass(slots=True)
@@ -321,87 +397,75 @@ class _GroupSchema:
     scopes: Scopes
     with_fields: bool
     names: frozenset[str]
+    skipped: dict[str, str]
     variables: list[VariableSchema] = field(default_factory=list)
     dims: dict[str, int] = field(default_factory=dict)
     unlimited: set[str] = field(default_factory=set)
-    skipped: dict[str, str] = field(default_factory=dict)
 
-    def add_dataset(self, member: _Member) -> None:
-        """Add a dataset as a variable, a dimension, or a skipped name."""
-        name, dataset = member.name, member.dataset
-        if member.is_dimension_only:
-            self.dims[name] = dataset.shape[0]
-            self.unlimited.update([name] if dataset.maxshape[0] is None else [])
-            return
-        dtype = dtype_of(dataset)
-        if self.with_fields and is_compound(dataset):
-            self._add_fields(member)
-            return
-        if isinstance(dtype, str):
+    def add_dataset(self, name: str, dataset: h5py.Dataset) -> None:
+        """Add a dataset as a variable, several variables, a dimension, or a skipped name."""
+        if is_scale(dataset):
+            scale = dataset.attrs.get("NAME", b"")
+            scale = text(bytes(scale)) if isinstance(scale, bytes | np.bytes_) else str(scale)
+            if scale.startswith(_NOT_A_VARIABLE):
+                self.dims[name] = dataset.shape[0]
+                self.unlimited.update([name] if dataset.maxshape[0] is None else [])
+                return
+        dtype: np.dtype[Any] | str = "a null dataspace: it has no values"
+        if dataset.shape is not None:
+            try:
+                dtype = array_dtype(dataset.dtype)
+            except _NO_TYPE as error:
+                dtype = f"a type that numpy does not have ({error})"
+        has_fields = self.with_fields and is_compound(dataset)
+        if isinstance(dtype, str) and not has_fields:
             self.skipped[name] = dtype
             return
-        dims, attrs = self._dims_and_attributes(name, dataset)
-        self.variables.append(_variable_schema(name, dataset, dtype, dims, attrs))
-
-    def _dims_and_attributes(
-        self, name: str, dataset: h5py.Dataset
-    ) -> tuple[tuple[str, ...], dict[str, Any]]:
-        """Return the dimensions and the attributes of a dataset, and add its dimensions to the group."""
-        _require_data_in_file(self.file, name, dataset)
+        self._require_data_in_file(name, dataset)
         dims = self.scopes.dims(name, dataset)
         for dim, size, largest in zip(dims, dataset.shape, dataset.maxshape, strict=True):
             self.dims[dim] = max(size, self.dims.get(dim, 0))
             self.unlimited.update([dim] if largest is None else [])
         attrs, unreadable = attributes(dataset)
         self.skipped |= {f"{name}:{each}": reason for each, reason in unreadable.items()}
-        return dims, attrs
+        if has_fields:
+            self._add_fields(name, dataset, dims, attrs)
+        elif not isinstance(dtype, str):
+            names = h5py.check_enum_dtype(dataset.dtype)
+            if names and dtype.kind != "b":
+                attrs.setdefault("flag_values", list(names.values()))
+                attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in names))
+            codec = ", ".join(each.words for each in filters_of(dataset)) or None
+            fill = fill_value(dataset, dtype)
+            variable = VariableSchema(name, dims, dataset.shape, dtype, attrs, fill, dataset.chunks, codec)
+            self.variables.append(variable)
 
-    def _add_fields(self, member: _Member) -> None:
+    def _require_data_in_file(self, name: str, dataset: h5py.Dataset) -> None:
+        """Raise ``FormatError`` if data are in another file, or beyond the end: HDF5 does not find these."""
+        plist = dataset.id.get_create_plist()
+        layout = plist.get_layout()
+        if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
+            actual = f"{name!r}, whose data are in other files"
+            raise damaged(self.file.url, "all data in this file", actual)
+        if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
+            require_size(self.file, name, dataset.id.get_offset() + size)
+
+    def _add_fields(
+        self, name: str, dataset: h5py.Dataset, dims: tuple[str, ...], attrs: dict[str, Any]
+    ) -> None:
         """Add each field of a compound type as a variable with the attributes of the dataset."""
-        dims, attrs = self._dims_and_attributes(member.name, member.dataset)
         attrs.pop("_FillValue", None)  # a compound value
-        for name, each in _fields_by_name(member.name, member.dataset.dtype):
-            reason = each.dtype if isinstance(each.dtype, str) else ""
-            if name in self.names or any(name == variable.name for variable in self.variables):
-                reason = "another variable has this name"
-            if isinstance(each.dtype, str) or reason:
-                self.skipped[name] = reason
+        taken = {*self.names, *(each.name for each in self.variables)}
+        for each in compound_fields(dataset.dtype):
+            own = "_".join((name, *each.path))
+            if isinstance(each.dtype, str) or own in taken:
+                self.skipped[own] = "another variable has this name" if own in taken else str(each.dtype)
                 continue
-            inner = tuple(f"{name}_dim_{at}" for at in range(len(each.shape)))
+            taken.add(own)
+            inner = tuple(f"{own}_dim_{at}" for at in range(len(each.shape)))
             self.dims |= dict(zip(inner, each.shape, strict=True))
-            shape = (*member.dataset.shape, *each.shape)
-            self.variables.append(VariableSchema(name, (*dims, *inner), shape, each.dtype, dict(attrs)))
-
-    def contents(self, attrs: dict[str, Any], groups: tuple[str, ...]) -> FileContents:
-        """Return the contents of the group, after all datasets were added."""
-        sizes = {dim: max(size, self.scopes.sizes.get(dim, 0)) for dim, size in self.dims.items()}
-        used = {dim for each in self.variables for dim in each.dims}
-        return FileContents(
-            [self._with_whole_dimensions(each, sizes) for each in self.variables],
-            attrs,
-            {dim: size for dim, size in sizes.items() if dim in used or dim in self.unlimited or size},
-            frozenset(self.unlimited),
-            groups,
-            self.skipped,
-        )
-
-    def _with_whole_dimensions(self, variable: VariableSchema, sizes: dict[str, int]) -> VariableSchema:
-        """Return the variable with the full length of its unlimited dimensions."""
-        shape = tuple(
-            sizes[dim] if dim in self.unlimited else size
-            for dim, size in zip(variable.dims, variable.shape, strict=True)
-        )
-        for dim, size in zip(variable.dims, shape, strict=True):
-            if sizes[dim] != size:
-                expected = f"{sizes[dim]} values of {variable.name!r} along {dim!r}, as in other variables"
-                raise damaged(self.file.url, expected, size)
-        return replace(variable, shape=shape)
-
-
-def _fields_by_name(name: str, dtype: np.dtype[Any]) -> Iterator[tuple[str, CompoundField]]:
-    """Yield the fields of a compound type with the names of their variables."""
-    for each in compound_fields(dtype):
-        yield "_".join((name, *each.path)), each
+            shape = (*dataset.shape, *each.shape)
+            self.variables.append(VariableSchema(own, (*dims, *inner), shape, each.dtype, dict(attrs)))
 
 
 def fields_of(group: h5py.Group) -> dict[str, tuple[str, CompoundField]]:
@@ -410,38 +474,11 @@ def fields_of(group: h5py.Group) -> dict[str, tuple[str, CompoundField]]:
     for key in group:
         member = group.get(key)
         if isinstance(member, h5py.Dataset) and is_compound(member):
-            for name, each in _fields_by_name(key.removeprefix(NOT_A_COORDINATE), member.dtype):
+            for each in compound_fields(member.dtype):
+                name = "_".join((key.removeprefix(NOT_A_COORDINATE), *each.path))
                 if name not in group:
                     fields.setdefault(name, (key, each))
     return fields
-
-
-def _datasets(file: File, group: h5py.Group) -> Iterator[_Member]:
-    """Yield the datasets of a group. Raises ``FormatError`` for a link to another file."""
-    for key in group:
-        link = group.get(key, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            raise damaged(
-                file.url,
-                "all data in this file",
-                f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file",
-            )
-        member = group.get(key)  # None for a link without a target
-        if isinstance(member, h5py.Dataset):
-            yield _Member(key, member, isinstance(link, h5py.HardLink))
-
-
-def _require_data_in_file(file: File, name: str, dataset: h5py.Dataset) -> None:
-    """Raise ``FormatError`` if data of a dataset are in another file, or beyond the end of this file.
-
-    HDF5 itself finds most truncated files when it opens them, but not a dataset beyond the end.
-    """
-    plist = dataset.id.get_create_plist()
-    layout = plist.get_layout()
-    if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
-        raise damaged(file.url, "all data in this file", f"{name!r}, whose data are in other files")
-    if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
-        require_size(file, name, dataset.id.get_offset() + size)
 
 
 def require_size(file: File, name: str, end: int) -> None:
@@ -450,26 +487,6 @@ def require_size(file: File, name: str, end: int) -> None:
         raise damaged(
             file.url, f"at least {end} bytes ({name!r} ends there)", f"{file.size}: it is truncated"
         )
-
-
-def _variable_schema(
-    name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...], attrs: dict[str, Any]
-) -> VariableSchema:
-    filters = filters_of(dataset)
-    names = h5py.check_enum_dtype(dataset.dtype)
-    if names and dtype.kind != "b":
-        attrs.setdefault("flag_values", list(names.values()))
-        attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in names))
-    return VariableSchema(
-        name,
-        dims,
-        dataset.shape,
-        dtype,
-        attrs,
-        fill_value(dataset, dtype),
-        dataset.chunks,
-        ", ".join(each.words for each in filters) or None,
-    )
 
 
 def _group_paths(group: h5py.Group) -> list[str]:

@@ -21,14 +21,16 @@ from typing import Any, Final, override
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.attribute_values import json_value, text
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import (
+from frazil.readers.base_reader import (
     ChunkReferences,
+    FileContents,
     NotVirtual,
+    Reader,
     VariableSchema,
     bytes_codec,
+    json_value,
     references_to_file,
+    text,
 )
 from frazil.readers.files import File, damaged, no_group
 
@@ -74,11 +76,6 @@ class Header:
     stride: int = 0
 
 
-def read_header(file: File) -> Header:
-    """Parse the header of a file."""
-    return _Parser(file).header()
-
-
 class _Parser:
     """Parses the header. Every count is compared with the size of the file before its use."""
 
@@ -94,7 +91,7 @@ class _Parser:
 
     def header(self) -> Header:
         """Return the parsed header."""
-        header = Header(records=self._number(self._count))
+        file, header = self._file, Header(records=self._number(self._count))
         for at in range(self._list_length(_DIMENSIONS, "dimensions")):
             name, size = self._name(), self._number(self._count)
             if size == 0:
@@ -113,10 +110,18 @@ class _Parser:
         # A single variable with records is not padded.
         padded = [-(-each.piece // 4) * 4 for each in records]
         header.stride = records[0].piece if len(records) == 1 else sum(padded)
-        self._count_records(header, records)
+        if header.records == (1 << 8 * self._count) - 1:  # the file is still being written
+            start = min((each.begin for each in records), default=0)
+            header.records = (file.size - start) // header.stride if header.stride else 0
+        if header.record_dim is not None:
+            header.dims[header.record_dim] = header.records
         for each in header.variables.values():
             each.shape = tuple(header.dims[dim] for dim in each.dims)
-        self._check_end(header)
+            end = each.begin + each.piece + (header.stride * (header.records - 1) if each.is_record else 0)
+            if end > file.size and 0 not in each.shape:
+                owner = f"{header.records} records" if each.is_record else "it"
+                expected = f"at least {end} bytes ({each.name!r}: {owner} would end there)"
+                raise damaged(file.url, expected, f"{file.size}: it is truncated")
         return header
 
     def _variable(self, header: Header, names: tuple[str, ...]) -> Variable:
@@ -137,27 +142,6 @@ class _Parser:
         if header.record_dim in dims[1:]:
             raise self._damaged(f"{header.record_dim!r} as the first dimension of {name!r}", dims)
         return Variable(name, dims, attrs, dtype, begin, is_record, shape)
-
-    def _count_records(self, header: Header, records: list[Variable]) -> None:
-        """Set the number of records, from the size of the file if the file is still being written."""
-        if header.records == (1 << 8 * self._count) - 1:
-            start = min((each.begin for each in records), default=0)
-            header.records = (self._file.size - start) // header.stride if header.stride else 0
-        if header.record_dim is not None:
-            header.dims[header.record_dim] = header.records
-
-    def _check_end(self, header: Header) -> None:
-        for each in header.variables.values():
-            if 0 in each.shape:
-                continue
-            end = each.begin + each.piece + (header.stride * (header.records - 1) if each.is_record else 0)
-            if end > self._file.size:
-                owner = f"{header.records} records" if each.is_record else "it"
-                raise damaged(
-                    self._file.url,
-                    f"at least {end} bytes ({each.name!r}: {owner} would end there)",
-                    f"{self._file.size}: it is truncated",
-                )
 
     def _attributes(self) -> dict[str, Any]:
         attrs = {}
@@ -199,18 +183,15 @@ class _Parser:
 
     def _read_bytes(self, count: int) -> bytes:
         at, size = self._stream.tell(), self._stream.getbuffer().nbytes
-        if at + count > size:
-            self._read_more(at, at + count, size)
+        stop = at + count
+        if stop > size:
+            if stop > min(self._file.size, _LARGEST_HEADER):
+                actual = f"the end of the file at {self._file.size}: it is truncated"
+                raise self._damaged("a whole header", actual)
+            more = self._file.read(size, min(self._file.size, max(2 * size, stop)))
+            self._stream = io.BytesIO(self._stream.getvalue() + more)
+            self._stream.seek(at)
         return self._stream.read(count)
-
-    def _read_more(self, at: int, stop: int, size: int) -> None:
-        if stop > min(self._file.size, _LARGEST_HEADER):
-            raise self._damaged(
-                "a whole header", f"the end of the file at {self._file.size}: it is truncated"
-            )
-        more = self._file.read(size, min(self._file.size, max(2 * size, stop)))
-        self._stream = io.BytesIO(self._stream.getvalue() + more)
-        self._stream.seek(at)
 
     def _damaged(self, expected: str, actual: object) -> Exception:
         return damaged(self._file.url, f"{expected} at byte {self._stream.tell()} of the header", actual)
@@ -243,7 +224,7 @@ class NetCdf3Reader(Reader):
         super().__init__(file, group)
         if self.group != "/":
             raise no_group(file.url, self.group, "a NetCDF-3 file has no groups")
-        self._header = read_header(file)
+        self._header = _Parser(file).header()
 
     @override
     def contents(self) -> FileContents:
@@ -277,17 +258,12 @@ class NetCdf3Reader(Reader):
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         schema = self.variable(name)
         variable = self._header.variables[name]
+        records = self._header.records if variable.is_record else 1
+        rows = np.arange(records if variable.piece else 0, dtype=np.int64)
+        chunks = (1, *variable.shape[1:]) if variable.is_record else variable.shape
+        index = np.zeros((len(rows), len(chunks)), np.uint32)
         if variable.is_record:
-            rows = self._header.records if variable.piece else 0
-            offset = variable.begin + np.arange(rows, dtype=np.int64) * self._header.stride
-            chunks = (1, *variable.shape[1:])
-        else:
-            rows = min(variable.piece, 1)
-            offset = np.full(rows, variable.begin, np.int64)
-            chunks = variable.shape
-        index = np.zeros((rows, len(chunks)), np.uint32)
-        if variable.is_record:
-            index[:, 0] = np.arange(rows, dtype=np.uint32)
+            index[:, 0] = rows
         return references_to_file(
             self.file.location,
             [max(size, 1) for size in chunks],
@@ -295,27 +271,22 @@ class NetCdf3Reader(Reader):
             variable.dtype,
             schema.fill_value,
             index,
-            offset,
-            np.full(rows, variable.piece, np.int64),
+            variable.begin + rows * self._header.stride,
+            np.full(len(rows), variable.piece, np.int64),
         )
 
     def _records(self, variable: Variable, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:
         """Return the records ``bounds[0]``. Records close to each other are read with one request."""
         (first, last), *inner = bounds
-        stride, piece = self._header.stride, variable.piece
+        stride, piece, count = self._header.stride, variable.piece, last - first
         begin = variable.begin + first * stride
-        count = last - first
         if stride - piece <= max(piece, _NEAR):
-            data = self.file.read(begin, begin + (count - 1) * stride + piece)
-            raw = np.frombuffer(data, np.uint8)
+            raw = np.frombuffer(self.file.read(begin, begin + (count - 1) * stride + piece), np.uint8)
             rows = np.lib.stride_tricks.as_strided(raw, (count, piece), (stride, 1), writeable=False)
             joined = rows.tobytes()
         else:
-            joined = b"".join(
-                self.file.read_many(
-                    [(begin + at * stride, begin + at * stride + piece) for at in range(count)]
-                )
-            )
+            starts = range(begin, begin + count * stride, stride)
+            joined = b"".join(self.file.read_many([(start, start + piece) for start in starts]))
         values = np.frombuffer(joined, variable.dtype).reshape((count, *variable.shape[1:]))
         return values[(slice(None), *(slice(start, stop) for start, stop in inner))]
 

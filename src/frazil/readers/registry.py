@@ -8,8 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
@@ -19,52 +18,15 @@ from frazil.readers.files import File, damaged, find_file, local_path, object_st
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
 
-class ReaderClass(Protocol):
-    """The protocol of the class of a reader."""
-
-    @property
-    def option_names(self) -> tuple[str, ...]:
-        """The names of the options of the reader."""
-        ...
-
-    def __call__(self, source: Any, /, group: str, **options: Any) -> Reader:
-        """Open a source."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format of files.
-
-    Attributes:
-        magic: The possible first bytes of a file of this format; empty for directories.
-        module: The module of its reader in `frazil.readers`.
-        reader: The name of the class of its reader.
-        libraries: The packages that the module needs.
-        extra: The extra of Frazil that installs them; None if Frazil always installs them.
-    """
+    """One format of files: first bytes (none for directories), reader, and the extra for libraries."""
 
     magic: tuple[bytes, ...]
     module: str
     reader: str
     libraries: tuple[str, ...]
     extra: str | None
-
-    def load(self) -> ReaderClass:
-        """Import the module, and return the class of its reader."""
-        try:
-            with needs(f"the reader of {self.module} files", extra=self.extra):
-                module = importlib.import_module(f"frazil.readers.{self.module}")
-        except MissingExtraError:
-            raise
-        except Exception as error:  # a broken library may raise any error
-            raise InvalidInputError(
-                f"the reader of this format needs {' and '.join(self.libraries)}, but the import failed with "
-                f"{type(error).__name__}: {error}. Install the library again",
-                ErrorKind.UNIMPLEMENTED,
-            ) from error
-        reader: ReaderClass = getattr(module, self.reader)
-        return reader
 
 
 _TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -103,21 +65,39 @@ def open_source(
 ) -> Reader:
     """Open a file with the reader of its format."""
     name = require_format(format)
-    file = None if name == "zarr" else _file(url, name, storage_options)
-    if file is None:
-        reader = FORMATS["zarr"].load()
-        make = partial(reader, url, group=group, storage_options=storage_options)
-    else:
-        reader = FORMATS[name or sniff(file)].load()
-        make = partial(reader, file, group=group)
-    names = reader.option_names
-    if unknown := sorted(options.keys() - set(names)):
+    source: Any = url
+    given = {"group": group, **options}
+    if name != "zarr":
+        try:
+            source = find_file(url, storage_options)  # first, because that is only one request
+            name = name or sniff(source)
+        except IcechunkError:
+            if name is not None or source is not url or not is_zarr(url, storage_options):
+                raise
+            name = "zarr"
+    if source is url:
+        given["storage_options"] = storage_options
+    chosen = FORMATS[name]
+    try:
+        with needs(f"the reader of {chosen.module} files", extra=chosen.extra):
+            module = importlib.import_module(f"frazil.readers.{chosen.module}")
+    except MissingExtraError:
+        raise
+    except Exception as error:  # a broken library may raise any error
+        raise InvalidInputError(
+            f"the reader of this format needs {' and '.join(chosen.libraries)}, but the import failed with "
+            f"{type(error).__name__}: {error}. Install the library again",
+            ErrorKind.UNIMPLEMENTED,
+        ) from error
+    reader = getattr(module, chosen.reader)
+    if unknown := sorted(options.keys() - set(reader.option_names)):
         raise InvalidInputError(
             f"{url}: reader_options must be options of the reader of its format "
-            f"({', '.join(names) or 'it has none'}), got {unknown[0]!r}",
+            f"({', '.join(reader.option_names) or 'it has none'}), got {unknown[0]!r}",
             ErrorKind.INVALID_KEY,
         )
-    return make(**options)
+    opened: Reader = reader(source, **given)
+    return opened
 
 
 def require_format(format: str | None) -> str | None:
@@ -129,16 +109,6 @@ def require_format(format: str | None) -> str | None:
             ErrorKind.UNIMPLEMENTED,
         )
     return name
-
-
-def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:
-    """Return the file, or None for a Zarr group. A file is tried first, because that is only one request."""
-    try:
-        return find_file(url, storage_options)
-    except IcechunkError:
-        if name is None and is_zarr(url, storage_options):
-            return None
-        raise
 
 
 def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:

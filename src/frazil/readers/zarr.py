@@ -31,9 +31,15 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
-from frazil.readers.attribute_values import json_value
-from frazil.readers.base_reader import FileContents, Reader
-from frazil.readers.file_schema import ChunkReferences, NotVirtual, VariableSchema, bytes_codec
+from frazil.readers.base_reader import (
+    ChunkReferences,
+    FileContents,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    bytes_codec,
+    json_value,
+)
 from frazil.readers.files import File, damaged, local_path, object_storage
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.local import local_filesystem_storage
@@ -44,17 +50,33 @@ _DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 
 def variable_schema(name: str, array: Any) -> VariableSchema:
     """Return the schema of an array, with metadata of version 2 converted to version 3."""
-    dims = dimension_names(array)
+    metadata, is_old = array.metadata, array.metadata.zarr_format == 2
     dtype = np.dtypes.StringDType() if is_text(array) else np.dtype(array.dtype)
+    names = (array.attrs.get(_DIMENSIONS) if is_old else metadata.dimension_names) or ()
+    names = tuple(names) if len(names) == array.ndim else (None,) * array.ndim
+    dims = tuple(each or f"{array.basename or 'dim'}_{at}" for at, each in enumerate(names))
+    attrs = {key: each for key, each in array.attrs.items() if key != _DIMENSIONS}
+    if is_old:
+        codecs = [*(array.filters or ()), *(array.compressors or ())]
+        compression = [str(each.get_config()["id"]) for each in codecs]
+        if metadata.fill_value is not None:  # marks missing values, as xarray reads it
+            attrs["_FillValue"] = json_value(np.asarray(metadata.fill_value))
+    else:
+        named = [str(each["name"]) for each in metadata.to_dict()["codecs"]]
+        compression = [each for each in named if each != "bytes"]
+        if "_FillValue" in attrs:
+            coded: Any = {"T": "string", "S": "bytes"}.get(dtype.kind, dtype)
+            with suppress(TypeError, ValueError):  # another library wrote it, so it stays as it is
+                attrs["_FillValue"] = json_value(FillValueCoder.decode(attrs["_FillValue"], coded))
     return VariableSchema(
         name,
         dims,
         tuple(array.shape),
         dtype,
-        _attrs(array, dtype),
+        attrs,
         fill_value(array, dtype),
         tuple(array.shards or array.chunks) if dims else (),
-        _compression(array),
+        ", ".join(compression) or None,
     )
 
 
@@ -65,46 +87,12 @@ def is_text(array: Any) -> bool:
     )
 
 
-def dimension_names(array: Any) -> tuple[str, ...]:
-    """Return the dimensions of an array. A dimension without a name gets one from the name of the array."""
-    if array.metadata.zarr_format == 2:
-        names = array.attrs.get(_DIMENSIONS) or ()
-    else:
-        names = array.metadata.dimension_names or ()
-    names = tuple(names) if len(names) == array.ndim else (None,) * array.ndim
-    return tuple(name or f"{array.basename or 'dim'}_{at}" for at, name in enumerate(names))
-
-
-def _attrs(array: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Return attributes as xarray reads them: the fill value of version 2 marks missing values."""
-    attrs = {name: each for name, each in array.attrs.items() if name != _DIMENSIONS}
-    if array.metadata.zarr_format == 2:
-        if array.metadata.fill_value is not None:
-            attrs["_FillValue"] = json_value(np.asarray(array.metadata.fill_value))
-    elif "_FillValue" in attrs:
-        with suppress(TypeError, ValueError):  # another library wrote it, so it stays as it is
-            attrs["_FillValue"] = json_value(FillValueCoder.decode(attrs["_FillValue"], _coder_dtype(dtype)))
-    return attrs
-
-
-def _coder_dtype(dtype: np.dtype[Any]) -> Any:
-    return {"T": "string", "S": "bytes"}.get(dtype.kind, dtype)
-
-
 def fill_value(array: Any, dtype: np.dtype[Any]) -> Any:
     """Return the value of missing chunks."""
     value = array.metadata.fill_value
     if value is None:
         return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
     return str(value) if dtype.kind == "T" else np.asarray(value).astype(dtype)[()]
-
-
-def _compression(array: Any) -> str | None:
-    if array.metadata.zarr_format == 2:
-        each = [*(array.filters or ()), *(array.compressors or ())]
-        return ", ".join(str(codec.get_config()["id"]) for codec in each) or None
-    names = [str(codec["name"]) for codec in array.metadata.to_dict()["codecs"]]
-    return ", ".join(name for name in names if name != "bytes") or None
 
 
 _BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
@@ -119,63 +107,50 @@ def codecs_of(array: Any) -> list[dict[str, Any]] | str:
     dtype = np.dtype(array.dtype)
     before: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
-    to_bytes = {"name": "vlen-utf8"} if is_text(array) else bytes_codec(dtype)
-    if metadata.order == "F" and array.ndim > 1:
+    is_transposed = metadata.order == "F" and array.ndim > 1
+    if is_transposed:
         order = list(range(array.ndim))[::-1]
         before.append({"name": "transpose", "configuration": {"order": order}})
-    for each in metadata.filters or ():
+    for each in (*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())):
         config = each.get_config()
         if config["id"] == "vlen-utf8":
             continue
         codec = _codec(config, dtype)
         if isinstance(codec, str):
             return codec
-        is_array = issubclass(get_codec_class(codec["name"]), ArrayArrayCodec)
-        if is_array and metadata.order == "F" and array.ndim > 1:
+        is_array = each is not metadata.compressor and issubclass(
+            get_codec_class(codec["name"]), ArrayArrayCodec
+        )
+        if is_array and is_transposed:
             return f"{config['id']} of an array in Fortran order"
         (before if is_array else after).append(codec)
-    if metadata.compressor is not None:
-        codec = _codec(metadata.compressor.get_config(), dtype)
-        if isinstance(codec, str):
-            return codec
-        after.append(codec)
-    return [*before, to_bytes, *after]
+    return [*before, {"name": "vlen-utf8"} if is_text(array) else bytes_codec(dtype), *after]
 
 
 def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str:
     """Return a codec of version 2 as a codec of version 3, or the reason why there is none."""
-    options = {key: each for key, each in config.items() if key != "id"}
-    match config["id"]:
-        case "blosc":
-            shuffle = options.get("shuffle", 1)
-            name = (
-                _BLOSC_SHUFFLES[shuffle]
-                if shuffle >= 0
-                else "bitshuffle"
-                if dtype.itemsize == 1
-                else "shuffle"
-            )
-            return {
-                "name": "blosc",
-                "configuration": {
-                    "typesize": max(dtype.itemsize, 1),
-                    "cname": options["cname"],
-                    "clevel": options["clevel"],
-                    "shuffle": name,
-                    "blocksize": options.get("blocksize", 0),
-                },
-            }
-        case "gzip":
-            return {"name": "gzip", "configuration": {"level": options["level"]}}
-        case "zstd":
-            settings = {"level": options["level"], "checksum": options.get("checksum", False)}
-            return {"name": "zstd", "configuration": settings}
-        case name:
-            try:
-                get_codec_class(f"numcodecs.{name}")
-            except UnknownCodecError:
-                return f"{name}: no codec in version 3 of Zarr"
-            return {"name": f"numcodecs.{name}", "configuration": options}
+    options, name = {key: each for key, each in config.items() if key != "id"}, config["id"]
+    if name == "blosc":
+        automatic = 2 if dtype.itemsize == 1 else 1
+        shuffle = options.get("shuffle", 1)
+        options = {
+            "typesize": max(dtype.itemsize, 1),
+            "cname": options["cname"],
+            "clevel": options["clevel"],
+            "shuffle": _BLOSC_SHUFFLES[shuffle if shuffle >= 0 else automatic],
+            "blocksize": options.get("blocksize", 0),
+        }
+    elif name == "gzip":
+        options = {"level": options["level"]}
+    elif name == "zstd":
+        options = {"level": options["level"], "checksum": options.get("checksum", False)}
+    else:
+        try:
+            get_codec_class(f"numcodecs.{name}")
+        except UnknownCodecError:
+            return f"{name}: no codec in version 3 of Zarr"
+        name = f"numcodecs.{name}"
+    return {"name": name, "configuration": options}
 
 
 class StorageStore(Store):
@@ -206,9 +181,8 @@ class StorageStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        start: int = 0
+        start, name = 0, self._prefix + key
         stop: int | None = None
-        name = self._prefix + key
         try:
             match byte_range:
                 case RangeByteRequest():
@@ -250,8 +224,7 @@ class StorageStore(Store):
     @override
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         below = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        names = dict.fromkeys([key[len(below) :].split("/")[0] async for key in self.list_prefix(below)])
-        for name in names:
+        for name in dict.fromkeys([key[len(below) :].split("/")[0] async for key in self.list_prefix(below)]):
             yield name
 
     @override
@@ -288,7 +261,31 @@ class ZarrReader(Reader):
     @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
-            return self._read_contents()
+            variables, skipped = [], {}
+            for name, array in self._arrays().items():
+                if array.dtype.kind in "VO" and not is_text(array):
+                    skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
+                else:
+                    variables.append(variable_schema(name, array))
+            sizes: dict[str, int] = {}
+            for each in variables:
+                for dim, size in zip(each.dims, each.shape, strict=True):
+                    if sizes.setdefault(dim, size) != size:
+                        expected = f"{sizes[dim]} values of {each.name!r} along {dim!r}, as others have"
+                        raise damaged(self.file.url, expected, size)
+            node = self._node if isinstance(self._node, zarr.Group) else None
+            attrs = {} if node is None else {name: json_value(each) for name, each in node.attrs.items()}
+            groups = () if node is None else tuple(f"/{each.path}" for _, each in node.groups())
+            try:
+                objects = sorted(self._list_objects().items())
+            except StorageError:  # the fingerprint covers only the metadata
+                objects = []
+            hashed = hashlib.sha256(repr([each.metadata for each in self._arrays().values()]).encode())
+            hashed.update("\n".join(f"{key} {each.size} {each.modified}" for key, each in objects).encode())
+            self.file.size = sum(each.size for _, each in objects)
+            self.file.modified = max((each.modified for _, each in objects), default=None)
+            self._fingerprint = hashed.hexdigest()[:32]
+            return FileContents(variables, attrs, sizes, frozenset(), groups, skipped)
 
     @override
     def fingerprint(self) -> str:
@@ -314,32 +311,29 @@ class ZarrReader(Reader):
                 objects = self._list_objects()
             except StorageError as error:
                 return NotVirtual(f"its chunks cannot be listed: {error.message}")
-        return self._references(array, variable, codecs, objects)
-
-    def _references(
-        self,
-        array: Any,
-        variable: VariableSchema,
-        codecs: list[dict[str, Any]],
-        objects: Mapping[str, ObjectInfo],
-    ) -> ChunkReferences:
         chunks = variable.chunks or ()
         inside = f"{array.path}/" if array.path else ""
-        names = _chunk_names(array, inside, objects)
-        numbers = re.findall(r"\d+", "\n".join(names)) if chunks else ()
+        example = array.metadata.encode_chunk_key((7,) * array.ndim)
+        names = [example] if inside + example in objects else []
+        numbers: list[str] = []
+        if array.ndim:
+            mine = filter(methodcaller("startswith", inside), objects)
+            below = map(itemgetter(slice(len(inside), None)), mine)
+            pattern = re.escape(example).replace("7", "(?:0|[1-9][0-9]*)")
+            names = re.findall(f"^{pattern}$", "\n".join(below), re.MULTILINE)
+            numbers = re.findall(r"\d+", "\n".join(names))
         index = np.fromiter(map(int, numbers), np.int64).reshape(len(names), len(chunks))
         grid = [-(-size // chunk) for size, chunk in zip(variable.shape, chunks, strict=True)]
         rows = np.flatnonzero(np.all(index < np.array(grid, np.int64), axis=1))  # an array may have shrunk
         keys = list(map(inside.__add__, map(names.__getitem__, rows.tolist())))
         sizes = map(attrgetter("size"), map(objects.__getitem__, keys))
         base = self.file.location.rstrip("/") + "/"
-        urls = map(base.__add__, map(quote, keys) if base.startswith("file:") else keys)
         return ChunkReferences(
             chunks=tuple(chunks),
             codecs=codecs,
             dtype=variable.dtype,
             fill_value=fill_value(array, variable.dtype),
-            locations=tuple(urls),
+            locations=tuple(map(base.__add__, map(quote, keys) if base.startswith("file:") else keys)),
             index=index[rows].astype(np.uint32),
             offset=np.zeros(len(rows), np.uint64),
             length=np.fromiter(sizes, np.uint64, len(rows)),
@@ -347,27 +341,6 @@ class ZarrReader(Reader):
         )
 
     # the schema
-
-    def _read_contents(self) -> FileContents:
-        variables, skipped = [], {}
-        for name, array in self._arrays().items():
-            if array.dtype.kind in "VO" and not is_text(array):
-                skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
-            else:
-                variables.append(variable_schema(name, array))
-        sizes: dict[str, int] = {}
-        for each in variables:
-            for dim, size in zip(each.dims, each.shape, strict=True):
-                if sizes.setdefault(dim, size) != size:
-                    expected = f"{sizes[dim]} values of {each.name!r} along {dim!r}, as others have"
-                    raise damaged(self.file.url, expected, size)
-        node = self._node if isinstance(self._node, zarr.Group) else None
-        attrs = {} if node is None else dict(node.attrs)
-        groups = () if node is None else tuple(f"/{each.path}" for _, each in node.groups())
-        self._set_state()
-        return FileContents(
-            variables, {k: json_value(v) for k, v in attrs.items()}, sizes, frozenset(), groups, skipped
-        )
 
     def _arrays(self) -> dict[str, Any]:
         if self._cached_arrays is None:
@@ -378,37 +351,10 @@ class ZarrReader(Reader):
                 self._cached_arrays = {name: self._node}
         return self._cached_arrays
 
-    def _set_state(self) -> None:
-        """Set size, time and fingerprint from all objects, or from the metadata if they cannot be listed."""
-        try:
-            objects = sorted(self._list_objects().items())
-        except StorageError:
-            objects = []
-        hashed = hashlib.sha256(repr([each.metadata for each in self._arrays().values()]).encode())
-        hashed.update("\n".join(f"{key} {each.size} {each.modified}" for key, each in objects).encode())
-        self.file.size = sum(each.size for _, each in objects)
-        self.file.modified = max((each.modified for _, each in objects), default=None)
-        self._fingerprint = hashed.hexdigest()[:32]
-
     def _list_objects(self) -> Mapping[str, ObjectInfo]:
         """Return every object of the group by its key, or raise ``StorageError`` if they cannot be listed."""
         if self._objects is None:
             start = f"{self._prefix}/" if self._prefix else ""
-            infos = self._storage.list(_joined(self._prefix, self.group.strip("/")))
+            infos = self._storage.list("/".join(filter(None, (self._prefix, self.group.strip("/")))))
             self._objects = {each.key[len(start) :]: each for each in infos}
         return self._objects
-
-
-def _joined(*parts: str) -> str:
-    return "/".join(filter(None, parts))
-
-
-def _chunk_names(array: Any, inside: str, objects: Mapping[str, ObjectInfo]) -> list[str]:
-    """Return the keys of the stored chunks of an array, relative to the array (``inside``)."""
-    ndim = array.ndim
-    example = array.metadata.encode_chunk_key((7,) * ndim)
-    if not ndim:
-        return [example] if inside + example in objects else []
-    below = map(itemgetter(slice(len(inside), None)), filter(methodcaller("startswith", inside), objects))
-    pattern = re.escape(example).replace("7", "(?:0|[1-9][0-9]*)")
-    return re.findall(f"^{pattern}$", "\n".join(below), re.MULTILINE)

@@ -17,8 +17,7 @@ from tests.pipeline.ingest.netcdf_files import (
 
 import frazil
 from frazil.cli.main import main
-from frazil.pipeline.ingest.operation import inspect_all
-from frazil.pipeline.ingest.plan import plan_ingest
+from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
 from frazil.spark import Version
 
 

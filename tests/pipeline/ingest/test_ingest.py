@@ -90,9 +90,9 @@ def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
 
 # As if a few hundred bytes were much.
 TINY = {
-    "frazil.pipeline.ingest.array_plan.LARGE": 100,
-    "frazil.pipeline.ingest.array_plan.TASK": 150,
-    "frazil.pipeline.ingest.array_plan.FILES": 2,
+    "frazil.pipeline.ingest.plan.LARGE": 100,
+    "frazil.pipeline.ingest.plan.TASK": 150,
+    "frazil.pipeline.ingest.plan.FILES": 2,
     "frazil.pipeline.ingest.tasks.HELD": 60,
     "frazil.pipeline.ingest.tasks.OPEN": 1,
 }

@@ -13,7 +13,7 @@ from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.problems import KINDS, TOLERABLE
+from frazil.pipeline.ingest.options import KINDS, TOLERABLE
 from frazil.spark import Inline, Target, ingest, inspect_files
 
 

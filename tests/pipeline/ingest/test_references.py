@@ -20,7 +20,7 @@ from tests.support.judge import reference_storage
 
 import frazil
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.readers.file_schema import INLINE, ChunkReferences
+from frazil.readers.base_reader import INLINE, ChunkReferences
 from frazil.spark import Inline, ingest, inspect_files
 
 pytestmark = [

@@ -24,8 +24,7 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
-from frazil.pipeline.ingest.operation import inspect_all
-from frazil.pipeline.ingest.plan import plan_ingest
+from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest

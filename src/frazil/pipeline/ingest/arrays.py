@@ -41,9 +41,8 @@ from frazil.cf import coding_of
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
-from frazil.pipeline.ingest.layouts import ANY, VirtualChunks, native
-from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces
-from frazil.readers.file_schema import ChunkReferences, VariableSchema
+from frazil.pipeline.ingest.inspection import VirtualChunks, native
+from frazil.readers.base_reader import ChunkReferences, VariableSchema
 from frazil.repository.session.session import Session
 
 #: The sizes of a chunk of decoded values, in bytes: the smallest, the usual, the largest.
@@ -105,6 +104,11 @@ class TargetArray:
         return self.shards or self.chunks
 
     @property
+    def step(self) -> int:
+        """The number of steps of a unit of writing along the concat dimension."""
+        return self.grid[self.axis or 0]
+
+    @property
     def missing(self) -> Any:
         """The element of a cell without a value: see `missing_element`."""
         element = coding_of(self.attrs, self.dtype).missing_element()
@@ -148,10 +152,7 @@ def choose_chunks(
 
 
 def choose_steps(lengths: NDArray[np.int64], row: int) -> tuple[int, str]:
-    """Return the number of steps of a chunk of data along the axis, and why.
-
-    The steps divide the steps of each file, so that files share no chunk.
-    """
+    """Return the steps of a chunk of data along the axis, which divide the steps of each file, and why."""
     lengths = lengths[lengths > 0]
     if not len(lengths):
         return 1, "the steps of a file"
@@ -180,35 +181,6 @@ def choose_steps(lengths: NDArray[np.int64], row: int) -> tuple[int, str]:
     return steps, "a part of the steps of each file"
 
 
-#: The arguments of ``zarr.create_array`` that ``encoding`` accepts.
-ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
-
-
-def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ``InvalidInputError`` (``invalid-argument``) for impossible chunk sizes or unknown encodings."""
-    sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
-    for name, each in encoding.items():
-        if unknown := sorted(each.keys() - set(ENCODING)):
-            raise InvalidInputError(
-                f"encoding of {name} must have only {', '.join(ENCODING)}, got {unknown[0]!r}. All other "
-                "properties are those of the files",
-                ErrorKind.INVALID_ARGUMENT,
-            )
-        for key in ("chunks", "shards"):
-            if each.get(key) is not None:
-                sizes += [(f"{key} of {name}", size) for size in each[key]]
-    for what, size in sizes:
-        if (
-            not isinstance(size, int | np.integer)
-            or size < (-1 if what.startswith("chunks") else 1)
-            or not size
-        ):
-            raise InvalidInputError(
-                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}",
-                ErrorKind.INVALID_ARGUMENT,
-            )
-
-
 def target_array(
     variable: VariableSchema,
     path: str,
@@ -218,11 +190,7 @@ def target_array(
     encoding: Mapping[str, Any] | None = None,
     virtual: VirtualChunks | None = None,
 ) -> TargetArray:
-    """Return the array for a variable.
-
-    ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` are chunk sizes by dimension, and
-    ``virtual`` are the chunks of references. ``length`` is the length of the dimension ``dim``.
-    """
+    """Return the array for a variable. ``length`` is the length of the concat dimension ``dim``."""
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
     given = dict(encoding or {})
@@ -281,10 +249,7 @@ def fill_of(variable: VariableSchema) -> Any:
 
 
 def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return ``_FillValue`` as xarray writes it into the attributes of a Zarr array.
-
-    Floats become the base64 text of a little-endian double. None if xarray has no form for the value.
-    """
+    """Return ``_FillValue`` as xarray writes it into Zarr attributes; None without a form for it."""
     if value is None or np.ndim(value):
         return None
     if dtype.kind == "f":
@@ -410,64 +375,6 @@ def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: i
         location=np.repeat(references.location, parts),
         inline=inline,
     )
-
-
-def common_steps(
-    pieces: Pieces, axis: Axis, units: NDArray[np.int64], lengths: NDArray[np.int64], existing: int | None
-) -> int:
-    """Return the longest chunk along the axis on whose borders all pieces of files begin and end, in steps.
-
-    ``units`` and ``lengths`` (steps) are those of the file of each piece. ``existing`` is the length of the
-    chunks of the array, None if it is new. A piece that ends at the end of the axis may be part of a chunk,
-    if its file has the whole chunk.
-    """
-    part = (pieces.at + pieces.count == axis.length) & (units < lengths)
-    numbers = [pieces.at, pieces.start, pieces.count[~part], units]
-    if existing is not None:
-        old = old_pieces(axis, 0, axis.length)
-        part = (old.start + old.count == len(axis.old)) & (old.at + old.count == axis.length)
-        numbers += [old.at, old.start, old.count[~part], np.array([existing])]
-    return max(int(np.gcd.reduce(np.concatenate(numbers))), 1)
-
-
-def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
-    """Return the chunk shape of a file for its layout, and the unit in which it can be cut.
-
-    See `VirtualChunks`. ``length`` is the length of the variable along the axis. Chunks that cannot be cut
-    keep their shape, and their unit is 0.
-    """
-    chunks = references.chunks
-    if not references.is_plain:
-        return chunks, 0
-    size = chunks[axis]
-    before = chunks[:axis] if size <= max(length, 1) else (1,) * axis
-    return (*before, ANY, *chunks[axis + 1 :]), min(size, length)
-
-
-def array_chunks(
-    chunked: VirtualChunks, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
-) -> VirtualChunks:
-    """Return the virtual chunks with a chunk shape that all files and the ``existing`` array can have.
-
-    ``steps`` is the result of `common_steps`. ``whole``: the chunks of all files have exactly so many steps.
-    """
-    before, behind = chunked.chunks[:axis], chunked.chunks[axis + 1 :]
-    ones = (1,) * axis
-    if existing is None:
-        row = math.prod(behind) * chunked.dtype.itemsize * (math.prod(before) if whole else 1)
-        chosen = _divisor(steps, max(LARGEST // max(row, 1), 1))
-        chunks = (*(before if whole and chosen == steps else ones), chosen, *behind)
-    elif steps == existing[axis] and (existing[:axis] == ones or (whole and existing[:axis] == before)):
-        chunks = (*existing[: axis + 1], *behind)
-    else:
-        chunks = (*ones, steps, *behind)
-    return replace(chunked, chunks=chunks, unit=0)
-
-
-def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number that is at most ``most``."""
-    candidates = np.arange(1, min(number, most) + 1)
-    return int(candidates[number % candidates == 0].max(initial=1))
 
 
 def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:

@@ -13,7 +13,7 @@ tolerates the kind of their problem. No file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, Final, Self
@@ -23,43 +23,43 @@ from numpy.typing import NDArray
 
 from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.encodings import Encoding, Encodings, inexact_text
 from frazil.pipeline.ingest.families import (
+    Encoding,
+    Encodings,
     Family,
-    different_coordinates,
+    different_files,
     different_grids,
-    different_layouts,
-    different_packing,
     family_notes,
     family_of,
+    inexact_text,
     members_of,
     problems_of,
 )
-from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.layouts import values_digest
-from frazil.pipeline.ingest.options import SourceFiles
-from frazil.pipeline.ingest.problems import TABLE, FileProblem, Problem
+from frazil.pipeline.ingest.inspection import Inspection, values_digest
+from frazil.pipeline.ingest.options import TABLE, FileProblem, Problem, SourceFiles
 from frazil.pipeline.ingest.steps import (
-    NO_REFUSED_STEPS,
     NO_STEPS,
-    RefusedSteps,
     Steps,
-    labelled_steps,
-    missing_labels,
+    directions,
+    labels_of,
     order_problems,
     overlap_problems,
+    positions,
     rows_of,
     sorted_steps,
-    unlabelled_steps,
     unsorted_steps,
 )
-from frazil.readers.file_schema import VariableSchema
+from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 
 #: Scalars in which files usually follow each other, with their rank: by name, then by CF's standard name.
 _NAMES: Final = {"time": 0, "forecast_reference_time": 2, "step": 3, "forecast_period": 3, "valid_time": 4}
 _STANDARD_NAMES: Final = {"time": 1, "forecast_reference_time": 2, "forecast_period": 3}
 _OTHER: Final = 5
+#: Labels are regular if at least this share of their distances is within a fifth of the median...
+_REGULAR: Final = 0.8
+#: ... and a distance of more than this many medians is a hole.
+_HOLE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +78,29 @@ class Dataset:
 
     ``good`` is a mask of the files that are in it, ``problems`` are the problems of files that are left out,
     and notes. ``dim`` is the dimension in which files follow each other, None if there is none. ``steps`` are
-    the steps along it, in the units of the dataset, and ``refused`` those of files that are left out.
+    the steps along it, in the units of the dataset.
     """
 
     def __init__(
         self,
         inspection: Inspection,
         files: NDArray[np.bool_] | None = None,
-        allow: frozenset[str] = frozenset(),
+        allow: Collection[str] = (),
     ) -> None:
         opened = inspection.layout >= 0
         self.inspection = inspection
-        self.allow = allow
+        self.allow = frozenset(allow)
         self.good = opened if files is None else opened & files
         self.problems: list[Problem] = []
         self.encodings = Encodings(inspection)
         self.dim = inspection.dim
         self.steps = NO_STEPS
-        self.refused = NO_REFUSED_STEPS
         self._families: list[Family] = []
+        #: The known labels of files that are left out, the number of the file of each label, and the number
+        #: of steps that the other files may have: these are not missing in the archive.
+        self._refused_labels: NDArray[Any] = np.empty(0)
+        self._refused_files = np.empty(0, np.int64)
+        self._unknown_steps = 0
 
     @classmethod
     def reconcile(
@@ -105,7 +109,7 @@ class Dataset:
         *,
         unpack: bool = False,
         only: NDArray[np.bool_] | None = None,
-        allow: frozenset[str] = frozenset(),
+        allow: Collection[str] = (),
         stored: StoredVariables = NO_STORED_VARIABLES,
     ) -> Self:
         """Return the dataset of the inspected files.
@@ -115,10 +119,16 @@ class Dataset:
         """
         dataset = cls(inspection, only, allow)
         candidates = dataset.good
-        dataset._find_families(unpack=unpack)
+        for members in members_of(inspection, candidates):
+            dataset._leave_out(different_files(inspection, members, "layout"))
+            dataset._leave_out(different_files(inspection, members[dataset.good[members]], "values"))
+            if not unpack:
+                dataset._leave_out(different_files(inspection, members[dataset.good[members]], "packing"))
+            files = members[dataset.good[members]]
+            dataset._families.append(family_of(inspection, files, individual=inspection.dim is None))
         dataset._leave_out(dataset.encodings.choose(dataset.families, stored.variables))
-        dataset.dim = inspection.dim or dataset._scalar_dimension()
-        if dataset.dim is None:
+        dataset.dim = dim = inspection.dim or dataset._scalar_dimension()
+        if dim is None:
             text = (
                 "has the variables of an earlier file, and no dimension or scalar coordinate decides their "
                 "order. A new name as the dimension stacks files in the order of the call"
@@ -131,17 +141,17 @@ class Dataset:
                 families = [family_of(inspection, each.files, individual=False) for each in dataset.families]
                 dataset._families = families
             for family in dataset.families:
-                variable = family.layout.variables.get(dataset.dim)
-                if variable is not None and variable.dims not in ((), (dataset.dim,)):
+                variable = family.layout.variables.get(dim)
+                if variable is not None and variable.dims not in ((), (dim,)):
                     raise InvalidInputError(
-                        f"concat_dim must be a dimension, a scalar or a new name, got {dataset.dim!r}, a "
+                        f"concat_dim must be a dimension, a scalar or a new name, got {dim!r}, a "
                         f"variable with the dimensions {', '.join(variable.dims)}",
                         ErrorKind.INVALID_ARGUMENT,
                     )
-            dataset._stack(dataset.dim, stored)
+            dataset._stack(dim, stored)
             dataset._require_agreement()
-            dataset._order_steps(dataset.dim)
-            dataset._find_refused_steps(candidates & ~dataset.good, dataset.dim)
+            dataset._order_steps(dim)
+            dataset._find_refused_steps(candidates & ~dataset.good, dim)
             dataset._find_missing_labels()
         for family in dataset.families:
             dataset.problems += family_notes(inspection, family)
@@ -149,10 +159,7 @@ class Dataset:
 
     @classmethod
     def labelled(cls, inspection: Inspection, files: NDArray[np.bool_], stored: StoredVariables) -> Self:
-        """Return some files (a mask) with labels in the units of the group, and without an order.
-
-        ``inspection`` must be along a dimension. Files whose labels cannot be used are left out.
-        """
+        """Return some files (a mask) with labels along a dimension, in the units of the group, unordered."""
         dataset = cls(inspection, files)
         assert dataset.dim is not None
         dataset._find_members()
@@ -175,16 +182,6 @@ class Dataset:
         return self.encodings.variables
 
     @property
-    def labels(self) -> NDArray[Any] | None:
-        """The labels of all steps of all files; None if steps have no labels."""
-        return self.steps.labels
-
-    @property
-    def axis(self) -> NDArray[Any] | None:
-        """The labels of the dataset; None if steps have no labels."""
-        return self.steps.axis
-
-    @property
     def members(self) -> NDArray[np.bool_]:
         """A mask of the files that are in a family."""
         mask = np.zeros(len(self.inspection.urls), np.bool_)
@@ -192,17 +189,12 @@ class Dataset:
             mask[family.files] = True
         return mask
 
-    @property
-    def one_file_each(self) -> bool:
-        """Whether each family is a single file."""
-        return all(len(family.files) == 1 for family in self.families)
-
     def values_by_file(self, files: NDArray[np.int64], name: str) -> NDArray[Any] | None:
         """Return a value, or a digest of values, for each file; None if digests of times have other units."""
-        inspection = self.inspection
-        if name in inspection.scalars and all(each is not None for each in inspection.scalars[name][files]):
+        scalars = self.inspection.scalars
+        if name in scalars and all(each is not None for each in scalars[name][files]):
             values, inexact = self.encodings.scalars(name, files)
-            return np.array(inspection.scalars[name][files].tolist()) if inexact.any() else values
+            return np.array(scalars[name][files].tolist()) if inexact.any() else values
         digests = self._digests(files, name)
         return None if self.encodings.are_converted(name, files) or None in digests else digests
 
@@ -231,28 +223,11 @@ class Dataset:
         members = members_of(self.inspection, self.good)
         self._families = [family_of(self.inspection, files, individual=False) for files in members]
 
-    def _find_families(self, *, unpack: bool) -> None:
-        """Find the files with the same data variables, without the files that differ from most of them."""
-        inspection = self.inspection
-        for members in members_of(inspection, self.good):
-            self._leave_out(different_layouts(inspection, members))
-            self._leave_out(different_coordinates(inspection, members[self.good[members]]))
-            if not unpack:
-                self._leave_out(different_packing(inspection, members[self.good[members]]))
-            files = members[self.good[members]]
-            self._families.append(family_of(inspection, files, individual=inspection.dim is None))
-
     def _require_agreement(self) -> None:
         """Leave out families whose shared variables have other values than in earlier families."""
         self._leave_out(different_grids(self.families))
-        self._leave_out(self._different_constants())
-
-    def _different_constants(self) -> Iterator[FileProblem]:
-        """Yield the files whose constant scalars and times differ from an earlier family.
-
-        One array cannot hold the height of 2 m of a temperature and the height of 10 m of a wind.
-        """
         expected: dict[str, tuple[Any, bool]] = {}
+        problems: list[FileProblem] = []
         for family in self.families:
             mine: dict[str, tuple[Any, bool]] = {}
             for name in sorted(family.layout.individual):
@@ -266,9 +241,10 @@ class Dataset:
                 if along != expected[name][1] or not same(values, expected[name][0]).all()
             ]
             if wrong:
-                yield from problems_of(family.files, "values", _OTHER_VALUES.format(", ".join(wrong)))
+                problems += problems_of(family.files, "values", _OTHER_VALUES.format(", ".join(wrong)))
             else:
                 expected = {**mine, **expected}
+        self._leave_out(problems)
 
     # The dimension
 
@@ -286,22 +262,22 @@ class Dataset:
         differing = self._differing_scalars()
         if not differing:
             return None
-        sufficient = [name for name in differing if _determines_others(differing, name)]
+        together = [np.stack(columns) for columns in zip(*differing.values(), strict=True)]
+        distinct = [np.unique(columns, axis=1).shape[1] for columns in together]
+        counts = {name: [len(np.unique(each)) for each in columns] for name, columns in differing.items()}
+        sufficient = [name for name, mine in counts.items() if mine == distinct]
         usual = [name for name in sufficient if _rank(self.variables[name]) < _OTHER]
         if usual or len(sufficient) == 1:
             return min(usual or sufficient, key=lambda name: (_rank(self.variables[name]), name))
-        counts = ", ".join(
-            f"{name} ({max(len(np.unique(column)) for column in columns)} values)"
-            for name, columns in differing.items()
-        )
         helps = "Choose one with {}: the others become its coordinates"
         if not sufficient:
             helps = (
                 "{}, or any new name, makes each file one step with these coordinates. Or ingest files that "
                 "differ in only one of them into a group for each"
             )
+        listed = ", ".join(f"{name} ({max(mine)} values)" for name, mine in counts.items())
         raise InvalidInputError(
-            f"files must follow each other in one scalar coordinate, but several differ: {counts}",
+            f"files must follow each other in one scalar coordinate, but several differ: {listed}",
             ErrorKind.INVALID_ARGUMENT,
         ).with_remedy(helps, argument(concat_dim=sufficient[0] if sufficient else "run"))
 
@@ -331,10 +307,7 @@ class Dataset:
     # Stacking
 
     def _stack(self, dim: str, stored: StoredVariables) -> None:
-        """Give variables the dimension: data of files without it, and individual variables that differ.
-
-        A file with other variables and without a label of the dimension is merged without changes.
-        """
+        """Give variables the dimension: data of files without it, and individual variables that differ."""
         families = self.families
         names = {name for family in families for name in family.layout.individual} - {dim}
         different = {name for name in names if self._differs(name, dim, stored)}
@@ -385,21 +358,26 @@ class Dataset:
 
     def _order_steps(self, dim: str) -> None:
         """Find the positions of steps, and leave out files whose steps have no position."""
-        labels = self._find_labels(dim)
-        if labels is None:
-            self.steps = self._in_file_order()
-            self._leave_out(self._different_steps(self.steps.start, self.steps.at))
-            self.steps = self._in_file_order()
-        else:
-            assert labels.labels is not None
-            self._leave_out(self._different_steps(labels.start, labels.labels))
-            self.steps = self._in_label_order(labels)
-
-    def _in_file_order(self) -> Steps:
-        """Return steps without labels, one file after the other."""
-        length = np.where(self.good, self.inspection.length, 0)
-        files = [family.files for family in self._following]
-        return unlabelled_steps(length, files, self.inspection.files.position)
+        steps = self._find_labels(dim)
+        if steps is not None:
+            self._leave_out(self._different_steps(steps.start, labels_of(steps)))
+            self.steps = self._in_label_order(steps)
+            return
+        # Without labels, one file follows the other, in the order of the pattern or of the list of files.
+        position = self.inspection.files.position
+        for is_complete in (False, True):
+            start = np.concatenate([[0], np.cumsum(np.where(self.good, self.inspection.length, 0))])
+            steps = Steps(start, None, np.full(int(start[-1]), -1, np.int64), None, 0)
+            longest = 0
+            for family in self._following:
+                files = family.files
+                order = files if position is None else files[np.argsort(position[files], kind="stable")]
+                rows = steps.rows(order)
+                steps.at[rows] = np.arange(len(rows))
+                longest = max(longest, len(rows))
+            self.steps = replace(steps, length=longest)
+            if not is_complete:
+                self._leave_out(self._different_steps(steps.start, steps.at))
 
     def _in_label_order(self, steps: Steps) -> Steps:
         """Return steps in the order of their labels, or of the files for a file alone or with ``allow``."""
@@ -426,10 +404,7 @@ class Dataset:
         return in_place
 
     def _find_labels(self, dim: str) -> Steps | None:
-        """Return the steps with labels and without positions; None if steps have no labels.
-
-        Leaves out files that do not have one label for each step.
-        """
+        """Return the steps with labels and without positions; None if steps have no labels."""
         files, families, variable = self.inspection.files, self._following, self.variables.get(dim)
         if variable is not None and any(self._has_labels(family, dim) for family in families):
             return self._labels_in_files(variable)
@@ -448,11 +423,14 @@ class Dataset:
     def _labelled_steps(
         self, start: NDArray[np.int64], labels: NDArray[Any], variable: VariableSchema
     ) -> Steps:
+        """Return steps with labels and without positions. They are descending if most labels decrease."""
         counted = np.zeros(len(start) - 1, np.bool_)
         for family in self._following:
             counted[family.files] = True
-        calendar = str(variable.attrs.get("calendar", "standard"))
-        return labelled_steps(start, labels, variable.attrs.get("units"), calendar, counted)
+        _, up, down = directions(start, labels, counted)
+        units, calendar = variable.attrs.get("units"), str(variable.attrs.get("calendar", "standard"))
+        nowhere = np.full(len(labels), -1, np.int64)
+        return Steps(start, labels, nowhere, labels[:0], 0, units, calendar, bool(down.sum() > up.sum()))
 
     def _labels_in_files(self, variable: VariableSchema) -> Steps:
         inspection, name, families = self.inspection, variable.name, self._following
@@ -462,6 +440,7 @@ class Dataset:
             counts[family.files] = 1 if family.layout.adds_axis else raw_counts
         start = np.concatenate([[0], np.cumsum(counts)])
         labels = np.zeros(int(start[-1]), variable.dtype)
+        encoding = Encoding.of(variable.dtype, variable.attrs)
         for family in families:
             mine, rows = family.files, rows_of(start, family.files)
             owner = np.repeat(mine, counts[mine])
@@ -475,17 +454,17 @@ class Dataset:
                 text = f"has no {name}, and another file without it has the same variables"
                 self._leave_out(problems_of(mine, "dims", text))
                 continue
-            self._leave_out(_inexact_labels(variable, owner[wrong], raw[wrong]))
+            inexact, first = np.unique(owner[wrong], return_index=True)
+            for file, value in zip(inexact.tolist(), raw[wrong][first].tolist(), strict=True):
+                kind, text = "units" if encoding.units else "dtype", inexact_text(name, value, encoding)
+                self._leave_out([FileProblem(file, kind, text)])
             for file in mine[counts[mine] != inspection.length[mine]].tolist():
                 text = f"{name} has {counts[file]} labels for {inspection.length[file]} steps"
                 self._leave_out([FileProblem(file, "dims", text)])
         return self._labelled_steps(start, labels, variable)
 
     def _different_steps(self, start: NDArray[np.int64], key: NDArray[Any]) -> Iterator[FileProblem]:
-        """Yield the files whose scalars along the dimension differ from an earlier family.
-
-        File ``i`` has the rows ``start[i]:start[i + 1]`` of ``key``. Steps with equal keys are compared.
-        """
+        """Yield the files whose scalars differ from an earlier family at steps with the same ``key``."""
         families, counts = self._following, np.diff(start)
         shared = [name for family in families for name in family.along & family.layout.individual]
         for name in sorted({name for name in shared if shared.count(name) > 1}):
@@ -516,29 +495,68 @@ class Dataset:
         for code in np.unique(inspection.layout[files]).tolist() if inspection.dim is not None else ():
             mine = files & (inspection.layout == code)
             others = Dataset.labelled(inspection, mine, stored)
-            usable = np.flatnonzero(others.good if others.labels is not None else ())
-            if others.labels is not None:
-                labels.append(others.labels[others.steps.rows(usable)])
+            usable = np.flatnonzero(others.good if others.steps.labels is not None else ())
+            if others.steps.labels is not None:
+                labels.append(others.steps.labels[others.steps.rows(usable)])
                 numbers.append(np.repeat(usable, others.steps.counts[usable]))
             unknown += int(mine.sum()) - len(usable)
-        self.refused = RefusedSteps(NO_REFUSED_STEPS.labels, NO_REFUSED_STEPS.file, unknown)
+        self._unknown_steps = unknown
         if all(each.dtype.kind in "iuf" for each in labels):
-            unknown *= int(inspection.length.max(initial=0))
-            self.refused = RefusedSteps(np.concatenate(labels), np.concatenate(numbers), unknown)
+            self._unknown_steps = unknown * int(inspection.length.max(initial=0))
+            self._refused_labels, self._refused_files = np.concatenate(labels), np.concatenate(numbers)
 
     def _find_missing_labels(self) -> None:
-        """Find the labels that only some families have."""
-        data = [family.layout.data for family in self._following]
-        refused = [self._refused_labels(names) for names in data]
-        files = [family.files for family in self._following]
-        for each in missing_labels(self.steps, files, data, refused):
-            self.problems.append(replace(each, fatal=each.fatal and each.kind not in self.allow))
+        """Find the labels that only some families have. Those of refused files are not missing."""
+        steps, families, layouts = self.steps, self._following, self.inspection.layouts
+        refused = []
+        for family in families:
+            codes = [code for code, each in enumerate(layouts) if each.data & family.layout.data]
+            refused.append(self._refused_labels[np.isin(self.inspection.layout[self._refused_files], codes)])
+        texts = []
+        if steps.axis is None:
+            lengths = sorted({int(steps.counts[family.files].sum()) for family in families})
+            if len(lengths) > 1 and not any(map(len, refused)):
+                reason = "without labels it is unknown which steps are missing"
+                texts.append(f"variables have {lengths} steps, and {reason}")
+        else:
+            for family, labels in zip(families, refused, strict=True):
+                places = np.append(steps.at[steps.rows(family.files)], positions(steps.axis, labels))
+                absent = np.ones(steps.length, np.bool_)
+                absent[places[places >= 0]] = False
+                if absent.any():
+                    first = steps.label_text(steps.axis[np.argmax(absent)])
+                    names = ", ".join(sorted(family.layout.data))
+                    texts.append(f"{absent.sum()} labels, from {first} on, are missing for {names}")
+        self.problems += [Problem("hole", text, fatal="hole" not in self.allow) for text in texts]
 
-    def _refused_labels(self, names: Collection[str]) -> NDArray[Any]:
-        """Return the labels of refused files with one of these variables."""
-        layouts = self.inspection.layouts
-        codes = [code for code, each in enumerate(layouts) if not each.data.isdisjoint(names)]
-        return self.refused.labels[np.isin(self.inspection.layout[self.refused.file], codes)]
+    def holes(self, axis: NDArray[Any] | None, old: NDArray[Any] | None = None) -> list[Problem]:
+        """Return the holes of a time axis, except holes between two ``old`` labels or within a single file.
+
+        A hole that refused files would fill is no hole: their own problems are reported.
+        """
+        if axis is None or not is_time(self.steps.units):
+            return []
+        if len(self._refused_labels):
+            axis = np.union1d(axis, self._refused_labels)
+        if len(axis) < 4 or axis.dtype.kind not in "iuf":
+            return []
+        one_file = all(len(family.files) == 1 for family in self.families)
+        is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
+        distances = np.abs(np.diff(axis.astype(np.float64)))
+        median = np.median(distances)
+        regular = np.abs(distances - median) <= 0.2 * median
+        if regular.mean() < min(_REGULAR, 1 - 1.5 / len(distances)):
+            return []
+        problems, missing = [], 0
+        for i in np.flatnonzero(distances > _HOLE * median).tolist():
+            stored = is_old[i] and is_old[i + 1]
+            inside_file = one_file and not is_old[i] and not is_old[i + 1]
+            if not (stored or inside_file):
+                before, after = (self.steps.label_text(axis[at]) for at in (i, i + 1))
+                text = f"no step between {before} and {after}"
+                problems.append(Problem("hole", text, fatal="hole" not in self.allow))
+                missing += round(distances[i] / median) - 1
+        return problems if missing > self._unknown_steps else []
 
 
 _OTHER_VALUES: Final = "{} has other values, unlike files with other variables"
@@ -569,15 +587,6 @@ def _rank(variable: VariableSchema) -> int:
     return min(standard, 1) if variable.attrs.get("axis") == "T" else standard
 
 
-def _determines_others(differing: Mapping[str, Sequence[NDArray[np.int64]]], name: str) -> bool:
-    """Return whether files with the same value of this scalar have the same values of all others."""
-    for at, mine in enumerate(differing[name]):
-        all_of_them = np.stack([columns[at] for columns in differing.values()])
-        if np.unique(all_of_them, axis=1).shape[1] > len(np.unique(mine)):
-            return False
-    return True
-
-
 def scalar_instead(inspection: Inspection, dim: str) -> str | None:
     """Return the scalar in which files follow each other, if all files have the same labels of ``dim``.
 
@@ -586,7 +595,19 @@ def scalar_instead(inspection: Inspection, dim: str) -> str | None:
     dataset = Dataset(inspection)
     dataset._find_members()
     families = [family for family in dataset.families if len(family.files) > 1]
-    if not families or not all(_has_one_axis(inspection, family, dim) for family in families):
+    for family in families:
+        counts = np.diff(inspection.label_start)[family.files]
+        has_labels = dim in family.layout.variables and not family.layout.adds_axis
+        if not has_labels or not counts[0] or (counts != counts[0]).any():
+            return None
+        units = {
+            tuple(each for each in inspection.owns[code] if each[0] == dim)
+            for code in np.unique(inspection.own[family.files]).tolist()
+        }
+        labels = inspection.labels[inspection.label_start[family.files][:, None] + np.arange(counts[0])]
+        if len(units) > 1 or not (labels == labels[0]).all():
+            return None
+    if not families:
         return None
     list(dataset.encodings.choose(families, {}))  # files that cannot be converted differ
     distinct = [
@@ -595,33 +616,6 @@ def scalar_instead(inspection: Inspection, dim: str) -> str | None:
         if all(len(np.unique(column)) == len(column) for column in columns)
     ]
     return min(distinct, key=lambda name: (_rank(dataset.variables[name]), name), default=None)
-
-
-def _has_one_axis(inspection: Inspection, family: Family, dim: str) -> bool:
-    """Return whether all files of a family have the same labels."""
-    if dim not in family.layout.variables or family.layout.adds_axis:
-        return False
-    counts = np.diff(inspection.label_start)[family.files]
-    if not counts[0] or (counts != counts[0]).any():
-        return False
-    units = {
-        tuple(each for each in inspection.owns[code] if each[0] == dim)
-        for code in np.unique(inspection.own[family.files]).tolist()
-    }
-    rows = inspection.label_start[family.files][:, None] + np.arange(counts[0])
-    labels: NDArray[Any] = inspection.labels[rows]
-    return len(units) == 1 and bool((labels == labels[0]).all())
-
-
-def _inexact_labels(
-    variable: VariableSchema, files: NDArray[np.int64], values: NDArray[Any]
-) -> Iterator[FileProblem]:
-    """Yield the files (in order, a row for each value) with labels that cannot be converted."""
-    encoding = Encoding.of(variable.dtype, variable.attrs)
-    files, first = np.unique(files, return_index=True)
-    kind = "units" if encoding.units else "dtype"
-    for file, value in zip(files.tolist(), values[first].tolist(), strict=True):
-        yield FileProblem(file, kind, inexact_text(variable.name, value, encoding))
 
 
 def _labels_of_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:

@@ -1,20 +1,32 @@
-"""The group of the repository before it changes, and the checks that files fit it."""
+"""The group of the repository before it changes: its arrays, its ledger, and the checks that files fit it.
+
+The ledger has a row for each file that was ingested. Its columns are plain Zarr arrays of a hidden group,
+which an `xarray.Dataset` of the group does not show. Half a million files take a few megabytes.
+
+    url            strings
+    fingerprint    uint8, (files, 16)
+    contents       uint8, (files, 16): the fingerprint without the time of a local file; 0: not known
+    size           int64, bytes
+    quarantined    bool: a file with a problem, which was not ingested
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import repeat
+from typing import Any, Final
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.cf import fill_value
 from frazil.cf_times import is_time, is_time_or_duration
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.pipeline.ingest.arrays import (
     NAN_FILL,
     TargetArray,
@@ -26,13 +38,19 @@ from frazil.pipeline.ingest.arrays import (
 )
 from frazil.pipeline.ingest.dataset import Dataset, StoredVariables, same, scalar_time
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import COMPARED, Inspection
-from frazil.pipeline.ingest.layouts import PACKING, VirtualChunks, native, values_digest
-from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.problems import OTHER_GROUP, TABLE
+from frazil.pipeline.ingest.inspection import (
+    COMPARED,
+    PACKING,
+    Inspection,
+    VirtualChunks,
+    native,
+    values_digest,
+)
+from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest
 from frazil.pipeline.ingest.steps import Axis, positions
-from frazil.readers.file_schema import VariableSchema
+from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import Remedy, argument
+from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
 
 
@@ -43,25 +61,21 @@ class ExistingGroup:
         self.session = session
         self.path = group.strip("/")
         self.arrays: dict[str, zarr.Array[Any]] = {}
-        parts = self.path.split("/")
+        workspace, parts = session.workspace, self.path.split("/")
         if self.path and {"", ".", ".."} & {*parts}:
             raise InvalidInputError(
                 f"group must be the path of a group, got {group!r}", ErrorKind.INVALID_ARGUMENT
             )
         for at in range(1, len(parts) + 1):
-            if session.workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
+            if workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
                 raise InvalidInputError(
                     f"`{path}` must be a group of the repository, got an array",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
-        if session.workspace.node(f"/{self.path}") is not None:
-            for name in self._array_names():
-                self.reopen_array(name)
-
-    def _array_names(self) -> list[str]:
-        workspace = self.session.workspace
-        at = f"/{self.path}".rstrip("/")
-        return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
+        if workspace.node(f"/{self.path}") is not None:
+            for name in list(workspace.children(f"/{self.path}")):
+                if workspace.is_array(self.path_of(name)):
+                    self.reopen_array(name)
 
     def path_of(self, name: str) -> str:
         """Return the path of an array of the group."""
@@ -77,89 +91,52 @@ class ExistingGroup:
 
     def stored_variables(self) -> StoredVariables:
         """Return the arrays of the group as variables, and the values of the small ones."""
-        variables = {
-            name: VariableSchema(name, dims_of(array), array.shape, array.dtype, _attributes(array))
-            for name, array in self.arrays.items()
-        }
-        return StoredVariables(variables, self._small_values)
+        variables = {}
+        for name, array in self.arrays.items():
+            attrs, text = dict(array.attrs), array.attrs.get("_FillValue")
+            if array.dtype.kind == "f" and isinstance(text, str):
+                attrs["_FillValue"] = fill_value(text, array.dtype).item()
+            variables[name] = VariableSchema(name, dims_of(array), array.shape, array.dtype, attrs)
 
-    def _small_values(self, name: str) -> NDArray[Any] | None:
-        array = self.arrays.get(name)
-        if array is None or math.prod(array.shape) * max(array.dtype.itemsize, 1) > COMPARED:
-            return None
-        return np.asarray(array[...])
+        def small_values(name: str) -> NDArray[Any] | None:
+            array = self.arrays.get(name)
+            if array is None or math.prod(array.shape) * max(array.dtype.itemsize, 1) > COMPARED:
+                return None
+            return np.asarray(array[...])
+
+        return StoredVariables(variables, small_values)
 
     def add_dimension(self, name: str, dim: str, length: int, longest: int) -> None:
-        """Give an array a new first dimension, and repeat its values for each of ``length`` steps.
-
-        ``longest`` is the largest number of steps of a chunk. An array that has the dimension stays as it is.
-        """
+        """Repeat the values of an array along a new dimension, in chunks of at most ``longest`` steps."""
         array = self.arrays[name]
         if dim in dims_of(array):
             return
-        values = np.asarray(array[...])
-        shape = (length, *array.shape)
+        values, shape = np.asarray(array[...]), (length, *array.shape)
         chunks = choose_chunks(shape, max(array.dtype.itemsize, 1), 0)
+        chunks = (min(chunks[0], longest), *chunks[1:])
         target = TargetArray(
-            self.path_of(name),
-            name,
-            (dim, *dims_of(array)),
-            shape,
-            array.dtype,
-            (min(chunks[0], longest), *chunks[1:]),
-            0,
-            array.fill_value,
+            self.path_of(name), name, (dim, *dims_of(array)), shape, array.dtype, chunks, 0, array.fill_value,
             dict(array.attrs),
-        )
+        )  # fmt: skip
         del zarr.open_group(self.session.store, path=self.path, mode="r+")[name]
         create(self.session.store, target)
         self.reopen_array(name)
         self.arrays[name][...] = np.broadcast_to(values, shape)
 
-    def label_paths(self) -> tuple[str, ...]:
-        """Return the paths of the arrays that are labels along a dimension."""
-        return tuple(self.path_of(name) for name in self.arrays if self.arrays_along(name))
-
 
 @dataclass(slots=True)
 class GroupChange:
-    """The change of a group by one ingest: the call, the files, the group before, and the axis.
-
-    ``axis`` is None until it is planned, and if files do not follow each other.
-    """
+    """The change of a group by one ingest. ``axis`` is None until it is planned, and without a dimension."""
 
     request: IngestRequest
     dataset: Dataset
     existing: ExistingGroup
     axis: Axis | None = None
 
-    @property
-    def session(self) -> Session:
-        """The session of the job."""
-        return self.existing.session
-
-    @property
-    def inspection(self) -> Inspection:
-        """The contents of all files."""
-        return self.dataset.inspection
-
-
-def _attributes(array: zarr.Array[Any]) -> dict[str, Any]:
-    """Return the attributes of an array, with a number as ``_FillValue``."""
-    attrs, text = dict(array.attrs), array.attrs.get("_FillValue")
-    if array.dtype.kind == "f" and isinstance(text, str):
-        attrs["_FillValue"] = fill_value(text, array.dtype).item()
-    return attrs
-
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array; an empty tuple if they have no names."""
     return tuple(map(str, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
-
-
-def axis_of(array: zarr.Array[Any], dim: str) -> int:
-    """Return the index of a dimension of an array."""
-    return dims_of(array).index(dim)
 
 
 #: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.
@@ -169,128 +146,82 @@ type Windows = Mapping[str, tuple[int, int]]
 def matched_array(
     array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
 ) -> TargetArray:
-    """Return the target with the dtype, chunks and attributes of the existing array."""
-    comparisons = _metadata_comparisons(array, target, windows)
-    if virtual is not None:
-        comparisons += _storage_comparisons(array, target)
-    for comparison in comparisons:
-        if comparison.differs:
-            raise comparison.refusal(target.path)
-    shape = tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape))
+    """Return the target with the dtype, chunks and attributes of the existing array, which it must fit."""
+    dims, attrs = dims_of(array), dict(array.attrs)
+    compared: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
+    if dims == target.dims:
+        fixed = [i for i, dim in enumerate(dims) if i != target.axis and dim not in windows]
+        compared.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
+    if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
+        compared += [
+            ("dtype", native(array.dtype), native(target.dtype)),
+            ("units", attrs.get("units"), target.attrs.get("units")),
+        ]
+    compared += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
+    fills = [each.get("_FillValue") for each in (attrs, target.attrs)]
+    compared.append(("_FillValue", *(None if fill == NAN_FILL else fill for fill in fills)))  # type: ignore[arg-type]
+    storage = _storage_comparisons(array, target) if virtual is not None else []
+    for comparison in (*compared, *storage):
+        name, stored, new = comparison
+        if stored != new if isinstance(stored, np.dtype) else repr(stored) != repr(new):
+            error = InvalidInputError(
+                f"{name} of `{target.path}` must be {stored}, as in the repository, got {new} in the files",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+            error.remedy = TABLE["chunks"].remedy if comparison in storage else Remedy(OTHER_GROUP)
+            raise error
+    window = None
+    if windows.keys() & set(dims):
+        if virtual is not None:
+            raise InvalidInputError(
+                f"a virtual ingest needs files with whole steps of `{target.path}`, but they have parts of "
+                "steps. Copy these files",
+                ErrorKind.UNIMPLEMENTED,
+            )
+        window = tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
     return replace(
         target,
-        shape=shape,
-        window=_window(array, target, virtual, windows),
+        shape=tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape)),
+        window=window,
         dtype=array.dtype,
         chunks=array.chunks if virtual is None else target.chunks,
         shards=array.shards,
         fill_value=array.fill_value,
-        attrs=dict(array.attrs),
+        attrs=attrs,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """One property of an array, in the repository and in the files."""
-
-    name: str
-    stored: Any
-    new: Any
-    is_storage: bool = False
-
-    @property
-    def differs(self) -> bool:
-        """Whether the files differ from the repository."""
-        if isinstance(self.stored, np.dtype):
-            return bool(self.stored != self.new)
-        return repr(self.stored) != repr(self.new)
-
-    def refusal(self, path: str) -> InvalidInputError:
-        """Return the error for a property that differs."""
-        error = InvalidInputError(
-            f"{self.name} of `{path}` must be {self.stored}, as in the repository, got {self.new} in the "
-            "files",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-        error.remedy = TABLE["chunks"].remedy if self.is_storage else Remedy(OTHER_GROUP)
-        return error
-
-
-def _metadata_comparisons(array: zarr.Array[Any], target: TargetArray, windows: Windows) -> list[_Comparison]:
-    """Compare dimensions, lengths, dtype and the attributes that change the meaning of the numbers."""
-    dims, attrs = dims_of(array), dict(array.attrs)
-    fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
-    comparisons = [_Comparison("dimensions", dims, target.dims)]
-    if dims == target.dims:
-        sizes = [array.shape[i] for i in fixed]
-        comparisons.append(_Comparison("shape", sizes, [target.shape[i] for i in fixed]))
-    if not (is_time(attrs.get("units")) and is_time(target.attrs.get("units"))):
-        comparisons += [
-            _Comparison("dtype", native(array.dtype), native(target.dtype)),
-            _Comparison("units", attrs.get("units"), target.attrs.get("units")),
-        ]
-    comparisons += [
-        _Comparison(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")
-    ]
-    stored_fill, new_fill = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
-    return [*comparisons, _Comparison("_FillValue", stored_fill, new_fill)]
-
-
-def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[_Comparison]:
+def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[tuple[str, Any, Any]]:
     """Compare codecs, chunks and fill value: references need an array that is stored like the files."""
-    codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
-    new_codecs = tuple(_plain(json.loads(each)) for each in target.codecs)
-    comparisons = [_Comparison("codecs", codecs, new_codecs, is_storage=True)]
-    if not _can_recut(array, target):
-        comparisons.append(_Comparison("chunks", array.chunks, target.chunks, is_storage=True))
-    stored_bytes, new_bytes = (_as_bytes(each.fill_value, each.dtype) for each in (array, target))
-    if stored_bytes != new_bytes:  # missing chunks have this value
-        fill = _Comparison("fill value", array.fill_value, target.fill_value, is_storage=True)
-        comparisons.append(fill)
-    return comparisons
 
+    def plain(codec: Any) -> str:
+        return repr(sorted(dict(codec).items()))
 
-def _window(
-    array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
-) -> tuple[tuple[int, int], ...] | None:
-    dims = dims_of(array)
-    if not windows.keys() & set(dims):
-        return None
-    if virtual is not None:
-        raise InvalidInputError(
-            f"a virtual ingest needs files with whole steps of `{target.path}`, but they have parts of "
-            "steps. Copy these files",
-            ErrorKind.UNIMPLEMENTED,
-        )
-    return tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
-
-
-def _can_recut(array: zarr.Array[Any], target: TargetArray) -> bool:
-    """Return whether the chunks of an array of plain bytes can be cut into the chunks of the target."""
+    codecs = list(map(json.loads, target.codecs))
+    stored = array.metadata.to_dict()["codecs"]
+    compared: list[tuple[str, Any, Any]] = [
+        ("codecs", tuple(map(plain, stored)), tuple(map(plain, codecs)))  # type: ignore[arg-type]
+    ]
     at = target.axis
-    names = [json.loads(each)["name"] for each in target.codecs]
-    if (
-        at is None
-        or names != ["bytes"]
-        or array.shards is not None
-        or len(array.chunks) != len(target.chunks)
-    ):
-        return False
-    return cut_shape(array.chunks, at, target.chunks[at]) == target.chunks and (
-        array.chunks[at] % target.chunks[at] == 0
+    # Chunks of plain bytes can be cut.
+    can_recut = (
+        at is not None
+        and [each["name"] for each in codecs] == ["bytes"]
+        and array.shards is None
+        and len(array.chunks) == len(target.chunks)
+        and cut_shape(array.chunks, at, target.chunks[at]) == target.chunks
+        and array.chunks[at] % target.chunks[at] == 0
     )
-
-
-def _as_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
-    return np.asarray(value).astype(dtype.newbyteorder("=")).tobytes() if dtype.kind != "T" else b""
-
-
-def _none_if_nan(fill: Any) -> Any:
-    return None if fill == NAN_FILL else fill
-
-
-def _plain(codec: Any) -> str:
-    return repr(sorted(dict(codec).items()))
+    if not can_recut:
+        compared.append(("chunks", array.chunks, target.chunks))
+    fills = [
+        np.asarray(each.fill_value).astype(each.dtype.newbyteorder("=")).tobytes()
+        for each in (array, target)
+        if each.dtype.kind != "T"
+    ]
+    if len(set(fills)) > 1:  # missing chunks have this value
+        compared.append(("fill value", array.fill_value, target.fill_value))
+    return compared
 
 
 def require_names(change: GroupChange) -> None:
@@ -304,8 +235,8 @@ def require_names(change: GroupChange) -> None:
     for array in existing.arrays.values():
         dims.update(dims_of(array))
     for option, names, choices in (
-        ("chunks must name dimensions", request.chunks.keys(), dims),
-        ("encoding must name variables", request.encoding.keys(), variables),
+        ("chunks must name dimensions", (request.chunks or {}).keys(), dims),
+        ("encoding must name variables", (request.encoding or {}).keys(), variables),
     ):
         if unknown := sorted(names - choices):
             raise InvalidInputError(
@@ -316,40 +247,32 @@ def require_names(change: GroupChange) -> None:
 
 def require_dimension(change: GroupChange) -> None:
     """Check that no existing array of data would need a new dimension."""
-    request, dataset, existing = change.request, change.dataset, change.existing
-    for family in dataset.families:
+    request, dim, existing = change.request, change.dataset.dim, change.existing
+    for family in change.dataset.families:
         for name, variable in family.layout.variables.items():
-            if name not in existing.arrays or (variable.coordinate and name != dataset.dim):
+            array = existing.arrays.get(name)
+            if array is None or (variable.coordinate and name != dim):
                 continue
-            if not _needs_dimension(change, family, name):
-                continue
-            names = ", ".join(dims_of(existing.arrays[name]))
-            best = dataset.dim or scalar_time(family.variables()) or "time"
-            raise InvalidInputError(
-                f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in which "
-                f"files follow each other, but the array has ({names}): it was ingested from one file alone",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            ).with_remedy(
-                "Ingest that file again into a new group with {}, then other files can follow",
-                argument(concat_dim=best),
-            )
-
-
-def _needs_dimension(change: GroupChange, family: Family, name: str) -> bool:
-    """Return whether the array of a variable would need a dimension that it does not have."""
-    dim, existing = change.dataset.dim, change.existing
-    if dim is None:
-        return change.request.mode == "append" and name not in family.values
-    if dim not in family.layout.variables[name].dims or dim in dims_of(existing.arrays[name]):
-        return False
-    return family.layout.adds_axis or not existing.arrays_along(dim)
+            if dim is None:
+                is_needed = request.mode == "append" and name not in family.values
+            else:
+                is_new = dim in variable.dims and dim not in dims_of(array)
+                is_needed = is_new and (family.layout.adds_axis or not existing.arrays_along(dim))
+            if is_needed:
+                best = dim or scalar_time(family.variables()) or "time"
+                raise InvalidInputError(
+                    f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in "
+                    f"which files follow each other, but the array has ({', '.join(dims_of(array))}): it was "
+                    "ingested from one file alone",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Ingest that file again into a new group with {}, then other files can follow",
+                    argument(concat_dim=best),
+                )
 
 
 def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]]:
-    """Return for each dimension the part that the files have, if they do not have all of it.
-
-    The labels of the files must be consecutive labels of the group.
-    """
+    """Return the parts of dimensions that the files have: consecutive labels of the group."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != dataset.dim]
     if request.mode in ("create", "append") or not dims:
@@ -391,23 +314,12 @@ def require_same_values(
         ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
 
 
-def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim: str | None) -> None:
-    """Check that each dimension has one length in all arrays of the group."""
-    new = {each.path.strip("/"): (each.path, each.dims, each.shape) for each in targets}
-    stored = {
-        path: (f"/{path}", dims_of(array), array.shape)
-        for array in existing.arrays.values()
-        if (path := array.path.strip("/")) not in new
-    }
-    _require_one_length([*stored.values(), *new.values()], dim)
-
-
-def _require_one_length(
-    sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
-) -> None:
-    """Check that each dimension, except ``grows``, has one length in all arrays (path, dimensions, shape)."""
+def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], grows: str | None) -> None:
+    """Check that each dimension, except ``grows``, has one length in all arrays of the group."""
+    arrays = {existing.path_of(name): (dims_of(each), each.shape) for name, each in existing.arrays.items()}
+    arrays |= {each.path: (each.dims, each.shape) for each in targets}
     lengths: dict[str, tuple[str, int]] = {}
-    for path, dims, shape in sizes:
+    for path, (dims, shape) in arrays.items():
         for dim, size in zip(dims, shape, strict=True):
             other, expected = lengths.setdefault(dim, (path, size))
             if dim != grows and size != expected:
@@ -416,7 +328,7 @@ def _require_one_length(
                     "files into another group",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
-    for path, dims, _ in sizes:
+    for path, (dims, _) in arrays.items():
         name = path.rpartition("/")[2]
         if not dims and name in lengths:
             raise InvalidInputError(
@@ -459,10 +371,7 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
 
 
 def require_same_scalars(change: GroupChange) -> None:
-    """Check that steps that are written again have the level, member, ... that the group has for them.
-
-    Times and durations may differ: a later forecast for a step replaces an earlier forecast.
-    """
+    """Check that steps that are written again have the level, member, ... of the group; times may differ."""
     dataset, existing, axis = change.dataset, change.existing, change.axis
     if axis is None or len(dataset.steps.start) <= 1 or "values" in change.request.allow:
         return
@@ -491,7 +400,7 @@ def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool
     dataset, steps = change.dataset, change.dataset.steps
     stored = np.asarray(change.existing.arrays[name][...])
     column = dataset.values_by_file(family.files, name)
-    if column is None or stored.ndim > 1 or name not in change.inspection.scalars:
+    if column is None or stored.ndim > 1 or name not in change.dataset.inspection.scalars:
         return False
     rows = steps.rows(family.files)
     values = np.repeat(column, steps.counts[family.files])
@@ -502,3 +411,237 @@ def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool
     is_stored = row_of_place[places] >= 0
     expected = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
     return not same(expected[row_of_place[places[is_stored]]], values[is_stored]).all()
+
+
+#: Files in a chunk. Each append rewrites the last chunk.
+_CHUNK: Final = 1 << 12
+#: Kinds of dtypes and further dimensions of each column.
+_FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
+    "url": ("TO", ()),
+    "fingerprint": ("u", (16,)),
+    "contents": ("u", (16,)),
+    "size": ("i", ()),
+    "quarantined": ("b", ()),
+}
+#: The memory of a ledger is 57 bytes for each file, and its URL.
+_MOST_FILES: Final = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The files that were ingested into a group.
+
+    ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
+    dimensions of the files, ``variables`` the data variables that were ingested from each file, None for all.
+    """
+
+    url: NDArray[Any]
+    fingerprint: NDArray[np.uint8]
+    contents: NDArray[np.uint8]
+    size: NDArray[np.int64]
+    quarantined: NDArray[np.bool_]
+    concat_dim: str | None = None
+    unlimited: tuple[str, ...] = ()
+    variables: frozenset[str] | None = None
+
+    def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of each URL, -1 for URLs that the ledger does not have."""
+        rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
+        return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprints as hexadecimal text, by URL."""
+        digests = self.fingerprint.tobytes().hex()
+        return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(self.url.tolist())}
+
+    def covers(self, variables: Collection[str] | None) -> bool:
+        """Return whether these variables (None: all) were ingested from each file."""
+        return self.variables is None or (variables is not None and self.variables.issuperset(variables))
+
+    def after(
+        self,
+        request: IngestRequest,
+        dataset: Dataset,
+        recorded: NDArray[np.bool_],
+        rejected: NDArray[np.bool_],
+    ) -> Ledger:
+        """Return the ledger after an ingest of the files in the mask ``recorded``, with their new state."""
+        inspection, count = dataset.inspection, len(self.url)
+        rows = self.rows_of(urls := inspection.chosen_urls(recorded))
+        new = rows < 0
+        rows[new] = np.arange(count, count + int(new.sum()))
+        every = int((~new).sum()) == count
+        columns = {}
+        for name, values in (
+            ("url", np.array(urls, np.dtypes.StringDType())),
+            ("fingerprint", inspection.fingerprint[recorded]),
+            ("contents", inspection.contents[recorded]),
+            ("size", inspection.size[recorded]),
+            ("quarantined", rejected[recorded]),
+        ):
+            old: NDArray[Any] = getattr(self, name)
+            dtype = values.dtype if name == "url" else old.dtype
+            columns[name] = np.zeros((count + int(new.sum()), *old.shape[1:]), dtype)
+            columns[name][:count], columns[name][rows] = old, values
+        mine = None if request.variables is None else frozenset(request.variables)
+        if not count:
+            variables = mine
+        elif mine is None or self.variables is None:
+            variables = None if every else self.variables if mine is None else mine
+        else:
+            variables = mine | self.variables if every else mine & self.variables
+        unlimited = {name for family in dataset.families for name in family.layout.unlimited}
+        return Ledger(
+            **columns,
+            concat_dim=dataset.dim or self.concat_dim,
+            unlimited=tuple(sorted(unlimited | {*self.unlimited})),
+            variables=variables,
+        )
+
+
+EMPTY: Final = Ledger(
+    np.empty(0, np.dtypes.StringDType()),
+    np.empty((0, 16), np.uint8),
+    np.empty((0, 16), np.uint8),
+    np.empty(0, np.int64),
+    np.empty(0, np.bool_),
+)
+
+
+def _path(group: str) -> str:
+    return "/".join(filter(None, [group.strip("/"), HIDDEN]))
+
+
+def load_ledger(session: Session, group: str) -> Ledger:
+    """Return the ledger of a group; `EMPTY` if the group has none."""
+    path = _path(group)
+    if session.workspace.node(f"/{path}") is None:
+        return EMPTY
+    arrays = {name: array_at(session, f"{path}/{name}") for name in _FORMS if name != "contents"}
+    shape = arrays["url"].shape
+    count = shape[0] if shape else 0
+    if session.workspace.node(f"/{path}/contents") is not None:
+        contents = array_at(session, f"{path}/contents")
+        if contents.shape[:1] == shape:  # earlier releases do not write this column
+            arrays["contents"] = contents
+    # Any session can write these arrays, so shapes and types are checked before the values are read.
+    if count > _MOST_FILES:
+        raise _damaged(path, f"a ledger must have at most {_MOST_FILES} files, got {count}")
+    for name, array in arrays.items():
+        kinds, more = _FORMS[name]
+        if array.shape != (count, *more) or np.dtype(array.dtype).kind not in kinds:
+            raise _damaged(
+                path,
+                f"the array {name} must have shape {(count, *more)} and a dtype of kind {kinds}, got "
+                f"{array.shape} and {array.dtype}",
+            )
+    attrs: Mapping[str, Any] = dict(zarr.open_group(session.store, path=path, mode="r").attrs)
+    return ledger_of({name: np.asarray(array[:]) for name, array in arrays.items()}, attrs, path)
+
+
+def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], path: str) -> Ledger:
+    """Return the ledger with these columns and the attributes of its group ``path``."""
+    concat_dim, unlimited, variables = map(attrs.get, ("concat_dim", "unlimited", "variables"))
+    for name, value in (("concat_dim", concat_dim), ("unlimited", unlimited), ("variables", variables)):
+        texts = [value] if name == "concat_dim" else value
+        if value is not None and not (
+            isinstance(texts, list) and all(isinstance(each, str) for each in texts)
+        ):
+            raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
+    return Ledger(
+        url=columns["url"],
+        fingerprint=columns["fingerprint"],
+        contents=columns.get("contents", np.zeros_like(columns["fingerprint"])),
+        size=columns["size"],
+        quarantined=columns["quarantined"],
+        concat_dim=concat_dim,
+        unlimited=tuple(unlimited or ()),
+        variables=None if variables is None else frozenset(variables),
+    )
+
+
+def _damaged(path: str, text: str) -> FormatError:
+    return FormatError(
+        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot",
+    )
+
+
+def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> None:
+    """Replace the ledger ``before`` with ``after``, and write only the rows from the first change on."""
+    hidden = zarr.open_group(session.store, path=_path(group), mode="a", zarr_format=3)
+    attrs: dict[str, Any] = {"concat_dim": after.concat_dim, "unlimited": sorted(after.unlimited)}
+    if after.variables is not None:
+        attrs["variables"] = sorted(after.variables)
+    if dict(hidden.attrs) != attrs:
+        hidden.attrs.put(attrs)
+    for name in _FORMS:
+        old, values = getattr(before, name), getattr(after, name)
+        if name not in hidden:
+            dtype = "string" if name == "url" else values.dtype
+            chunks = (_CHUNK, *values.shape[1:])
+            # xarray needs names of dimensions, and other names than in the dataset above, which it inherits.
+            dims = ("frazil_file", "frazil_byte")[: values.ndim]
+            hidden.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
+            old = old[:0]
+        array = hidden[name]
+        assert isinstance(array, zarr.Array)
+        if array.shape != values.shape:
+            array.resize(values.shape)
+        start = len(old) if (values[: len(old)] == old).all() else 0
+        array[start:] = values[start:]
+
+
+def match_ledger(
+    request: IngestRequest, inspection: Inspection, ledger: Ledger, existing: ExistingGroup
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks of the unchanged, the changed and the touched files of a call.
+
+    Unchanged files were ingested with their present contents, changed files with other contents. Touched
+    files are those changed files that differ only in their modification time, as far as their size and both
+    ends show: they were copied, or changed in the middle.
+    """
+    rows = ledger.rows_of(inspection.urls)
+    recorded, opened = rows >= 0, inspection.layout >= 0
+    unchanged, changed, touched = (np.zeros_like(recorded) for _ in range(3))
+    if recorded.any():
+        same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)
+        changed = recorded & ~same & ~ledger.quarantined[rows] & opened
+        touched = changed & (ledger.contents[rows] == inspection.contents).all(axis=1)
+        unchanged = same if ledger.covers(request.variables) else unchanged
+    candidates = ~recorded & opened
+    # References have to follow a moved file, but copies do not.
+    if len(ledger.url) and not request.virtual:
+        ingested = ~ledger.quarantined
+        digests = [
+            np.ascontiguousarray(each).view("V16").ravel()
+            for each in (
+                *(inspection.fingerprint, ledger.fingerprint[ingested]),
+                *(inspection.contents, ledger.contents[ingested]),
+            )
+        ]
+        moved, copied = np.isin(*digests[:2]), np.isin(*digests[2:])
+        moved = _with_stored_labels(inspection, candidates & moved, existing)
+        # Other modes write stored labels again.
+        copied = candidates & ~moved & (request.mode == "append") & copied
+        copied = _with_stored_labels(inspection, copied, existing)
+        unchanged, changed, touched = unchanged | moved, changed | copied, touched | copied
+    return unchanged, changed, touched
+
+
+def _with_stored_labels(
+    inspection: Inspection, files: NDArray[np.bool_], existing: ExistingGroup
+) -> NDArray[np.bool_]:
+    """Return a mask of those of ``files`` (a mask) whose labels the group has; of all without labels."""
+    if not files.any() or inspection.dim is None:
+        return files
+    dataset = Dataset.labelled(inspection, files, existing.stored_variables())
+    steps = dataset.steps
+    if steps.labels is None:
+        return files & dataset.good
+    if inspection.dim not in existing.arrays:
+        return np.zeros_like(files)
+    stored = positions(read_labels(existing.arrays[inspection.dim]), steps.labels) >= 0
+    before = np.concatenate(([0], np.cumsum(stored)))
+    complete = before[steps.start[1:]] - before[steps.start[:-1]] == steps.counts
+    matches: NDArray[np.bool_] = files & complete & dataset.good
+    return matches

@@ -1,32 +1,51 @@
-"""Families: files with the same data variables.
+"""Families of files with the same data variables, and one encoding for each coordinate of all files.
 
 The files of a family follow each other along the concat dimension. Families with different variables are
 merged. The layout of most files of a family is the expected one, and other files have problems.
+
+One file may have "days since 2000-01-01", the next file "days since 2000-02-01". The dataset has the encoding
+of the repository, or else the encoding of the first file, or one that can hold the values of all files: finer
+units, a wider dtype. All numbers are converted to it exactly: xarray decodes the same values before and after
+the conversion. Months and years have no fixed length, so their units must be the same text in all files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import functools
+import json
+import math
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, Final, Literal, Self
 
+import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.layouts import (
+from frazil.cf_times import TimeUnits, is_time
+from frazil.pipeline.ingest.inspection import (
+    ANY,
+    MEANING,
+    MISSING,
     PACKING,
     FileLayout,
+    Inspection,
     OwnAttributes,
-    attribute_differences,
+    VirtualChunks,
     differences,
     meaning,
-    stacked,
+    native,
     value_differences,
     with_own,
 )
-from frazil.pipeline.ingest.problems import FileProblem, Problem
-from frazil.readers.file_schema import NotVirtual, VariableSchema
+from frazil.pipeline.ingest.options import FileProblem, Problem
+from frazil.pipeline.ingest.steps import rows_of
+from frazil.readers.base_reader import NotVirtual, VariableSchema, codecs_with_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +73,28 @@ class Family:
 
     def with_along(self, dim: str, names: Collection[str]) -> Family:
         """Return the family with these variables along the dimension, unless they have it in the files."""
-        variables = self.layout.variables
+        layout = self.layout
+        variables, virtual = dict(layout.variables), dict(layout.virtual or {})
         along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
+        for name in along:
+            each, stored = variables[name], virtual.get(name)
+            chunks = None if each.chunks is None else (1, *each.chunks)
+            shape = (ANY, *each.shape)
+            variables[name] = replace(each, dims=(dim, *each.dims), shape=shape, chunks=chunks)
+            if name in layout.individual:
+                virtual.pop(name, None)
+            elif isinstance(stored, VirtualChunks):
+                codecs = codecs_with_axis(map(json.loads, stored.codecs))
+                texts = tuple(json.dumps(codec, sort_keys=True) for codec in codecs)
+                virtual[name] = replace(stored, chunks=(1, *stored.chunks), codecs=texts)
+        layout = replace(
+            layout,
+            variables=variables,
+            values={name: digest for name, digest in layout.values.items() if name not in along},
+            virtual=None if layout.virtual is None else virtual,
+        )
         values = {name: digest for name, digest in self.values.items() if name not in along}
-        return replace(self, layout=stacked(self.layout, dim, along), values=values, along=along)
+        return replace(self, layout=layout, values=values, along=along)
 
 
 def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
@@ -74,10 +111,7 @@ def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[
 
 
 def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> Family:
-    """Return the family of these files.
-
-    ``individual``: individual variables are shared too, because there is no concat dimension.
-    """
+    """Return the family of these files. ``individual``: individual variables are shared too."""
     first = int(files[0])
     layout = inspection.layouts[inspection.layout[first]]
     values = dict(layout.values)
@@ -86,48 +120,38 @@ def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: b
     return Family(layout, inspection.owns[inspection.own[first]], files, values)
 
 
-def _minority(codes: NDArray[Any], key: Callable[[int], Any]) -> tuple[int, list[int]]:
-    """Return the first code with the key that most files have, and the codes with other keys."""
+def different_files(
+    inspection: Inspection, members: NDArray[np.int64], kind: Literal["layout", "values", "packing"]
+) -> Iterator[FileProblem]:
+    """Yield the files with another layout, other values of shared variables, or another packing than most."""
+    layouts = inspection.layouts
+    codes = (inspection.own if kind == "packing" else inspection.layout)[members]
     distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    packing = [tuple(each for each in own if each[1] in PACKING) for own in inspection.owns]
     rows: dict[Any, list[int]] = {}
     for row, code in enumerate(distinct.tolist()):
-        rows.setdefault(key(code), []).append(row)
-    usual = max(rows.values(), key=lambda mine: (counts[mine].sum(), -first[mine].min()))
-    others = np.delete(distinct, usual).tolist()
-    return int(distinct[min(usual, key=first.__getitem__)]), others
-
-
-def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
-    """Yield the files with other variables, dimensions or dtypes than most of these files."""
-    layouts, codes = inspection.layouts, inspection.layout[members]
-    usual, others = _minority(codes, lambda code: meaning(layouts[code]))
-    for code in others:
-        lines = differences(layouts[code], layouts[usual]) or [("variables", "differs from the others")]
-        text = "; ".join(text for _, text in lines)
-        yield from problems_of(members[codes == code], lines[0][0], text)
-
-
-def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
-    """Yield the files whose shared variables have other values than in most of these files."""
-    layouts, codes = inspection.layouts, inspection.layout[members]
-    usual, others = _minority(codes, lambda code: tuple(sorted(layouts[code].values.items())))
-    for code in others:
-        text = value_differences(layouts[code].values, layouts[usual].values)
-        yield from problems_of(members[codes == code], "values", text)
-
-
-def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> Iterator[FileProblem]:
-    """Yield the files with another packing than most of these files."""
-    codes = inspection.own[members]
-    packing = [tuple(each for each in own if each[1] in PACKING) for own in inspection.owns]
-    usual, others = _minority(codes, packing.__getitem__)
-    words = [
-        ", ".join(f"{name}.{attribute} {value!r}" for name, attribute, value in each) or "nothing"
-        for each in packing
-    ]
-    for code in others:
-        text = f"packed with {words[code]} and not {words[usual]}"
-        yield from problems_of(members[codes == code], "packing", text)
+        if kind == "packing":
+            key: Any = packing[code]
+        else:
+            key = meaning(layouts[code]) if kind == "layout" else tuple(sorted(layouts[code].values.items()))
+        rows.setdefault(key, []).append(row)
+    most = max(rows.values(), key=lambda mine: (counts[mine].sum(), -first[mine].min()))
+    usual = int(distinct[min(most, key=first.__getitem__)])
+    for code in np.delete(distinct, most).tolist():
+        name: str = kind
+        if kind == "layout":
+            lines = differences(layouts[code], layouts[usual]) or [("variables", "differs from the others")]
+            name, text = lines[0][0], "; ".join(each for _, each in lines)
+        elif kind == "values":
+            text = value_differences(layouts[code].values, layouts[usual].values)
+        else:
+            mine, others = (
+                ", ".join(f"{variable}.{attribute} {value!r}" for variable, attribute, value in packing[each])
+                or "nothing"
+                for each in (code, usual)
+            )
+            text = f"packed with {mine} and not {others}"
+        yield from problems_of(members[codes == code], name, text)
 
 
 def problems_of(files: NDArray[np.int64], kind: str, text: str) -> list[FileProblem]:
@@ -139,16 +163,23 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
     """Return the notes on files with other attributes, and the problems of variables without references."""
     problems = []
     codes = inspection.layout[family.files]
+    expected = family.layout.variables
     for code in np.unique(codes[codes != codes[0]]).tolist():
-        names = attribute_differences(inspection.layouts[code], family.layout)
+        variables = inspection.layouts[code].variables
+        names = []
+        for name in sorted(variables.keys() & expected):
+            attrs, others = variables[name].attrs, expected[name].attrs
+            # Attributes that change the meaning of the numbers are problems.
+            each = sorted((attrs.keys() | others.keys()) - {*MEANING})
+            names += [f"{name}.{at}" for at in each if repr(attrs.get(at)) != repr(others.get(at))]
         if names:
             where = family.files[codes == code]
             listed = ", ".join(names[:10])
             text = f"{len(where)} file(s) have other values of {listed}; those of the first file are kept"
             problems.append(Problem("attributes", text, inspection.urls[int(where[0])], fatal=False))
-    for name, each in (family.layout.virtual or {}).items():
-        if isinstance(each, NotVirtual):
-            text = f"{name} cannot have references: {each.reason}; copy it, or leave it out"
+    for name, stored in (family.layout.virtual or {}).items():
+        if isinstance(stored, NotVirtual):
+            text = f"{name} cannot have references: {stored.reason}; copy it, or leave it out"
             problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
     return problems
 
@@ -173,3 +204,380 @@ def different_grids(families: Sequence[Family]) -> Iterator[FileProblem]:
         else:
             values |= shared
             dims |= family.layout.dims
+
+
+#: The names of units by their length in microseconds.
+_NAMES: Final = {
+    86_400_000_000: "days",
+    3_600_000_000: "hours",
+    60_000_000: "minutes",
+    1_000_000: "seconds",
+    1_000: "milliseconds",
+    1: "microseconds",
+}
+#: Floats hold all whole numbers up to this one.
+_WHOLE: Final = 1 << 53
+_GREGORIAN: Final = {"standard", "gregorian", "proleptic_gregorian"}
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The meaning of the stored numbers of a coordinate.
+
+    ``units`` and ``calendar`` are those of a time; ``units`` is "" for other coordinates. ``missing`` are the
+    numbers that mean a missing value, besides NaN.
+    """
+
+    dtype: np.dtype[Any]
+    units: str = ""
+    calendar: str = "standard"
+    missing: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], times: Encoding | None = None) -> Self:
+        """Return the encoding of a variable with these attributes, with the units of ``times``."""
+        units = attrs.get("units")
+        numbers = [each for name in MISSING for each in np.ravel(attrs.get(name, ())).tolist()]
+        numbers = [each for each in numbers if isinstance(each, int | float) and each == each]
+        typed = [(each, np.array(each).astype(dtype).item()) for each in numbers]
+        # A float is rounded to the dtype. An integer that the dtype cannot hold is in no array.
+        missing = dict.fromkeys(own for each, own in typed if dtype.kind == "f" or own == each)
+        calendar = str(attrs.get("calendar", "standard"))
+        if times is not None:
+            return cls(dtype, times.units, times.calendar, tuple(missing))
+        return cls(dtype, str(units) if is_time(units) else "", calendar, tuple(missing))
+
+    def is_missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return a mask of the values that are missing."""
+        mask: NDArray[np.bool_] = (values != values) | np.isin(values, self.missing)
+        return mask
+
+    def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return times as xarray decodes them."""
+        attrs = {"units": self.units, "calendar": self.calendar}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.asarray(xr.conventions.decode_cf_variable("t", xr.Variable("n", values, attrs)).values)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """An exact conversion of numbers between two encodings: first times ``factor``, then plus ``offset``."""
+
+    source: Encoding
+    target: Encoding
+    factor: Fraction
+    offset: Fraction
+
+    @classmethod
+    def between(cls, source: Encoding, target: Encoding) -> Self | None:
+        """Return the conversion; None if the units have no linear conversion, or the calendars differ.
+
+        >>> day, hour = (Encoding(np.dtype("i8"), f"{unit} since 2000-01-02") for unit in ("days", "hours"))
+        >>> Conversion.between(hour, day).factor
+        Fraction(1, 24)
+        """
+        factor, offset = Fraction(1), Fraction(0)
+        calendars = {source.calendar, target.calendar}
+        try:
+            if source.units != target.units:
+                length, start = _origin(source.units, target.calendar)
+                target_length, target_start = _origin(target.units, target.calendar)
+                factor = Fraction(length, target_length)
+                offset = Fraction((start - target_start) // _MICROSECOND, target_length)
+            if source.units and len(calendars) > 1:
+                # The Gregorian calendars have the same dates since 1582.
+                years = [_origin(each.units, each.calendar)[1].year for each in (source, target)]
+                if calendars - _GREGORIAN or ("proleptic_gregorian" in calendars and min(years) <= 1582):
+                    return None
+        except ValueError:
+            return None
+        return cls(source, target, factor, offset)
+
+    def apply(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the converted numbers, and a mask of the values without an exact conversion."""
+        absent = self.source.is_missing(values)
+        numbers, inexact = self._numbers(values[~absent])
+        result = np.zeros(values.shape, self.target.dtype)
+        wrong = np.zeros(values.shape, np.bool_)
+        result[~absent], wrong[~absent] = numbers, inexact | self.target.is_missing(numbers)
+        if self.target.missing:
+            result[absent] = self.target.missing[0]
+        elif self.target.dtype.kind == "f":
+            result[absent] = np.nan
+        else:
+            wrong |= absent
+        return result, wrong
+
+    def _numbers(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the converted numbers of values that are not missing, and a mask of the inexact ones."""
+        dtype = self.target.dtype
+        kinds = values.dtype.kind + dtype.kind
+        with np.errstate(invalid="ignore", over="ignore"):
+            if self.factor == 1 and not self.offset and kinds == "ff":
+                result = values.astype(dtype)
+                return result, result.astype(values.dtype) != values
+            # Whole results, in whole numbers of the common denominator.
+            whole = np.ones(values.shape, np.bool_)
+            if values.dtype.kind == "f":
+                whole = (values == np.rint(values)) & (np.abs(values) < _WHOLE)
+            together = math.lcm(self.factor.denominator, self.offset.denominator)
+            times, plus = int(self.factor * together), int(self.offset * together)
+            whole &= np.abs(values.astype(np.float64)) * abs(times) + abs(plus) < 2.0**62
+            product = np.where(whole, values, 0).astype(np.int64) * times + plus
+            quotient = product // together
+            result = quotient.astype(dtype)
+            exact = whole & (product % together == 0)
+            exact &= (result == quotient) & (result.astype(np.int64) == quotient)
+            if not self.target.units:
+                return result, ~exact
+            # xarray decodes parts of a unit, and floats of units below a second, with rounding errors.
+            shortest = min(_unit_length(each.units) for each in (self.source, self.target))
+            rows = np.flatnonzero(~exact | ("f" in kinds and shortest < 1_000_000))
+            exact[rows] = False
+            number = values[rows] * float(self.factor) + float(self.offset)
+            for candidate in (number.astype(dtype), np.rint(number).astype(dtype)) if len(rows) else ():
+                try:
+                    equal = self.source.decoded(values[rows]) == self.target.decoded(candidate)
+                except (ValueError, OverflowError):  # times that xarray cannot decode
+                    continue
+                same = np.broadcast_to(equal, rows.shape)
+                result[rows[same]], exact[rows[same]] = candidate[same], True
+        return result, ~exact
+
+
+def inexact_text(name: str, value: Any, target: Encoding) -> str:
+    """Return the text of the problem of a value without an exact conversion."""
+    units = f" in {target.units!r}" if target.units else ""
+    missing = f", where {', '.join(map(str, target.missing))} means missing" if target.missing else ""
+    return f"{name} has the value {value}, which has no exact form as {target.dtype}{units}{missing}"
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _origin(units: str, calendar: str) -> tuple[int, Any]:
+    """Return the length of the unit in microseconds, and the time of the number zero."""
+    if not (length := _unit_length(units)):
+        raise ValueError(units)
+    return length, cftime.num2date(0, units, calendar)
+
+
+def _unit_length(units: str) -> int:
+    """Return the length of a unit in microseconds; 0 if it has no fixed length, or a shorter one."""
+    return TimeUnits(units, None).unit or 0
+
+
+class Encodings:
+    """The encodings of the coordinates of a dataset.
+
+    ``variables`` are all variables with their encodings in the dataset. ``conversions``, by name and by code
+    of `Inspection.encodings`, convert the numbers of a file to these encodings.
+    """
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.inspection = inspection
+        self.variables: dict[str, VariableSchema] = {}
+        self.conversions: dict[str, dict[int, Conversion]] = {}
+
+    def choose(
+        self, families: Sequence[Family], stored: Mapping[str, VariableSchema]
+    ) -> Iterator[FileProblem]:
+        """Choose the encodings, and yield the problems of files that cannot be converted to them."""
+        inspection = self.inspection
+        self.variables = {name: each for one in reversed(families) for name, each in one.variables().items()}
+        parents = {
+            str(each.attrs["bounds"]): name
+            for name, each in self.variables.items()
+            if "bounds" in each.attrs and is_time(each.attrs.get("units"))
+        }
+        in_files: dict[str, dict[int, Encoding]] = {}
+        for name in sorted(self.variables, key=parents.__contains__):  # bounds come after their parents
+            variable = self.variables[name]
+            # The families of which each file may have its own encoding of the variable.
+            mine = [
+                family
+                for family in families
+                if name in family.layout.variables and family.layout.variables[name].dtype.kind in "iuf"
+                if family.layout.is_converted(name) or is_time(family.variable(name).attrs.get("units"))
+            ]
+            if not mine:
+                continue
+            parent = None if is_time(variable.attrs.get("units")) else parents.get(name)
+            times = in_files.get(parent or "", {})
+            sources = in_files[name] = {}
+            codes = np.concatenate([inspection.encodings[family.files] for family in mine])
+            for code in dict.fromkeys(codes.tolist()):
+                layout, own = divmod(code, len(inspection.owns))
+                each = inspection.layouts[layout].variables.get(name)
+                if each is not None:
+                    attrs = with_own(each, inspection.owns[own]).attrs
+                    sources[code] = Encoding.of(each.dtype, attrs, times.get(code))
+            kind = "units" if any(each.units for each in sources.values()) else "dtype"
+            before = stored.get(name)
+            before = before if before is not None and before.dtype.kind in "iuf" else None
+            above = None if parent is None else self.variables[parent]
+            for code, text in self._choose(variable, mine, sources, before, above).items():
+                for family in families:
+                    where = family.files[inspection.encodings[family.files] == code]
+                    yield from problems_of(where, kind, text)
+
+    def _choose(
+        self,
+        variable: VariableSchema,
+        families: Sequence[Family],
+        sources: Mapping[int, Encoding],
+        stored: VariableSchema | None,
+        above: VariableSchema | None,
+    ) -> dict[int, str]:
+        """Choose the first encoding that can hold all known values; return a text for each misfit code."""
+        inspection, name = self.inspection, variable.name
+        units, stored_units = (each and each.attrs.get("units") for each in (variable, stored))
+        fits = stored is None or units == stored_units or (is_time(units) and is_time(stored_units))
+        # Packed numbers of another dtype decode to other values.
+        is_packed = any(attribute in variable.attrs for attribute in PACKING)
+
+        def is_inexact(family: Family) -> bool:
+            """Return whether some labels, or values of a scalar, have no exact conversion."""
+            files = family.files
+            if name in inspection.scalars:
+                files = files[[each is not None for each in inspection.scalars[name][files]]]
+                values = np.array(inspection.scalars[name][files].tolist())
+                codes = inspection.encodings[files]
+            elif name != inspection.dim or family.layout.adds_axis:
+                return False
+            else:
+                values = inspection.labels[rows_of(inspection.label_start, files)]
+                codes = np.repeat(inspection.encodings[files], np.diff(inspection.label_start)[files])
+            return bool(_converted(values, codes, candidate, conversions)[1].any())
+
+        results: list[tuple[VariableSchema, dict[int, Conversion], dict[int, str]]] = []
+        for candidate in _candidates(variable, sources, stored, above):
+            times = None if above is None else Encoding.of(above.dtype, above.attrs)
+            target = Encoding.of(candidate.dtype, candidate.attrs, times)
+            conversions: dict[int, Conversion] = {}
+            refused: dict[int, str] = {}
+            for code, source in sources.items():
+                if source == target and fits:
+                    continue
+                conversion = Conversion.between(source, target) if fits and not is_packed else None
+                if conversion is not None:
+                    conversions[code] = conversion
+                elif not fits:
+                    mine, other = repr(units), repr(stored_units)
+                    refused[code] = f"{name} is in {mine} and not in {other}, as in the repository"
+                elif is_packed:
+                    encodings = (source, target)
+                    mine, other = (f"{each.dtype} (missing: {each.missing or None})" for each in encodings)
+                    text = f"{name} is packed as {mine} and not as {other}, and decodes to other values"
+                    refused[code] = text
+                else:
+                    mine, other = (f"{each.units!r} ({each.calendar})" for each in (source, target))
+                    refused[code] = f"{name} is in {mine}, which cannot be converted to {other}"
+            results.append((candidate, conversions, refused))
+            if not conversions or not any(map(is_inexact, families)):
+                results = results[-1:]
+                break
+        self.variables[name], self.conversions[name], refused = results[0]
+        return refused
+
+    def values(
+        self, name: str, values: NDArray[Any], files: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return values of these files in the encoding of the dataset, and a mask of the inexact ones."""
+        codes = self.inspection.encodings[files]
+        return _converted(values, codes, self.variables[name], self.conversions.get(name, {}))
+
+    def scalars(self, name: str, files: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the values of a scalar in files, as `values` does."""
+        dtype = self.variables[name].dtype
+        raw = dtype if dtype.kind in "TSUO" else None  # numbers keep the width of the files
+        return self.values(name, np.array(self.inspection.scalars[name][files].tolist(), raw), files)
+
+    def are_converted(self, name: str, files: NDArray[np.int64]) -> bool:
+        """Return whether some of these files have another encoding of a variable."""
+        codes = [*self.conversions.get(name, ())]
+        return bool(np.isin(self.inspection.encodings[files], codes).any())
+
+    def by_code(self) -> dict[int, dict[str, Conversion]]:
+        """Return the conversions by code of `Inspection.encodings`."""
+        result: dict[int, dict[str, Conversion]] = {}
+        for name, conversions in self.conversions.items():
+            for code, conversion in conversions.items():
+                result.setdefault(code, {})[name] = conversion
+        return result
+
+
+def _candidates(
+    variable: VariableSchema,
+    sources: Mapping[int, Encoding],
+    stored: VariableSchema | None,
+    above: VariableSchema | None,
+) -> Iterator[VariableSchema]:
+    """Yield the encodings that may hold the values of all files, as variables; the best one first."""
+    encodings = list(dict.fromkeys(sources.values()))
+    if stored is not None or len(encodings) <= 1:
+        yield variable if stored is None else with_encoding(variable, stored)
+        return
+    units = list(dict.fromkeys(each.units for each in encodings))
+    dtype = np.result_type(*(each.dtype for each in encodings))
+    attrs: dict[str, Any] = {"_FillValue": float("nan")}
+    if len({each.missing for each in encodings}) == 1:
+        attrs = {name: variable.attrs[name] for name in MISSING if name in variable.attrs}
+    elif dtype.kind != "f":
+        attrs = {"_FillValue": next(number for each in encodings for number in each.missing)}
+    if above is not None:
+        yield _encoded(variable, dtype if len(units) == 1 else np.result_type(dtype, above.dtype), attrs)
+        return
+    choices: list[tuple[str, np.dtype[Any]]] = [(units[0], dtype)]
+    since = f" since {units[0].partition(' since ')[2]}"
+    if len(units) > 1 and dtype.kind == "f":
+        shorter = [name for length, name in _NAMES.items() if length < _unit_length(units[0])]
+        choices += [(name + since, np.dtype(np.float64)) for name in shorter]
+    elif len(units) > 1:
+        finest = units[0]
+        with suppress(ValueError):  # a unit without a fixed length
+            # The units with the first origin, in which whole numbers of all units are whole.
+            origins = [_origin(each, encodings[0].calendar) for each in units]
+            gaps = [(start - origins[0][1]) // _MICROSECOND for _, start in origins]
+            spans = [*gaps, *(length for length, _ in origins)]
+            length = next(size for size in _NAMES if not any(each % size for each in spans))
+            finest = units[0] if length == origins[0][0] else _NAMES[length] + since
+        choices = [(finest, np.dtype(np.int64))]
+        choices = [(finest, dtype), *choices] if finest == units[0] else choices
+    for text, wide in choices:
+        yield _encoded(variable, wide, {**attrs, **({"units": text} if text else {})})
+
+
+def with_encoding(variable: VariableSchema, target: VariableSchema) -> VariableSchema:
+    """Return the variable with the units, dtype and missing values of another one."""
+    names = {*MISSING, "units", "calendar"} if is_time(target.attrs.get("units")) else {*MISSING}
+    attrs = {name: each for name, each in target.attrs.items() if name in names}
+    return _encoded(variable, target.dtype, attrs)
+
+
+def _encoded(variable: VariableSchema, dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> VariableSchema:
+    """Return the variable with another encoding. ``attrs`` has its units and its missing values."""
+    others = {name: value for name, value in variable.attrs.items() if name not in MISSING}
+    variable = replace(variable, attrs={**others, **attrs})
+    same = native(variable.dtype) == native(dtype)
+    return variable if same else replace(variable, dtype=dtype, fill_value=None)
+
+
+def _converted(
+    values: NDArray[Any],
+    codes: NDArray[np.int64],
+    variable: VariableSchema,
+    conversions: Mapping[int, Conversion],
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return values of many files in an encoding, and a mask of the inexact ones."""
+    with np.errstate(invalid="ignore"):
+        result = values.astype(variable.dtype)
+    wrong = np.zeros(len(values), np.bool_)
+    order = np.argsort(codes, kind="stable")
+    distinct, first = np.unique(codes[order], return_index=True)
+    for code, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True) if conversions else ():
+        if code in conversions:
+            raw = values[rows].astype(conversions[code].source.dtype)
+            result[rows], wrong[rows] = conversions[code].apply(raw)
+    return result, wrong

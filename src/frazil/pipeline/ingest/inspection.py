@@ -1,12 +1,13 @@
-"""Inspects all files in parallel, before anything is written.
+"""The inspection of all files in parallel, before anything is written, and the layouts that files share.
 
     driver      divides the files among tasks, 50 for each task
-    executors   open each file
+    executors   open each file; a file that cannot be opened is a problem with its name, not an error
     driver      makes columns with an entry for each file, and tables of the properties that files share
 
-`frazil.pipeline.ingest.dataset` decides which of the files are one dataset.
-
-A file that the task cannot open is a problem with the name of the file, not an error.
+A ``FileLayout`` is the schema of a file without the properties that each file has for itself: the length and
+labels along the dimension in which files follow each other, the origin of its times, its packing, the values
+of its scalars. A hundred thousand files of one archive have a few layouts, so a file is a row of columns with
+the code of its layout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import math
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import repeat
@@ -27,27 +28,255 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.cf_times import is_time
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.jobs.engine import Engine
 from frazil.jobs.job import Input
 from frazil.jobs.progress import Progress
-from frazil.pipeline.ingest.arrays import cuttable_chunks
-from frazil.pipeline.ingest.layouts import (
-    FileLayout,
-    OwnAttributes,
-    VirtualChunks,
-    individual_names,
-    layout_of,
-    values_digest,
+from frazil.pipeline.ingest.options import FileAccess, Problem, SourceFiles
+from frazil.readers.base_reader import (
+    FileSchema,
+    NotVirtual,
+    Reader,
+    VariableSchema,
+    decoded,
 )
-from frazil.pipeline.ingest.options import FileAccess, SourceFiles
-from frazil.pipeline.ingest.problems import Problem
-from frazil.readers.attribute_values import decoded
-from frazil.readers.base_reader import Reader
-from frazil.readers.file_schema import ChunkReferences, FileSchema, NotVirtual, VariableSchema
-from frazil.readers.files import find_file, local_path
+from frazil.readers.files import File, find_file, local_path
 from frazil.readers.registry import is_zarr
 from frazil.threads import Purpose, thread_pool
+
+#: The length of the concat dimension in a layout: it differs from file to file.
+ANY: Final = -1
+
+#: Attributes that may differ from file to file if values are unpacked.
+PACKING: Final = ("scale_factor", "add_offset")
+#: The attributes with the numbers that mean a missing value.
+MISSING: Final = ("_FillValue", "missing_value")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunks:
+    """The chunks of a variable for references: chunk shape, codecs, dtype and fill value as in Zarr.
+
+    Chunks of plain bytes can be cut along the concat dimension at multiples of ``unit`` steps, and their
+    length along it is `ANY`. For other chunks ``unit`` is 0.
+    """
+
+    chunks: tuple[int, ...]
+    codecs: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+    unit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """The layout of a file.
+
+    ``dims`` are its dimensions without the concat dimension. ``values`` are digests of small variables
+    without the concat dimension. ``individual`` are variables without the concat dimension whose values may
+    differ from file to file (see `individual_names`). ``adds_axis``: files do not have the concat dimension,
+    and each file is one step of it. ``virtual`` are the chunks of data for references, None for copies.
+    ``skipped`` are variables that no array can hold, and attributes that cannot be read, with the reasons.
+    """
+
+    format: str
+    variables: Mapping[str, VariableSchema]
+    dims: Mapping[str, int]
+    unlimited: frozenset[str]
+    values: Mapping[str, str]
+    individual: frozenset[str] = frozenset()
+    adds_axis: bool = False
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the layout, 32 hexadecimal digits."""
+        parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
+        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
+        parts += [sorted(map(repr, each.items())) for each in mappings]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def has_concat_dim(self, name: str) -> bool:
+        """Return whether a variable has the concat dimension."""
+        return ANY in self.variables[name].shape
+
+    def is_converted(self, name: str) -> bool:
+        """Return whether each file may have its own dtype and missing values of a (numeric) coordinate."""
+        variable = self.variables[name]
+        follows = self.has_concat_dim(name) or name in self.individual
+        return variable.coordinate and follows and variable.dtype.kind in "iuf"
+
+    @property
+    def data(self) -> frozenset[str]:
+        """The names of the data variables; only those with the concat dimension, if there are any."""
+        data = [name for name, variable in self.variables.items() if not variable.coordinate]
+        return frozenset(filter(self.has_concat_dim, data)) or frozenset(data) or frozenset(self.variables)
+
+
+#: ``(variable, attribute, value)`` for each attribute that may differ from file to file.
+type OwnAttributes = tuple[tuple[str, str, Any], ...]
+
+
+def layout_of(
+    schema: FileSchema,
+    dim: str | None,
+    values: Mapping[str, str],
+    individual: frozenset[str] = frozenset(),
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
+) -> tuple[FileLayout, OwnAttributes]:
+    """Return the layout of a file, and its own attributes: packing, and the units of times."""
+    own: list[tuple[str, str, Any]] = []
+    variables = {}
+    for name, variable in schema.variables.items():
+        names = [*PACKING, "units"] if is_time(variable.attrs.get("units")) else PACKING
+        own += [(name, each, variable.attrs[each]) for each in names if each in variable.attrs]
+        attrs = {each: value for each, value in variable.attrs.items() if each not in names}
+        sizes = zip(variable.dims, variable.shape, strict=True)
+        shape = tuple(ANY if each == dim else size for each, size in sizes)
+        variables[name] = replace(variable, attrs=attrs, shape=shape)
+    layout = FileLayout(
+        schema.format,
+        variables,
+        {name: size for name, size in schema.dims.items() if name != dim},
+        schema.unlimited,
+        values,
+        individual,
+        dim not in schema.dims,
+        virtual,
+        schema.skipped,
+    )
+    return layout, tuple(sorted(own))
+
+
+def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
+    """Return the variables whose values may differ from file to file: scalars, their bounds, and times."""
+    variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
+    mappings = {each.attrs.get("grid_mapping") for each in schema.variables.values()}
+    scalars = {
+        name: each
+        for name, each in variables.items()
+        if not each.dims and name not in mappings and "grid_mapping_name" not in each.attrs
+    }
+    bounds = {str(each.attrs.get(key)) for each in scalars.values() for key in ("bounds", "climatology")}
+    times = {
+        name
+        for name, each in variables.items()
+        if each.coordinate and name not in schema.dims and is_time(each.attrs.get("units"))
+    }
+    return frozenset({*scalars, *(bounds & variables.keys()), *times})
+
+
+def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
+    """Return a variable of a layout with the own attributes of a file."""
+    mine = {attribute: value for name, attribute, value in own if name == variable.name}
+    return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in the byte order of this machine, which copies have."""
+    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
+
+
+def values_digest(values: NDArray[Any]) -> str:
+    """Return a digest of the values of a small variable, 16 hexadecimal digits."""
+    hashed = hashlib.sha256(f"{values.shape}".encode())
+    plain = np.ascontiguousarray(values)
+    if plain.dtype.kind in "TOU":
+        hashed.update(repr(plain.tolist()).encode())
+    else:
+        hashed.update(plain.dtype.newbyteorder("<").str.encode())
+        hashed.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+# Attributes that change the meaning of the stored numbers.
+MEANING: Final = (
+    "units",
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "flag_values",
+    "flag_masks",
+)
+
+
+def meaning(layout: FileLayout) -> tuple[Any, ...]:
+    """Return the properties that files of one dataset must share, except values and storage."""
+    variables = []
+    for name, variable in layout.variables.items():
+        converted = layout.is_converted(name)
+        attrs = {
+            each: variable.attrs[each]
+            for each in MEANING
+            if each in variable.attrs and not (converted and each in MISSING)
+        }
+        dtype = "number" if converted else native(variable.dtype)
+        variables.append((name, repr((variable.dims, variable.shape, dtype, attrs))))
+    virtual = sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())
+    return layout.adds_axis, tuple(sorted(layout.dims.items())), tuple(sorted(variables)), repr(virtual)
+
+
+def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
+    """Return the chunks without their unit: chunks that can be cut may have different lengths."""
+    return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
+
+
+def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
+    """Return the differences that exclude one dataset, as pairs of a kind of problem and a text."""
+    result: list[tuple[str, str]] = []
+    missing, more = expected.variables.keys() - layout.variables, layout.variables.keys() - expected.variables
+    if missing or more:
+        parts = [f"without {', '.join(sorted(missing))}"] * bool(missing)
+        parts += [f"with {', '.join(sorted(more))}"] * bool(more)
+        result.append(("variables", " and ".join(parts)))
+    if layout.adds_axis != expected.adds_axis:
+        has = ["does not have" if layout.adds_axis else "has", "have it" if layout.adds_axis else "do not"]
+        result.append(("dims", f"{has[0]} the concat dimension, but other files {has[1]}"))
+    for name in sorted(layout.variables.keys() & expected.variables):
+        variable, other = layout.variables[name], expected.variables[name]
+        converted = layout.is_converted(name) and expected.is_converted(name)
+        if (variable.dims, variable.shape) != (other.dims, other.shape):
+            text = f"{name} has dimensions {dims_text(variable)} and not {dims_text(other)}"
+            result.append(("dims", text))
+        if not converted and native(variable.dtype) != native(other.dtype):
+            result.append(("dtype", f"{name} is {variable.dtype} and not {other.dtype}"))
+        for attribute in MEANING:
+            values = variable.attrs.get(attribute), other.attrs.get(attribute)
+            if repr(values[0]) != repr(values[1]) and not (converted and attribute in MISSING):
+                kind = "units" if attribute in ("units", "calendar") else "attributes"
+                result.append((kind, f"{name} has {attribute} {values[0]!r} and not {values[1]!r}"))
+    for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
+        chunks, expected_chunks = (layout.virtual or {})[name], (expected.virtual or {})[name]
+        if repr(_without_unit(chunks)) != repr(_without_unit(expected_chunks)):
+            text = f"{name} is stored as {_storage(chunks)} and not {_storage(expected_chunks)}"
+            result.append(("chunks", text))
+    return result
+
+
+def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    """Return a text that names the variables with other values (by their digests); "" if there are none."""
+    both = sorted(values.keys() & expected.keys())
+    return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
+
+
+def _storage(each: VirtualChunks | NotVirtual) -> str:
+    if isinstance(each, NotVirtual):
+        return each.reason
+    names = ", ".join(
+        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
+    )
+    chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
+    return f"{each.dtype} in chunks of ({chunks}) ({names})"
+
+
+def dims_text(variable: VariableSchema) -> str:
+    """Return the dimensions of a variable as text, with their lengths except that of the concat dimension."""
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
+
 
 #: The values of shared variables are compared up to this size, in bytes.
 COMPARED: Final = 1 << 20
@@ -59,16 +288,12 @@ type Digests = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class InspectionSpec:
-    """The options of the inspection that all tasks get.
-
-    ``dim``: the dimension in which files follow each other, None if files have none. ``virtual``: whether to
-    report the chunks of data for references. ``variables``: the data variables to report, None for all.
-    """
+    """The options of the inspection that all tasks get. ``variables`` are the data, None for all."""
 
     access: FileAccess
     dim: str | None = None
     virtual: bool = False
-    variables: frozenset[str] | None = None
+    variables: Collection[str] | None = None
 
 
 _NO_DIGEST: Final = "0" * 32
@@ -101,26 +326,39 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> File
     try:
         with spec.access.open(url) as reader:
             whole = reader.schema()
-            schema = _chosen(_with_masked_text(whole, virtual=spec.virtual), spec.variables)
-            if schema is None:
+            schema = _with_masked_text(whole, virtual=spec.virtual)
+            if spec.variables is not None:
+                some = {
+                    name: each
+                    for name, each in schema.variables.items()
+                    if each.coordinate or name in spec.variables
+                }
+                schema = replace(schema, variables=some if not some.keys().isdisjoint(spec.variables) else {})
+            if not schema.variables:
                 problem = ("variables", _nothing(whole, spec.variables))
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
                 return replace(_state(url, spec.access), problem=problem, unfit=unfit)
             individual = individual_names(schema, spec.dim)
-            values = _compared(reader, schema, spec.dim, individual)
-            digests, scalars = _individual(reader, schema, individual)
+            values, digests, scalars = _small_values(reader, schema, spec.dim, individual)
             virtual = _virtual(reader, schema, spec.dim) if spec.virtual else None
     except MissingExtraError as error:  # not a problem of the file: the driver raises it
         return FileReport(problem=(error.kind, error.message))
     except IcechunkError as error:
-        problem = (_problem_kind(url, error), _without_name(url, error.message))
-        return replace(_state(url, spec.access), problem=problem)
+        path = local_path(url)
+        text = " ".join(error.message.split())
+        for name in [url] if path is None else [url, path, Path(path).absolute().as_uri()]:
+            text = text.removeprefix(f"{name}: ")
+        is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
+        kind = "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
+        if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
+            kind = "options"
+        return replace(_state(url, spec.access), problem=(kind, text))
     except Exception as error:  # libraries may raise any error for a damaged file
         return replace(_state(url, spec.access), problem=("damaged", f"{type(error).__name__}: {error}"))
-    layout, own = layout_of(schema, spec.dim, values, frozenset(scalars | dict(digests)), virtual)
+    layout, own = layout_of(schema, spec.dim, values, frozenset(name for name, _ in digests), virtual)
     return FileReport(
         schema.size,
-        state_of(schema),
+        file_state(schema),
         schema.fingerprint,
         schema.modified,
         schema.etag,
@@ -133,25 +371,6 @@ def file_report(url: str, fingerprint: str | None, spec: InspectionSpec) -> File
     )
 
 
-def _problem_kind(url: str, error: IcechunkError) -> str:
-    """Return the kind of problem of a file without a schema."""
-    if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
-        return "options"
-    path = local_path(url)
-    is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
-    return "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
-
-
-def _without_name(url: str, message: str) -> str:
-    """Return the text of a reader's error on one line, without the name of the file."""
-    text = " ".join(message.split())
-    path = local_path(url)
-    names = [url] if path is None else [url, path, Path(path).absolute().as_uri()]
-    for name in names:
-        text = text.removeprefix(f"{name}: ")
-    return text
-
-
 def _state(url: str, access: FileAccess) -> FileReport:
     """Return a report without the help of a reader: size, fingerprint and time of the file."""
     try:
@@ -159,33 +378,30 @@ def _state(url: str, access: FileAccess) -> FileReport:
         contents = file.fingerprint()
     except IcechunkError:  # the file does not exist, or is a directory
         return FileReport()
-    fingerprint = _with_time(contents, file.modified, file.etag)
-    return FileReport(file.size, fingerprint, contents, file.modified, file.etag)
+    return FileReport(file.size, file_state(file, contents), contents, file.modified, file.etag)
 
 
-def state_of(schema: FileSchema) -> str:
-    """Return the fingerprint by which an ingest recognizes an unchanged file."""
-    return _with_time(schema.fingerprint, schema.modified, schema.etag)
+def file_state(file: File | FileSchema, contents: str | None = None) -> str:
+    """Return the fingerprint by which an ingest recognizes an unchanged file.
 
-
-def _with_time(contents: str, modified: datetime | None, etag: str | None) -> str:
-    """Add the time of the file to its fingerprint, unless it has an etag.
-
-    A fingerprint covers only both ends of a file. A change between them changes the etag or the time.
+    It includes the time of the file, unless there is an etag: ``contents`` covers only both ends of a file,
+    and a change between them changes the etag or the time.
     """
-    if modified is None or etag is not None:
+    if contents is None:
+        contents = file.fingerprint() if isinstance(file, File) else file.fingerprint
+    if file.modified is None or file.etag is not None:
         return contents
-    return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{contents} {file.modified.timestamp()}".encode()).hexdigest()[:32]
 
 
-def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
+def _nothing(schema: FileSchema, variables: Collection[str] | None) -> str:
     """Return the reason why a file has no variables to ingest."""
-    named = schema.skipped if variables is None else {}
-    if variables is not None:
-        named = {name: schema.skipped[name] for name in sorted(variables & schema.skipped.keys())}
-        text = f"has none of {', '.join(sorted(variables))}"
-    else:
+    if variables is None:
+        named = schema.skipped
         text = f"the group {schema.group} has no variables that an array can hold"
+    else:
+        named = {name: schema.skipped[name] for name in sorted(schema.skipped.keys() & variables)}
+        text = f"has none of {', '.join(sorted(variables))}"
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
@@ -204,109 +420,67 @@ def _with_masked_text(schema: FileSchema, *, virtual: bool) -> FileSchema:
     """
     variables, skipped = dict(schema.variables), dict(schema.skipped)
     for name, each in schema.variables.items():
-        fill = each.attrs.get("_FillValue")
-        if (
-            each.dtype.kind == "S"
-            and isinstance(fill, str)
-            and len(fill) == 1
-            and not _is_joined(schema, each)
-        ):
-            attrs = {key: value for key, value in each.attrs.items() if key != "_FillValue"}
-            attrs["missing_value"] = fill
-            text = np.dtypes.StringDType()
-            variables[name] = replace(each, dtype=text, attrs=attrs, fill_value="")
-            if virtual:
-                variables[name] = each
-                skipped[f"{name}:_FillValue"] = f"xarray masks {fill!r} in the file; a copy does, too"
+        fill, last = each.attrs.get("_FillValue"), each.dims[-1:]
+        if each.dtype.kind != "S" or not isinstance(fill, str) or len(fill) != 1:
+            continue
+        users = [other for other in schema.variables.values() if last and last[0] in other.dims]
+        if last and all(other.dtype.kind == "S" and other.dims[-1:] == last for other in users):
+            continue
+        if virtual:
+            skipped[f"{name}:_FillValue"] = f"xarray masks {fill!r} in the file; a copy does, too"
+            continue
+        attrs = {key: value for key, value in each.attrs.items() if key != "_FillValue"}
+        attrs["missing_value"] = fill
+        variables[name] = replace(each, dtype=np.dtypes.StringDType(), attrs=attrs, fill_value="")
     return replace(schema, variables=variables, skipped=skipped)
 
 
-def _is_joined(schema: FileSchema, variable: VariableSchema) -> bool:
-    """Return whether xarray joins the characters along the last dimension to strings."""
-    last = variable.dims[-1:]
-    users = [each for each in schema.variables.values() if last and last[0] in each.dims]
-    return bool(last) and all(each.dtype.kind == "S" and each.dims[-1:] == last for each in users)
-
-
-def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
-    """Return the schema with only these data variables; None if it has none of them, or no variables."""
-    if variables is None:
-        return schema if schema.variables else None
-    chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
-    if not variables & chosen.keys():
-        return None
-    return replace(schema, variables=chosen)
-
-
-def _compared(
+def _small_values(
     reader: Reader, schema: FileSchema, dim: str | None, individual: frozenset[str]
-) -> dict[str, str]:
-    """Return digests of the variables that should be the same in all files.
-
-    If files do not have the dimension, data differ from file to file and are excluded.
-    """
-    return {
-        name: values_digest(_values(reader, schema, variable))
-        for name, variable in schema.variables.items()
-        if dim not in variable.dims and name not in individual and _bytes(variable) <= COMPARED
-        if variable.coordinate or dim in schema.dims
-    }
-
-
-def _individual(reader: Reader, schema: FileSchema, names: frozenset[str]) -> tuple[Digests, dict[str, Any]]:
-    """Return digests of the variables that may differ from file to file, and the raw values of scalars."""
+) -> tuple[dict[str, str], Digests, dict[str, Any]]:
+    """Return digests of shared variables, digests of individual variables, and the individual scalars."""
+    values: dict[str, str] = {}
     digests: dict[str, str] = {}
     scalars: dict[str, Any] = {}
-    for name in sorted(names):
-        variable = schema.variables[name]
-        if _bytes(variable) > COMPARED:
+    for name, variable in sorted(schema.variables.items()):
+        is_shared = dim not in variable.dims and (variable.coordinate or dim in schema.dims)
+        size = math.prod(variable.shape) * max(variable.dtype.itemsize, 1)
+        if size > COMPARED or not (is_shared or name in individual):
             continue
-        values = np.asarray(_values(reader, schema, variable))
-        digests[name] = values_digest(values)
-        if not variable.dims:
-            scalars[name] = values.reshape(-1)[0] if values.dtype.kind == "T" else values.item()
-    return tuple(digests.items()), scalars
-
-
-def _values(reader: Reader, schema: FileSchema, variable: VariableSchema) -> NDArray[Any]:
-    values = schema.coords.get(variable.name)
-    if values is None:
-        values = reader.read(variable.name, tuple(map(slice, variable.shape)))
-    return decoded(values) if variable.dtype.kind == "T" and values.dtype.kind == "S" else values
-
-
-def _bytes(variable: VariableSchema) -> int:
-    return math.prod(variable.shape) * max(variable.dtype.itemsize, 1)
+        data = schema.coords.get(name)
+        if data is None:
+            data = np.asarray(reader.read(name, tuple(map(slice, variable.shape))))
+        if variable.dtype.kind == "T" and data.dtype.kind == "S":
+            data = decoded(data)
+        (digests if name in individual else values)[name] = values_digest(data)
+        if name in individual and not variable.dims:
+            scalars[name] = data.reshape(-1)[0] if data.dtype.kind == "T" else data.item()
+    return values, tuple(digests.items()), scalars
 
 
 def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, VirtualChunks | NotVirtual]:
     """Return the chunks of data for references. Coordinates are copied, and have none."""
-    return {
-        name: _chunked(reader.references(name), variable, dim)
-        for name, variable in schema.variables.items()
-        if not variable.coordinate
-    }
-
-
-def _chunked(
-    references: ChunkReferences | NotVirtual, variable: VariableSchema, dim: str | None
-) -> VirtualChunks | NotVirtual:
-    if isinstance(references, NotVirtual):
-        return references
-    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
-    chunks, unit = references.chunks, 0
-    if dim in variable.dims:
-        axis = variable.dims.index(dim)
-        chunks, unit = cuttable_chunks(references, axis, variable.shape[axis])
-    return VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+    result: dict[str, VirtualChunks | NotVirtual] = {}
+    for name, variable in schema.variables.items():
+        if variable.coordinate:
+            continue
+        references = reader.references(name)
+        if isinstance(references, NotVirtual):
+            result[name] = references
+            continue
+        codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+        chunks, unit = references.chunks, 0
+        if dim in variable.dims and references.is_plain:
+            axis = variable.dims.index(dim)
+            length, size = variable.shape[axis], chunks[axis]
+            before = chunks[:axis] if size <= max(length, 1) else (1,) * axis
+            chunks, unit = (*before, ANY, *chunks[axis + 1 :]), min(size, length)
+        result[name] = VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)
+    return result
 
 
 def inspection_task(shared: bytes, task: bytes) -> bytes:
-    """Inspect some files.
-
-    ``shared`` is a pickled `InspectionSpec`, ``task`` are pickled URLs and fingerprints. Returns a pickled
-    list of `FileReport`. Equal layouts are one object, which pickle writes once.
-    """
+    """Return a pickled list of reports. Equal layouts are one object, which pickle writes once."""
     spec: InspectionSpec = pickle.loads(shared)
     urls, fingerprints = pickle.loads(task)
     files: list[FileReport]
@@ -390,10 +564,7 @@ def inspect_all(
     fingerprints: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Open all files, in tasks of the engine.
-
-    Files whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
-    """
+    """Open all files whose fingerprint (by URL) is another one than before, in tasks of the engine."""
     expected = [(fingerprints or {}).get(url) for url in files.urls]
     tasks = [
         pickle.dumps((files.urls[start : start + PER_TASK], expected[start : start + PER_TASK]))
@@ -409,51 +580,64 @@ def inspect_all(
         if progress is not None:
             progress.advance(rows=len(some), bytes=sum(file.size for file in some))
     inspection = _columns(files, spec.dim, reports)
-    if all(each is None for each in expected):
-        _require_variables(spec, reports, inspection.layouts)
+    if any(each is not None for each in expected):
+        return inspection
+    layouts = inspection.layouts
+    names = {name for each in layouts for name in each.variables}
+    names |= {name for report in reports for name in report.unfit}
+    if missing := sorted(set(spec.variables or ()) - names):
+        reasons = [each.skipped[missing[0]] for each in layouts if missing[0] in each.skipped]
+        reason = f"no array can hold: {reasons[0]}" if reasons else "no file has"
+        raise InvalidInputError(
+            f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
     return inspection
 
 
-def _require_variables(
-    spec: InspectionSpec, reports: Sequence[FileReport], layouts: Sequence[FileLayout]
-) -> None:
-    """Raise ``InvalidInputError`` if no file has a variable that the caller names."""
-    names = {name for layout in layouts for name in layout.variables}
-    names |= {name for report in reports for name in report.unfit}
-    missing = sorted((spec.variables or frozenset()) - names)
-    if not missing:
-        return
-    reasons = [layout.skipped[missing[0]] for layout in layouts if missing[0] in layout.skipped]
-    reason = f"no array can hold: {reasons[0]}" if reasons else "no file has"
-    raise InvalidInputError(
-        f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}",
-        ErrorKind.INVALID_ARGUMENT,
-    )
-
-
 def _columns(files: SourceFiles, dim: str | None, reports: Sequence[FileReport]) -> Inspection:
-    _refuse_inexact_labels(dim, reports)
-    labels = [file.labels for file in reports if file.labels is not None]
-    lengths = np.array([0 if file.labels is None else len(file.labels) for file in reports], np.int64)
+    dtypes = {file.labels.dtype for file in reports if file.labels is not None}
+    common = np.result_type(*dtypes) if all(each.kind in "iuf" for each in dtypes) and dtypes else None
+    scalars: dict[str, NDArray[np.object_]] = {}
+    for row, file in enumerate(reports):
+        for name, value in file.scalars.items():
+            if name not in scalars:
+                scalars[name] = np.full(len(reports), None, object)
+            scalars[name][row] = value
+        if common is None or common.kind != "f" or file.labels is None or file.labels.dtype.kind == "f":
+            continue
+        # Integer labels must be exact in the float of all labels. Python compares them exactly.
+        labels = file.labels.tolist()
+        for label, same in zip(labels, file.labels.astype(common).tolist(), strict=True):
+            if label != same:
+                text = f"{dim} has the value {label}, which {common} cannot hold"
+                file.problem, file.layout = ("dtype", text), None
+                break
+    all_labels = [file.labels for file in reports if file.labels is not None]
+    lengths = [0 if file.labels is None else len(file.labels) for file in reports]
     layout, layouts = _codes(reports, attrgetter("layout"), attrgetter("digest"))
     own, owns = _codes(reports, attrgetter("own"))
     individual, individuals = _codes(reports, attrgetter("individual"))
+    fingerprint, contents = (
+        np.frombuffer(bytes.fromhex("".join(map(attrgetter(name), reports))), np.uint8).reshape(-1, 16)
+        for name in ("fingerprint", "contents")
+    )
     return Inspection(
         files=files,
         dim=dim,
         size=np.array([file.size for file in reports], np.int64),
-        fingerprint=_digests([file.fingerprint for file in reports]),
-        contents=_digests([file.contents for file in reports]),
+        fingerprint=fingerprint,
+        contents=contents,
         modified=tuple(file.modified for file in reports),
         etag=tuple(file.etag for file in reports),
         layout=layout,
         own=own,
         length=np.array([file.length for file in reports], np.int64),
         label_start=np.concatenate([[0], np.cumsum(lengths)]),
-        labels=np.concatenate(labels) if labels else np.empty(0),
+        labels=np.concatenate(all_labels) if all_labels else np.empty(0),
         layouts=layouts,
         owns=owns,
-        scalars=_scalar_columns(reports),
+        scalars=scalars,
         individual=individual,
         individuals=individuals,
         problems=tuple(
@@ -481,34 +665,3 @@ def _codes(
             code_of[id(value)] = table.setdefault(key(value), (len(table), value))[0]
         codes[row] = code_of[id(value)]
     return codes, tuple(value for _, value in table.values())
-
-
-def _refuse_inexact_labels(dim: str | None, reports: Sequence[FileReport]) -> None:
-    """Mark files with integer labels that the dtype of all labels, a float, cannot hold."""
-    dtypes = {file.labels.dtype for file in reports if file.labels is not None}
-    if len(dtypes) <= 1 or any(each.kind not in "iuf" for each in dtypes):
-        return
-    common = np.result_type(*dtypes)
-    for file in reports:
-        labels = file.labels
-        if common.kind != "f" or labels is None or labels.dtype.kind == "f":
-            continue
-        # Python compares integers with floats exactly.
-        same = [a == b for a, b in zip(labels.tolist(), labels.astype(common).tolist(), strict=True)]
-        if not all(same):
-            text = f"{dim} has the value {labels[same.index(False)]}, which {common} cannot hold"
-            file.problem, file.layout = ("dtype", text), None
-
-
-def _scalar_columns(files: Sequence[FileReport]) -> dict[str, NDArray[np.object_]]:
-    columns: dict[str, NDArray[np.object_]] = {}
-    for row, file in enumerate(files):
-        for name, value in file.scalars.items():
-            if name not in columns:
-                columns[name] = np.full(len(files), None, object)
-            columns[name][row] = value
-    return columns
-
-
-def _digests(texts: list[str]) -> NDArray[np.uint8]:
-    return np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(len(texts), 16)

@@ -2,42 +2,45 @@
 
 The dimension, if the caller does not name it, is the dimension of the group, if the first file has it or a
 scalar of its name; or the one dimension of the first file that is unlimited or a time; or else the scalar
-whose value differs from file to file (see `Dataset`). A single file has no such dimension, and its variables
-stay as they are.
+whose value differs from file to file (see `Dataset`). A single file has no such dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from itertools import compress
 from typing import Any, ClassVar, Final, Unpack
 
 from frazil.cf_times import is_time
 from frazil.display import Shown
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
-from frazil.jobs.engine import Engine, engine_of
-from frazil.jobs.job import Job, JobResult, Run, Target, Tasks, takes_versions, with_options
+from frazil.jobs.engine import engine_of
+from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
-from frazil.jobs.progress import Progress
 from frazil.pipeline.ingest.dataset import Dataset, scalar_instead, scalar_time
-from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
+from frazil.pipeline.ingest.existing import (
+    ExistingGroup,
+    GroupChange,
+    Ledger,
+    dims_of,
+    load_ledger,
+    match_ledger,
+    save_ledger,
+)
 from frazil.pipeline.ingest.inspection import Inspection, InspectionSpec, inspect_all
-from frazil.pipeline.ingest.ledger import LedgerVersion
 from frazil.pipeline.ingest.options import (
-    FileAccess,
     Files,
     IngestOptions,
     IngestRequest,
     InspectionOptions,
-    Settings,
-    SourceFiles,
+    Mode,
+    Problem,
+    refusal,
 )
-from frazil.pipeline.ingest.plan import Plan, plan_ingest
-from frazil.pipeline.ingest.problems import refusal
-from frazil.pipeline.ingest.report import Report, notes
-from frazil.pipeline.ingest.steps import Mode, holes
+from frazil.pipeline.ingest.plan import plan_axis, plan_tasks
+from frazil.pipeline.ingest.report import ChosenChunks, Report, notes
 from frazil.pipeline.ingest.tasks import run_item, without_container
-from frazil.readers.file_schema import FileSchema
 from frazil.remedies import argument
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
@@ -45,27 +48,14 @@ from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.access import environment_access
 from frazil.storage.urls import parse_url
 
-
-def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """Return the repository with these containers in its saved configuration, authorized for this process.
-
-    The caller names the server of each container, so Frazil may send the credentials of the environment to
-    it, unless the repository was opened with other credentials for this prefix.
-    """
-    config = repo.config
-    saved = config.virtual_chunk_containers or {}
-    has_new = any(saved.get(each.url_prefix) != each for each in containers)
-    for each in containers:
-        config.set_virtual_chunk_container(each)
-    granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
-    repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
-    if has_new:
-        repo.save_config()
-    return repo
-
-
 #: The number of files that are tried until one can be read.
 _TRIED: Final = 100
+#: The number of bad files that the metadata of the commit name. The ledger of the group has all of them.
+_NAMED: Final = 100
+#: The number of times that an ingest is planned if other sessions commit to its arrays meanwhile.
+_TRIES: Final = 4
+#: The key of the record of an ingest in the metadata of its commit.
+INGEST: Final = "frazil_ingest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +66,23 @@ class Growth:
     """
 
     concat_dim: str | None = None
-    dims: frozenset[str] = field(default_factory=frozenset)
+    dims: frozenset[str] = frozenset()
     from_nothing: bool = False
 
 
-NO_GROWTH: Final = Growth()
-
-
-def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
+def dimension(request: IngestRequest, growth: Growth) -> str | None:
     """Return the dimension that the first readable file has; None if that file does not decide it."""
+    files = request.files
     if files.concat_dim is not None:
         return files.concat_dim
-    schema = _first_schema(files, access)
-    if schema is None:
+    for url in files.urls[:_TRIED]:
+        try:
+            with request.access.open(url) as reader:
+                schema = reader.schema()
+                break
+        except IcechunkError:
+            continue
+    else:
         return None
     scalars = {name for name, each in schema.variables.items() if not each.dims}
     if growth.concat_dim is not None and growth.concat_dim in scalars | schema.dims.keys():
@@ -106,47 +100,31 @@ def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
 
 
-def _first_schema(files: SourceFiles, access: FileAccess) -> FileSchema | None:
-    for url in files.urls[:_TRIED]:
-        try:
-            with access.open(url) as reader:
-                return reader.schema()
-        except IcechunkError:
-            continue
-    return None
-
-
 def inspect_request(
-    request: IngestRequest,
-    engine: Engine,
-    growth: Growth,
-    fingerprints: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    request: IngestRequest, growth: Growth, fingerprints: Mapping[str, str] | None = None
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
 
-    Files without such a dimension may have a scalar with a different value in each file. Then they are
-    inspected again along that scalar. Files whose fingerprint is still the one in ``fingerprints`` (by URL)
-    are not opened.
+    If their labels are equal, they may follow each other in a scalar, and are inspected again along it. Files
+    whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
     """
-    files = request.files
-    dim = request.concat_dim or dimension(files, request.access, growth)
+    engine, dim = engine_of(request.engine), request.concat_dim or dimension(request, growth)
     spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
-    inspection = inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
-    if dim is None or dim in (request.concat_dim, files.concat_dim, growth.concat_dim):
+    inspection = inspect_all(
+        request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
+    )
+    if dim is None or dim in (request.concat_dim, request.files.concat_dim, growth.concat_dim):
         return inspection
     scalar = scalar_instead(inspection, dim)
     if scalar is None:
         return inspection
     spec = replace(spec, dim=scalar)
-    return inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
+    return inspect_all(request.files, spec, engine, fingerprints=fingerprints, progress=request.progress)
 
 
-def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
+def inspect_for_new_group(request: IngestRequest) -> Inspection:
     """Inspect files for a group that does not exist yet, and raise the errors that its ingest would raise."""
-    engine = engine_of(run.engine)
-    growth = new_group_growth(request.mode)
-    inspection = inspect_request(request, engine, growth, progress=run.progress)
+    inspection = inspect_request(request, _growth_from_nothing(request.mode))
     if problems := inspection_report(request, inspection).fatal():
         raise refusal(problems, len(inspection.urls))
     if request.virtual and not request.containers:
@@ -157,24 +135,29 @@ def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
 def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
     """Return the report on files that are compared with each other, but not with a group."""
     dataset = Dataset.reconcile(inspection, unpack=request.unpack, allow=request.allow)
-    steps, one_file, refused = dataset.steps, dataset.one_file_each, dataset.refused
-    gaps = [
-        replace(each, fatal="hole" not in request.allow)
-        for each in holes(steps.axis, steps.units, steps.calendar, one_file=one_file, refused=refused)
-    ]
+    gaps = dataset.holes(dataset.steps.axis)
     problems = (*inspection.problems, *dataset.problems, *gaps, *notes(dataset))
     return Report(dataset, problems, unchanged)
 
 
-def new_group_growth(mode: Mode) -> Growth:
-    """Return the growth of a group without arrays."""
+def _growth_from_nothing(mode: Mode) -> Growth:
     return Growth(from_nothing=mode not in ("create", "insert"))
 
 
-#: The number of times that an ingest is planned if other sessions commit to its arrays meanwhile.
-_TRIES: Final = 4
-#: The key of the record of an ingest in the metadata of its commit.
-INGEST: Final = "frazil_ingest"
+def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
+    """Return the repository with these containers in its saved configuration, authorized for this process."""
+    config = repo.config
+    saved = config.virtual_chunk_containers or {}
+    has_new = any(saved.get(each.url_prefix) != each for each in containers)
+    for each in containers:
+        config.set_virtual_chunk_container(each)
+    # The caller names the server of each container, so it may get the credentials of the environment, unless
+    # the repository was opened with other credentials for this prefix.
+    granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
+    repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
+    if has_new:
+        repo.save_config()
+    return repo
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -205,7 +188,7 @@ class IngestResult(JobResult):
             yield from self.report.details()
 
 
-@with_options(InspectionOptions, Settings)
+@with_options(InspectionOptions, IngestRequest)
 def inspect_files(
     source: Files,
     *,
@@ -253,14 +236,12 @@ def inspect_files(
         >>> report.concat_dim, report.problems, report.table()["last"].to_pylist()
         ('time', (), ['0', '1'])
     """
-    settings = Settings(concat_dim=concat_dim, variables=variables, virtual=virtual, **options)
-    request = IngestRequest.of(source, settings)
-    inspection = inspect_request(request, engine_of(settings.engine), NO_GROWTH, progress=settings.progress)
-    return inspection_report(request, inspection)
+    request = IngestRequest(source, concat_dim, variables=variables, virtual=virtual, **options)
+    return inspection_report(request, inspect_request(request, Growth()))
 
 
 @takes_versions
-@with_options(IngestOptions, Settings)
+@with_options(IngestOptions, IngestRequest)
 def ingest(
     source: Files,
     to: Target | Repository,
@@ -354,94 +335,122 @@ def ingest(
         >>> xarray.open_zarr(result.version.session().store, consolidated=False).t.values.tolist()
         [280.0, 281.0]
     """
-    settings = Settings(concat_dim, mode, variables, virtual, **options)
-    request = IngestRequest.of(source, settings)
-    return run_ingest(request, to if isinstance(to, Target) else Target(to), settings.run)
+    request = IngestRequest(source, concat_dim, mode, variables, virtual, **options)
+    return run_ingest(request, to if isinstance(to, Target) else Target(to))
 
 
-def run_ingest(
-    request: IngestRequest, target: Target, run: Run, inspection: Inspection | None = None
-) -> IngestResult:
+def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | None = None) -> IngestResult:
     """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
-    engine = engine_of(run.engine)
-    ledger_version, growth = _group_state(target, request.mode)
+    session = target.repo.readonly_session(target.branch)
+    ledger = load_ledger(session, target.group)
     if inspection is None:
-        ledger = ledger_version.ledger
+        existing = None if request.mode == "create" else ExistingGroup(session, target.group)
+        growth = _growth_from_nothing(request.mode)
+        if existing is not None and existing.arrays:
+            labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
+            growth = Growth(ledger.concat_dim, frozenset(labelled))
         fingerprints = ledger.fingerprints() if ledger.covers(request.variables) else {}
-        inspection = inspect_request(request, engine, growth, fingerprints, run.progress)
-    caller_repo = target.repo
+        inspection = inspect_request(request, growth, fingerprints)
+    files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
-    planner = _Planner(request, inspection, target.group, ledger_version)
-    result = _run_with_retries(planner.job(target, run), engine, run.progress)
-    if request.containers:
-        # The caller's own handle has to read the references too.
-        caller_repo.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
-    if planner.plan is None:  # an earlier run committed the job: no plan was made
-        report = inspection_report(request, inspection, len(inspection.urls))
-    else:
-        report = planner.plan.report
-    values = {each.name: getattr(result, each.name) for each in fields(JobResult)}
-    return IngestResult(**values, report=report)
+    reports: list[Report] = []
+    metadata: dict[str, Any] = {}
 
+    def prepare(job_session: Session) -> Tasks:
+        is_same = job_session.snapshot_id == session.snapshot_id and not job_session.has_uncommitted_changes
+        before = ledger if is_same else load_ledger(job_session, target.group)
+        tasks, report, metadata[INGEST] = plan_ingest(job_session, request, files, target.group, before)
+        reports.append(report)
+        return tasks
 
-def _run_with_retries(job: Job, engine: Engine, progress: Progress | None) -> JobResult:
-    """Run the job. It is planned again if other sessions have written to the same arrays meanwhile."""
+    count = len(files.urls)
+    job = Job(
+        "ingest",
+        target,
+        prepare,
+        run_item,
+        parameters=request.parameters(files.dim),
+        inputs=(files.as_input(),),
+        writes=(target.group,),
+        message=request.message or f"ingest {count} file{'' if count == 1 else 's'}",
+        metadata=metadata,
+        id=request.job_id,
+    )
     for remaining in reversed(range(_TRIES)):
         try:
-            return run_job(job, engine, progress=progress)
+            result = run_job(job, engine_of(request.engine), progress=request.progress)
+            break
         # Another session wrote to these arrays, or to the labels that decide the positions of data.
         except RebaseFailedError:
             if not remaining:
                 raise
-    raise AssertionError("the last try returns or raises")
+    if request.containers:
+        # The caller's own handle has to read the references too.
+        caller_repo.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
+    # Without a report, an earlier run committed the job: no plan was made.
+    report = reports[-1] if reports else inspection_report(request, files, count)
+    return IngestResult(
+        **{each.name: getattr(result, each.name) for each in fields(JobResult)}, report=report
+    )
 
 
-class _Planner:
-    """Plans the job of an ingest. A job with a conflict is planned again. ``plan`` is the latest plan."""
+def plan_ingest(
+    session: Session, request: IngestRequest, inspection: Inspection, group: str, ledger: Ledger
+) -> tuple[Tasks, Report, dict[str, Any]]:
+    """Return the tasks of an ingest into a group, the report on its files, and the metadata of its commit.
 
-    def __init__(
-        self, request: IngestRequest, inspection: Inspection, group: str, ledger_version: LedgerVersion
-    ) -> None:
-        self.request = request
-        self.inspection = inspection
-        self.group = group
-        self.ledger_version = ledger_version
-        self.plan: Plan | None = None
-        #: The metadata of the commit: empty until the job is planned.
-        self.metadata: dict[str, Any] = {}
-
-    def prepare(self, session: Session) -> Tasks:
-        """Plan the ingest in the job's session, and return its tasks."""
-        self.plan = plan_ingest(session, self.request, self.inspection, self.group, self.ledger_version)
-        self.metadata[INGEST] = self.plan.metadata
-        return self.plan.tasks
-
-    def job(self, target: Target, run: Run) -> Job:
-        """Return the job, which plans the ingest when it starts."""
-        count = len(self.inspection.urls)
-        return Job(
-            "ingest",
-            target,
-            self.prepare,
-            run_item,
-            parameters=self.request.parameters(self.inspection.dim),
-            inputs=(self.inspection.as_input(),),
-            writes=(target.group,),
-            message=run.message or f"ingest {count} file{'' if count == 1 else 's'}",
-            metadata=self.metadata,
-            id=run.job_id,
+    Compares the files with each other and with the group, creates and resizes arrays, writes the labels and
+    the ledger, and divides the remaining work into items.
+    """
+    existing = ExistingGroup(session, group)
+    unchanged, changed, touched = match_ledger(request, inspection, ledger, existing)
+    dataset = Dataset.reconcile(
+        inspection,
+        unpack=request.unpack,
+        only=~unchanged & ((request.on_change == "rewrite") | ~changed),
+        allow=request.allow,
+        stored=existing.stored_variables(),
+    )
+    change = GroupChange(request, dataset, existing)
+    change.axis, gaps = plan_axis(change, changed)
+    known = set(inspection.chosen_urls(unchanged))
+    problems = [each for each in inspection.problems if each.url not in known] + dataset.problems
+    for mask, text in (
+        (changed & ~touched, "was ingested with other contents"),
+        (touched, "has the size and both ends of an ingested file, but another modification time"),
+    ):
+        fatal = request.on_change == "fail"
+        if request.on_change != "rewrite":
+            problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
+    report = Report(dataset, (*problems, *gaps, *notes(dataset)), int(unchanged.sum()))
+    accepted = dataset.members
+    rejected = ~accepted & ~unchanged & ~changed
+    if request.on_problem == "fail":
+        left_out = (Problem("target", "would be left out", url) for url in inspection.chosen_urls(rejected))
+        if fatal_problems := report.fatal() or tuple(left_out):  # a commit never leaves out a file silently
+            raise refusal(fatal_problems, len(inspection.urls))
+    policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
+    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
+    metadata = {
+        "mode": request.mode,
+        "files": int(accepted.sum()),
+        "unchanged": report.unchanged,
+        "bytes": int(inspection.size[accepted].sum()),
+        "digest": inspection.as_input().digest,
+        policy: {"files": int(rejected.sum()), "names": names},
+    }
+    tasks = Tasks([])
+    if dataset.families:
+        tasks = plan_tasks(change)
+        targets = [each.target for each in tasks.shared.arrays]
+        chunks = (
+            ChosenChunks(each.path, each.chunks, each.chunk_bytes, each.chunk_reason)
+            for each in targets
+            if each.chunk_reason and each.shape  # only new arrays of data have a reason
         )
-
-
-def _group_state(target: Target, mode: Mode) -> tuple[LedgerVersion, Growth]:
-    """The ledger of the group, and the dimension in which the group grows."""
-    session = target.repo.readonly_session(target.branch)
-    ledger_version = LedgerVersion.load(session, target.group)
-    if mode == "create":
-        return ledger_version, NO_GROWTH
-    existing = ExistingGroup(session, target.group)
-    if not existing.arrays:
-        return ledger_version, new_group_growth(mode)
-    dims = frozenset(name for name, each in existing.arrays.items() if dims_of(each) == (name,))
-    return ledger_version, Growth(ledger_version.ledger.concat_dim, dims)
+        report = replace(report, chunks=tuple(chunks))
+    recorded = accepted | (rejected & (request.on_problem == "quarantine"))
+    if recorded.any():
+        save_ledger(session, group, ledger, ledger.after(request, dataset, recorded, rejected))
+    return tasks, report, metadata

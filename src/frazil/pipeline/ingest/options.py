@@ -1,16 +1,10 @@
-"""The call of an ingest: its files, how they are opened, and its options as one checked value.
+"""The call of an ingest: its files, its options, and the kinds of problems that it tolerates.
 
     a glob, or a list    ``"data/*.nc"``: coordinates decide the order, variables decide what is merged
-    FilePattern          a function makes the name of each file from keys, as in pangeo-forge-recipes:
+    FilePattern          a function makes the name of each file from keys, as in pangeo-forge-recipes
 
->>> def name(time, variable):
-...     return f"s3://bucket/{variable}_{time:02}.nc"
->>> pattern = FilePattern(name, ConcatDim("time", [1, 2]), MergeDim("variable", ["tas", "pr"]))
->>> files = expand(pattern)
->>> files.urls
-('s3://bucket/tas_01.nc', 's3://bucket/pr_01.nc', 's3://bucket/tas_02.nc', 's3://bucket/pr_02.nc')
->>> files.position.tolist(), files.concat_dim
-([0, 0, 1, 1], 'time')
+Files with a fatal problem cannot be in the dataset. ``allow`` can tolerate a kind of problem only if the
+dataset then still represents all files, in the way that `TABLE` describes.
 """
 
 from __future__ import annotations
@@ -19,26 +13,197 @@ import glob
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Literal, Self, TypedDict, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.job import Run, RunOptions
+from frazil.jobs.job import RunOptions
 from frazil.jobs.progress import Progress
-from frazil.pipeline.ingest.arrays import require_sizes
-from frazil.pipeline.ingest.problems import require_tolerable
-from frazil.pipeline.ingest.steps import MODES, Mode
 from frazil.readers.base_reader import Reader
 from frazil.readers.files import local_path, object_storage
 from frazil.readers.registry import open_source, require_format
+from frazil.remedies import Remedy, argument, joined
 from frazil.repository.settings.config import VirtualChunkContainer
 from frazil.storage.urls import parse_url
+
+#: The number of problems that an error lists. `Report` has all of them.
+_LISTED: Final = 10
+_SKIP: Final = argument(on_problem="skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of one file, or of all files together.
+
+    Attributes:
+        kind: The kind of the problem, a key of ``KINDS``.
+        message: What is wrong, in words.
+        url: The URL of the file. None: the problem concerns all files.
+        fatal: Whether the file cannot be ingested. If False, the problem is a note.
+    """
+
+    kind: str
+    message: str
+    url: str | None = None
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.kind, self.url, self.message)))
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """A problem of one file, which is given by its number."""
+
+    file: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of problem: its meaning, the effect of ``allow`` ("" if not tolerable), and another remedy."""
+
+    meaning: str
+    allowed: str = ""
+    remedy: Remedy | None = None
+
+
+#: The remedy of files that cannot be in the group.
+OTHER_GROUP: Final = "Ingest the files into another group"
+
+TABLE: Final[dict[str, Kind]] = {
+    "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
+    "unreadable": Kind("the storage has no file with this name"),
+    "options": Kind(
+        "this call cannot open the file: wrong group or reader options, or a library that fails to import",
+        remedy=Remedy(
+            "{} chooses a group, {} one of several datasets",
+            (argument(source_group=...), argument(reader_options=...)),
+        ),
+    ),
+    "variables": Kind(
+        "other variables than the other files",
+        remedy=Remedy("{} chooses the variables that all files have", (argument(variables=...),)),
+    ),
+    "dims": Kind(
+        "other dimensions, or another length of a dimension that does not grow",
+        remedy=Remedy(
+            "{} names the dimension in which files follow each other; ingest files with other variables into "
+            "another group",
+            (argument(concat_dim=...),),
+        ),
+    ),
+    "dtype": Kind("another dtype"),
+    "units": Kind("other units or another calendar, which change the meaning of the numbers"),
+    "attributes": Kind("other attributes; fatal if they change the meaning of the numbers"),
+    "packing": Kind(
+        "another scale or offset: the packed numbers cannot be in one array",
+        remedy=Remedy("{} stores the unpacked values", (argument(unpack=True),)),
+    ),
+    "values": Kind(
+        "other values of a variable that all files share, such as latitudes",
+        allowed="keeps the values of the first file, or of the repository",
+        remedy=Remedy("ingest files with other variables into another group"),
+    ),
+    "chunks": Kind(
+        "chunks or codecs that cannot be in one array (virtual only)",
+        remedy=Remedy(
+            "Ingest a copy, without {}: it can have any chunks and codecs", (argument(virtual=True),)
+        ),
+    ),
+    "virtual": Kind(
+        "a variable whose chunks have no references (virtual only)",
+        remedy=Remedy(
+            "Ingest a copy, without {}, or other {}", (argument(virtual=True), argument(variables=...))
+        ),
+    ),
+    "unordered": Kind(
+        "labels that neither all increase nor all decrease",
+        allowed="keeps the steps of each file in the order of the file",
+    ),
+    "overlap": Kind("labels that an earlier file has too", allowed="takes the steps of the later file"),
+    "duplicate": Kind("the same contents as an earlier file", allowed="takes the steps of the later file"),
+    "hole": Kind(
+        "a gap in regular times, or labels that only some variables have",
+        allowed="leaves the gap",
+    ),
+    "changed": Kind(
+        "a file that was ingested before, with other contents or another modification time",
+        remedy=Remedy("{} replaces the values, 'ignore' keeps them", (argument(on_change="rewrite"),)),
+    ),
+    "types": Kind("variables or attributes of types that no array can hold: they are left out"),
+    "references": Kind("references to a few bytes each (virtual only)"),
+    "target": Kind("a file that does not fit the group in the repository"),
+}
+#: The meaning of each kind of problem.
+KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
+#: The kinds that ``allow`` tolerates.
+TOLERABLE: Final = tuple(name for name, kind in TABLE.items() if kind.allowed)
+
+
+def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
+    """Return the error for ``on_problem="fail"``, with the remedies for each kind."""
+    named = len({each.url for each in problems if each.url is not None})
+    some = f"{named:,} of " if named else ""
+    summary = f"{counted(len(problems), 'problem')} in {some}{counted(files, 'file')}"
+    lines = [f"the files are not one dataset: {summary}. Nothing was written"]
+    lines += [f"  {each}" for each in problems[:_LISTED]]
+    if len(problems) > _LISTED:
+        lines.append(f"  and {len(problems) - _LISTED:,} more: an inspection lists them")
+    remedies = []
+    for name in dict.fromkeys(each.kind for each in problems):
+        kind = TABLE[name]
+        allowed = Remedy(f"{{}} {kind.allowed}", (argument(allow={name}),)) if kind.allowed else None
+        if helps := [each for each in (allowed, kind.remedy) if each is not None]:
+            remedies.append(joined("", [Remedy(f"{name}: "), joined("; ", helps)]))
+    if named:
+        remedies.append(Remedy("{} leaves these files out; 'quarantine' also remembers them", (_SKIP,)))
+    error = InvalidInputError("\n".join(lines), ErrorKind.BAD_SOURCE)
+    error.remedy = joined("\n  ", remedies) if remedies else None
+    return error
+
+
+type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
+
+MODES: Final = ("create", "append", "insert", "upsert", "backfill")
+
+#: The arguments of ``zarr.create_array`` that ``encoding`` accepts.
+ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
+
+
+def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ``InvalidInputError`` (``invalid-argument``) for impossible chunk sizes or unknown encodings."""
+    sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
+    for name, each in encoding.items():
+        if unknown := sorted(each.keys() - set(ENCODING)):
+            raise InvalidInputError(
+                f"encoding of {name} must have only {', '.join(ENCODING)}, got {unknown[0]!r}. All other "
+                "properties are those of the files",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        for key in ("chunks", "shards"):
+            if each.get(key) is not None:
+                sizes += [(f"{key} of {name}", size) for size in each[key]]
+    for what, size in sizes:
+        if (
+            not isinstance(size, int | np.integer)
+            or size < (-1 if what.startswith("chunks") else 1)
+            or not size
+        ):
+            raise InvalidInputError(
+                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +295,8 @@ class SourceFiles:
     position: NDArray[np.int64] | None = None
     keys: tuple[Any, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no files."""
-        return not self.urls
-
     def names(self) -> tuple[str, ...]:
-        """Return the names of the files for the metadata of commits: URLs, and local paths without folders.
-
-        Local paths begin with the name of the folder that all of them have in common.
-        """
+        """Return the names of the files for commits: URLs, and local paths below the folder of all files."""
         paths = [local_path(url) for url in self.urls]
         folders = {os.path.dirname(each) for each in paths if each is not None}
         start = os.path.dirname(os.path.commonpath(folders)) if folders else ""
@@ -150,41 +307,41 @@ class SourceFiles:
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
-    """Return the files that a pattern, globs or names match.
-
-    A glob in a bucket (``s3://bucket/*/t2m_*.nc``) lists the objects under its fixed prefix.
-    """
-    expanded = _expanded(source, storage_options)
-    if expanded.is_empty:
+    """Return the files that a pattern, globs (also in buckets) or names match, with absolute paths."""
+    keys: tuple[Any, ...] = ()
+    dim: str | None = None
+    position: NDArray[np.int64] | None = None
+    urls: list[str] = []
+    if isinstance(source, FilePattern):
+        dims = source.combine_dims
+        for chosen in itertools.product(*(each.keys for each in dims)):
+            names = (each.name for each in dims)
+            url = source.format_function(**dict(zip(names, chosen, strict=True)))
+            urls.append(local_path(url) or url)
+        for at, each in enumerate(dims):
+            if isinstance(each, ConcatDim):
+                dim, keys = each.name, tuple(each.keys)
+                position = np.indices([len(one.keys) for one in dims])[at].ravel()
+    else:
+        for each_name in [source] if isinstance(source, str | os.PathLike) else source:
+            text = os.fspath(each_name)
+            path = local_path(text) or text
+            if "://" in path and glob.has_magic(path) and parse_url(path).scheme in _SCHEMES:
+                urls += _listed(path, storage_options)
+            elif "://" in path or not glob.has_magic(path) or os.path.exists(path):
+                urls.append(path)
+            else:
+                urls += sorted(glob.glob(path, recursive=True))
+    if not urls:
         raise InvalidInputError(
             f"source must match at least one file, got {source!r}, which matches none",
             ErrorKind.KEY_NOT_FOUND,
         )
-    if len(set(expanded.urls)) < len(expanded.urls):
-        seen: set[str] = set()
-        twice = next(url for url in expanded.urls if url in seen or seen.add(url))  # type: ignore[func-returns-value]
+    if twice := [url for url, count in Counter(urls).items() if count > 1]:
         raise InvalidInputError(
-            f"source must name each file once, got {twice} twice", ErrorKind.INVALID_ARGUMENT
+            f"source must name each file once, got {twice[0]} twice", ErrorKind.INVALID_ARGUMENT
         )
-    return expanded
-
-
-def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> SourceFiles:
-    if isinstance(source, FilePattern):
-        return _from_pattern(source)
-    given = [source] if isinstance(source, str | os.PathLike) else source
-    return SourceFiles(
-        tuple(itertools.chain.from_iterable(_globbed(os.fspath(each), storage_options) for each in given))
-    )
-
-
-def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[str]:
-    path = _absolute(text)
-    if glob.has_magic(path) and "://" in path and parse_url(path).scheme in _LISTED:
-        return _listed(path, storage_options)
-    if "://" in path or not glob.has_magic(path) or os.path.exists(path):
-        return (path,)
-    return sorted(glob.glob(path, recursive=True))
+    return SourceFiles(tuple(urls), dim, position, keys)
 
 
 def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
@@ -197,28 +354,9 @@ def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     return [place + each for each in sorted(filter(wanted.fullmatch, keys))]
 
 
-_LISTED: Final = ("s3", "gs", "az")
+_SCHEMES: Final = ("s3", "gs", "az")
 _PARTS: Final = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _absolute(url: str) -> str:
-    """Return an absolute path: tasks and later runs may have other working directories."""
-    return local_path(url) or url
-
-
-def _from_pattern(pattern: FilePattern) -> SourceFiles:
-    dims = pattern.combine_dims
-    names = [dim.name for dim in dims]
-    urls = tuple(
-        _absolute(pattern.format_function(**dict(zip(names, keys, strict=True))))
-        for keys in itertools.product(*(dim.keys for dim in dims))
-    )
-    at = next((i for i, dim in enumerate(dims) if isinstance(dim, ConcatDim)), None)
-    if at is None:
-        return SourceFiles(urls)
-    position = np.indices([len(dim.keys) for dim in dims])[at].ravel()
-    return SourceFiles(urls, names[at], position, tuple(dims[at].keys))
 
 
 #: This process reads so few files and bytes faster than other processes start.
@@ -227,26 +365,17 @@ FEW_BYTES: Final = 256 << 20
 
 
 def is_small(source: Files) -> bool:
-    """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine."""
-    urls = expand(source).urls
-    if len(urls) > FEW_FILES:
+    """Return whether ``source`` is at most 64 files (or folders) with 256 MiB, all on this machine."""
+    paths = list(map(local_path, expand(source).urls))
+    if len(paths) > FEW_FILES or None in paths:
         return False
-    paths = [local_path(url) for url in urls]
-    return all(path is not None for path in paths) and sum(map(_size, filter(None, paths))) <= FEW_BYTES
-
-
-def _size(path: str) -> int:
-    """Return the bytes of a file, or of all files of a folder (a Zarr group); 0 if it does not exist."""
-    if not os.path.isdir(path):
-        try:
-            return os.stat(path).st_size
-        except OSError:  # the ingest reports the file
-            return 0
-    return sum(
-        entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
-        for folder, _, _ in os.walk(path)
-        for entry in os.scandir(folder)
-    )
+    total = 0
+    for path in filter(None, paths):
+        inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        for each in inside if os.path.isdir(path) else (path,):
+            with suppress(OSError):
+                total += os.stat(each).st_size
+    return total <= FEW_BYTES
 
 
 type OnProblem = Literal["fail", "skip", "quarantine"]
@@ -255,15 +384,7 @@ type OnChange = Literal["fail", "ignore", "rewrite"]
 
 
 class FileOptions(TypedDict, total=False):
-    """The options that decide how files are opened.
-
-    Attributes:
-        format: The format of all files. None: detected for each file.
-        source_group: The path of the group in the files.
-        storage_options: Options of the storage of the files.
-        reader_options: Options of the reader of the format.
-        compound: Whether variables of compound types (HDF5) are left out, or each field becomes an array.
-    """
+    """The options that decide how files are opened; see `ingest`."""
 
     format: str | None
     source_group: str
@@ -294,9 +415,10 @@ class IngestOptions(FileOptions, RunOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """All options of one call with their defaults, before they are checked."""
+class IngestRequest:
+    """One call with all its options, checked, and its files: globs are expanded, and no file is opened."""
 
+    source: Files
     concat_dim: str | None = None
     mode: Mode = "create"
     variables: Collection[str] | None = None
@@ -317,99 +439,64 @@ class Settings:
     job_id: str | None = None
     message: str | None = None
     progress: Progress | None = None
+    files: SourceFiles = field(init=False)
+    access: FileAccess = field(init=False)
 
-    @property
-    def run(self) -> Run:
-        """The options that all operations have in common."""
-        return Run(self.engine, self.job_id, self.message, self.progress)
-
-
-@dataclass(frozen=True, slots=True)
-class IngestRequest:
-    """The files and the checked options of one call: the first step of an ingest."""
-
-    files: SourceFiles
-    access: FileAccess
-    concat_dim: str | None
-    variables: frozenset[str] | None
-    mode: Mode
-    chunks: Mapping[str, int]
-    encoding: Mapping[str, Mapping[str, Any]]
-    virtual: bool
-    containers: tuple[VirtualChunkContainer, ...]
-    on_problem: OnProblem
-    on_change: OnChange
-    allow: frozenset[str]
-    unpack: bool
-
-    @classmethod
-    def of(cls, source: Files, settings: Settings) -> Self:
-        """Return the request of a call. Globs are expanded, but no file is opened."""
-        _require_choices(settings)
-        allow = require_tolerable(_as_names(settings.allow))
-        chunks, encoding = dict(settings.chunks or {}), dict(settings.encoding or {})
-        require_sizes(chunks, encoding)
-        require_format(settings.format)
-        variables = None if settings.variables is None else frozenset(_as_names(settings.variables))
-        return cls(
-            files=expand(source, settings.storage_options),
-            access=FileAccess(
-                settings.format,
-                settings.source_group,
-                settings.storage_options,
-                _reader_options(settings),
-            ),
-            concat_dim=settings.concat_dim,
-            variables=variables,
-            mode=settings.mode,
-            chunks=chunks,
-            encoding=encoding,
-            virtual=settings.virtual,
-            containers=tuple(settings.containers),
-            on_problem=settings.on_problem,
-            on_change=settings.on_change,
-            allow=allow,
-            unpack=settings.unpack,
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (choice := getattr(self, name)) not in choices:
+                raise InvalidInputError(
+                    f"{name} must be one of {', '.join(choices)}, got {str(choice)!r}",
+                    ErrorKind.UNKNOWN_CHOICE,
+                )
+        # A string is one name, not a collection of letters.
+        allow, variables = (
+            frozenset(map(str, (names,) if isinstance(names, str) else names))
+            for names in (self.allow, self.variables or ())
         )
+        for name in sorted(allow.difference(TOLERABLE)):
+            error = InvalidInputError(
+                f"allow must be one of {', '.join(TOLERABLE)}, got {name!r}", ErrorKind.UNKNOWN_CHOICE
+            )
+            other = TABLE[name].remedy if name in TABLE else None
+            skip = Remedy("{} leaves out files with other problems", (_SKIP,))
+            error.remedy = joined("; ", [skip] if other is None else [other, skip])
+            raise error
+        values: dict[str, Any] = {
+            "allow": allow,
+            "variables": None if self.variables is None else variables,
+            "chunks": dict(self.chunks or {}),
+            "encoding": dict(self.encoding or {}),
+        }
+        require_sizes(values["chunks"], values["encoding"])
+        require_format(self.format)
+        values["files"] = expand(self.source, self.storage_options)
+        # Only HDF5 has compound types, so other readers do not know the option.
+        compound = {} if self.compound == "skip" else {"compound": self.compound}
+        options = {**(self.reader_options or {}), **compound}
+        values["access"] = FileAccess(self.format, self.source_group, self.storage_options, options)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def parameters(self, dim: str | None) -> dict[str, Any]:
         """Return the parameters of the job. ``dim`` is the dimension along which the files were inspected."""
+        names = ("mode", "virtual", "on_problem", "on_change", "unpack", "format", "source_group")
         return {
-            "mode": self.mode,
+            **{name: getattr(self, name) for name in names},
             "concat_dim": dim,
             "variables": None if self.variables is None else sorted(self.variables),
-            "chunks": dict(self.chunks),
-            "encoding": {name: sorted(map(repr, each.items())) for name, each in self.encoding.items()},
-            "virtual": self.virtual,
-            "on_problem": self.on_problem,
-            "on_change": self.on_change,
-            "unpack": self.unpack,
-            "format": self.access.format,
-            "source_group": self.access.group,
+            "chunks": dict(self.chunks or {}),
+            "encoding": {
+                name: sorted(map(repr, each.items())) for name, each in (self.encoding or {}).items()
+            },
             **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
         }
 
 
-def _require_choices(settings: Settings) -> None:
-    for name, choice, choices in (
-        ("mode", settings.mode, MODES),
-        ("on_problem", settings.on_problem, get_args(OnProblem.__value__)),
-        ("on_change", settings.on_change, get_args(OnChange.__value__)),
-        ("compound", settings.compound, get_args(Compound.__value__)),
-    ):
-        if choice not in choices:
-            raise InvalidInputError(
-                f"{name} must be one of {', '.join(choices)}, got {str(choice)!r}",
-                ErrorKind.UNKNOWN_CHOICE,
-            )
-
-
-def _reader_options(settings: Settings) -> dict[str, Any]:
-    """Return the options of the reader. Only HDF5 has compound types, so others do not know the option."""
-    compound = {} if settings.compound == "skip" else {"compound": settings.compound}
-    return {**(settings.reader_options or {}), **compound}
-
-
-def _as_names(names: Collection[str]) -> Collection[str]:
-    """Return names as a collection. A string is one name, not a collection of letters."""
-    return (names,) if isinstance(names, str) else names
+#: The values of the options that are one of several words.
+_CHOICES: Final = {
+    "mode": MODES,
+    "on_problem": get_args(OnProblem.__value__),
+    "on_change": get_args(OnChange.__value__),
+    "compound": get_args(Compound.__value__),
+}

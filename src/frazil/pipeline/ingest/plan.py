@@ -1,22 +1,21 @@
-"""The plan of an ingest, made on the driver: the new files, the axis, the growth of the group, and the tasks.
+"""The plan of an ingest, made on the driver: the axis, the growth of the group, its arrays, and the items.
 
-ledger_match  finds the files that the ledger contains
-dataset       finds the dataset of the other files
-axis_plan     finds the positions of their steps
-task_plan     plans the arrays, and the items of work
+A task writes only whole chunks, and no two tasks write the same chunk. If a chunk needs several files, its
+task reads all of them. If a chunk has steps that the repository already has, its task reads those too. Arrays
+whose chunks are multiples of each other along the axis share tasks, so a file is opened once for all its
+variables.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from functools import partial
-from itertools import compress
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
@@ -24,68 +23,92 @@ from frazil.arrays.box_writing import fill_box, is_fill, missing_element
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.job import Tasks
-from frazil.pipeline.ingest.array_plan import (
-    NO_PIECES,
-    ArrayGroup,
-    FamilyArrays,
-    FileTable,
-    FixedArrays,
-    Item,
-    PlannedArray,
-    can_shift,
-    fixed_items,
-    items,
-    longest_chunk,
-    plan_arrays,
-    require_aligned,
+from frazil.pipeline.ingest.arrays import (
+    LARGEST,
+    SMALLEST,
+    TargetArray,
+    choose_steps,
+    create,
+    open_target,
+    read_labels,
+    recut_array,
+    target_array,
 )
-from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
-from frazil.pipeline.ingest.dataset import Dataset
 from frazil.pipeline.ingest.existing import (
-    ExistingGroup,
     GroupChange,
-    axis_of,
     dims_of,
+    matched_array,
     require_dimension,
     require_lengths,
     require_names,
     require_same_scalars,
+    require_same_values,
     retained_scalars,
+    windows_of,
 )
-from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.ledger import Ledger, LedgerMatch, LedgerVersion, match_ledger, save_ledger
-from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.problems import Problem, refusal
-from frazil.pipeline.ingest.report import Report, chosen_chunks, notes
-from frazil.pipeline.ingest.steps import Axis, Pieces, holes, place_labels, runs
-from frazil.pipeline.ingest.tasks import TaskContext, without_container
+from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
+from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks
+from frazil.pipeline.ingest.options import Problem
+from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
+from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
+from frazil.readers.base_reader import VariableSchema
 from frazil.remedies import argument
 from frazil.repository.session.session import Session
 from frazil.storage.urls import parse_url
 
+#: The bytes that a task writes, unless it would read fewer files than `FILES`.
+TASK: Final = 128 << 20
+FILES: Final = 50
+FILES_OF_A_CHUNK: Final = 500
+#: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
+LARGE: Final = 256 << 20
+_NO_STEPS: Final = np.zeros(0, np.int64)
+NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayGroup:
+    """Arrays (by number) that are written together from the same files.
+
+    Arrays without the axis get all their values from one file: the source of one piece without steps.
+    """
+
+    arrays: tuple[int, ...]
+    pieces: Pieces
+    virtual: bool = False
+
+
+# The axis
+
 
 def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | None, list[Problem]]:
-    """Return the axis and its gaps. The axis is None if files do not follow each other.
-
-    ``changed`` is a mask of the files that were ingested with other contents.
-    """
+    """Return the axis, None if files do not follow each other, and its gaps. ``changed`` is a mask."""
     request, dataset, existing = change.request, change.dataset, change.existing
     dim, mode, steps = dataset.dim, request.mode, dataset.steps
-    _require_no_arrays(change)
+    names = {name for family in dataset.families for name in family.layout.variables}
+    clash = sorted(names & existing.arrays.keys())
+    if mode == "create" and clash:
+        raise AlreadyExistsError(
+            f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
+            f"`{clash[0]}`"
+        ).with_remedy(
+            "Add new files with {}. Modes 'insert', 'upsert' and 'backfill' also replace values",
+            argument(mode="append"),
+        )
     require_dimension(change)
     if dim is None or not dataset.families:
         return None, []
     arrays = [existing.arrays[name] for name in existing.arrays_along(dim)]
-    length = max((array.shape[axis_of(array, dim)] for array in arrays), default=0)
-    if dataset.labels is None or dataset.axis is None:
+    length = max((array.shape[dims_of(array).index(dim)] for array in arrays), default=0)
+    if steps.labels is None or steps.axis is None:
         if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
             raise InvalidInputError(
                 f"mode {mode!r} needs labels of {dim} in the files, as `/{existing.path}` has them, but the "
                 "files have none",
                 ErrorKind.INVALID_ARGUMENT,
             )
-        return Axis.after(length, steps.length), []
+        places = np.arange(length + steps.length)  # new steps follow the old steps
+        return Axis(len(places), None, places[:length], places[length:]), []
     if dim in existing.arrays:
         old = read_labels(existing.arrays[dim])
     elif length:
@@ -95,79 +118,30 @@ def plan_axis(change: GroupChange, changed: NDArray[np.bool_]) -> tuple[Axis | N
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     else:
-        old = dataset.axis[:0]
+        old = steps.axis[:0]
         mode = "create" if mode != "insert" else mode
-    place_on_axis = partial(
-        place_labels,
-        descending=steps.descending,
-        in_order=steps.in_order,
-        units=steps.units,
-        calendar=steps.calendar,
-    )
     if changed.any() and request.on_change == "rewrite":
         # The group has the labels of changed files. The mode applies to all other labels.
         places = steps.at[np.repeat(changed, steps.counts)]
         fresh = np.ones(steps.length, np.bool_)
         fresh[places[places >= 0]] = False
         if fresh.any():
-            place_on_axis(mode, old, dataset.axis[fresh])
+            place_labels(mode, old, steps.axis[fresh], steps)
         mode = "backfill" if mode == "backfill" else "upsert"
-    axis = place_on_axis(mode, old, dataset.axis)
-    one_file, refused = dataset.one_file_each, dataset.refused
-    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file, refused=refused)
-
-
-def _require_no_arrays(change: GroupChange) -> None:
-    """Raise an error if the mode is "create" and the group has an array of the files."""
-    request, dataset, existing = change.request, change.dataset, change.existing
-    names = {name for family in dataset.families for name in family.layout.variables}
-    clash = sorted(names & existing.arrays.keys())
-    if request.mode == "create" and clash:
-        raise AlreadyExistsError(
-            f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
-            f"`{clash[0]}`"
-        ).with_remedy(
-            "Add new files with {}. Modes 'insert', 'upsert' and 'backfill' also replace values",
-            argument(mode="append"),
-        )
-
-
-def create_group(change: GroupChange) -> None:
-    """Create the group with the attributes of the first file. Existing attributes of the group stay."""
-    root = zarr.open_group(change.session.store, path=change.existing.path, mode="a", zarr_format=3)
-    first = min(int(each.files[0]) for each in change.dataset.families)
-    with change.request.access.open(change.inspection.urls[first]) as reader:
-        attrs = reader.schema().attrs
-    root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
-
-
-def add_dimensions(change: GroupChange) -> None:
-    """Give existing arrays the dimension, if they were equal in all earlier files and differ now."""
-    dataset, existing, axis = change.dataset, change.existing, change.axis
-    dim = dataset.dim
-    if dim is None or axis is None or not existing.arrays_along(dim):
-        return
-    for family in dataset.families:
-        longest = longest_chunk(dataset.inspection.length[family.files])
-        for name in family.along & family.layout.individual & existing.arrays.keys():
-            existing.add_dimension(name, dim, len(axis.old), longest)
+    axis = place_labels(mode, old, steps.axis, steps)
+    return axis, dataset.holes(axis.labels, old)
 
 
 def grow_arrays(
-    change: GroupChange, arrays: Sequence[PlannedArray], axis: Axis, dim: str
-) -> tuple[list[PlannedArray], list[int]]:
-    """Resize the arrays of the group, and move the chunks that can be moved as a whole.
-
-    Returns all arrays, and the numbers of those that get no values from files, but whose steps tasks move.
-    """
-    existing = change.existing
-    result = list(arrays)
+    change: GroupChange, arrays: list[PlannedArray], groups: list[ArrayGroup], axis: Axis, dim: str
+) -> None:
+    """Resize the arrays of the group, move whole chunks, and add arrays and groups whose steps tasks move."""
+    existing, count = change.existing, len(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
     has_moves = axis.first_moved < len(axis.old)
-    bystanders = []
     for name in existing.arrays_along(dim):
         array = existing.arrays[name]
-        at = axis_of(array, dim)
+        at = dims_of(array).index(dim)
         shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
         if shape != array.shape:
             array.resize(shape)
@@ -175,26 +149,32 @@ def grow_arrays(
                 _clear(array, at, len(axis.old), axis.length)
         if name == dim or not has_moves:
             continue
-        number = number_of.get(name, len(result))
-        if number == len(result):
-            result.append(PlannedArray(_bystander(existing, name, at, shape), existed=True))
-        target = result[number].target
-        if can_shift(target, axis):
-            _shift_chunks(change.session, target, axis)
-            step = target.grid[at]
+        if name not in number_of:
+            number_of[name] = len(arrays)
+            bystander = TargetArray(
+                existing.path_of(name), name, dims_of(array), shape, array.dtype, array.chunks, at,
+                array.fill_value, dict(array.attrs), array.shards,
+            )  # fmt: skip
+            arrays.append(PlannedArray(bystander, existed=True))
+        number = number_of[name]
+        target, step = arrays[number].target, arrays[number].target.step
+        old = old_pieces(axis, 0, axis.length)
+        # The last chunk of the old and of the new axis may be a part of a chunk.
+        ends = (old.at + old.count == axis.length) & (old.start + old.count == len(axis.old))
+        if not ((old.at % step) | (old.start % step) | (old.count * ~ends) % step).any():
+            _shift_chunks(change.existing.session, target, axis)
             free = np.setdiff1d(np.arange(-(-axis.length // step)), axis.old[::step] // step)
             for part in np.split(free, np.flatnonzero(np.diff(free) != 1) + 1) if len(free) else ():
                 _clear(array, at, int(part[0]) * step, min((int(part[-1]) + 1) * step, axis.length))
-            result[number] = replace(result[number], shifted=True)
+            arrays[number] = replace(arrays[number], shifted=True)
         elif target.codecs:
             raise InvalidInputError(
                 f"mode 'backfill' of a virtual ingest can move only whole chunks of `{target.path}` "
-                f"({target.grid[at]} steps), but the new labels are within chunks. Copy this variable",
+                f"({step} steps), but the new labels are within chunks. Copy this variable",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
-        elif number >= len(arrays):
-            bystanders.append(number)
-    return result, bystanders
+        elif number >= count:
+            groups.append(ArrayGroup((number,), NO_PIECES))
 
 
 def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
@@ -205,25 +185,9 @@ def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
         fill_box(array, box, missing)
 
 
-def _bystander(existing: ExistingGroup, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
-    array = existing.arrays[name]
-    return TargetArray(
-        existing.path_of(name),
-        name,
-        dims_of(array),
-        shape,
-        array.dtype,
-        array.chunks,
-        axis,
-        array.fill_value,
-        dict(array.attrs),
-        array.shards,
-    )
-
-
 def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     """Move references: chunk ``i`` along the axis moves to the new position of its first step."""
-    at, step = target.axis or 0, target.grid[target.axis or 0]
+    at, step = target.axis or 0, target.step
     workspace = session.workspace
     table = workspace.ref_table(target.path)
     if not len(table):
@@ -236,7 +200,7 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
 
 def write_labels(change: GroupChange, axis: Axis) -> None:
     """Write the labels of the dimension, from the first label that is new or moves."""
-    dataset, existing, store = change.dataset, change.existing, change.session.store
+    dataset, existing, store = change.dataset, change.existing, change.existing.session.store
     dim = dataset.dim
     if dim is None or axis.labels is None or dim not in dataset.variables:
         return
@@ -254,88 +218,88 @@ def write_labels(change: GroupChange, axis: Axis) -> None:
         array[start:] = np.asarray(axis.labels[start:]).astype(array.dtype)
 
 
+# The arrays
+
+
 def plan_tasks(change: GroupChange) -> Tasks:
     """Create and resize arrays, write the labels, and divide the remaining work into items."""
-    dataset, existing, axis = change.dataset, change.existing, change.axis
+    request, dataset, existing, axis = change.request, change.dataset, change.existing, change.axis
+    dim, urls = dataset.dim, dataset.inspection.urls
     require_names(change)
     if not existing.arrays:
-        create_group(change)
+        # The group gets the attributes of the first file. Its own attributes stay.
+        root = zarr.open_group(existing.session.store, path=existing.path, mode="a", zarr_format=3)
+        with request.access.open(urls[min(int(each.files[0]) for each in dataset.families)]) as reader:
+            attrs = reader.schema().attrs
+        root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
     retained = retained_scalars(change)
     require_same_scalars(change)
-    add_dimensions(change)
-    families = plan_arrays(change)
-    arrays = [array for family in families for array in family.arrays]
-    groups = _array_groups(change, families, retained)
-    require_lengths(existing, [each.target for each in arrays], dataset.dim)
-    _require_containers(change, groups)
-    bystanders: list[int] = []
-    if axis is not None and dataset.dim is not None:
-        arrays, bystanders = grow_arrays(change, arrays, axis, dataset.dim)
+    if dim is not None and axis is not None and existing.arrays_along(dim):
+        # Arrays that were equal in all earlier files may differ now.
+        for family in dataset.families:
+            longest = longest_chunk(dataset.inspection.length[family.files])
+            for name in family.along & family.layout.individual & existing.arrays.keys():
+                existing.add_dimension(name, dim, len(axis.old), longest)
+    arrays, groups = plan_arrays(change, retained)
+    require_lengths(existing, [each.target for each in arrays], dim)
+    sources = [group.pieces.source for group in groups if group.virtual]
+    referenced = [urls[i] for i in np.unique(np.concatenate(sources)).tolist()] if sources else []
+    locations = [parse_url(url).chunk_location for url in referenced]
+    matches = existing.session.workspace.context.virtual.matching(locations) if locations else np.ones(1)
+    if not matches.all():
+        first = int(np.argmin(matches))
+        raise without_container(locations[first], referenced[first])
+    if axis is not None and dim is not None:
+        grow_arrays(change, arrays, groups, axis, dim)
         write_labels(change, axis)
-    work = _items(change, groups, arrays, bystanders)
-    return Tasks(work, TaskContext(tuple(arrays), change.request.access), reads=existing.label_paths())
+    work = list(_items(change, groups, arrays))
+    labels = tuple(existing.path_of(name) for name in existing.arrays if existing.arrays_along(name))
+    return Tasks(work, TaskContext(tuple(arrays), request.access), reads=labels)
 
 
-#: Arrays along the axis, and arrays with values of one file.
-type _Groups = tuple[list[ArrayGroup], list[FixedArrays]]
-
-
-def _array_groups(change: GroupChange, families: Sequence[FamilyArrays], retained: frozenset[str]) -> _Groups:
-    axis = change.axis
-    along: list[ArrayGroup] = []
-    fixed: list[FixedArrays] = []
-    first = 0
-    for each in families:
-        numbered = dict(enumerate(each.arrays, first))
-        first += len(each.arrays)
-        if axis is not None and each.pieces is not None:
-            joined = _joined_pieces(change.dataset, each, numbered, axis, retained)
-            along += [ArrayGroup((number,), pieces) for number, pieces in joined.items()]
-            numbered = {number: array for number, array in numbered.items() if number not in joined}
-        for virtual in (False, True):
-            chosen = {number: each for number, each in numbered.items() if each.virtual == virtual}
-            with_axis = tuple(number for number, each in chosen.items() if each.target.axis is not None)
-            without = tuple(number for number, each in chosen.items() if each.target.axis is None)
-            if with_axis and each.pieces is not None:
-                along.append(ArrayGroup(with_axis, each.pieces, virtual))
-            if without:
-                fixed.append(FixedArrays(without, int(each.family.files[0]), virtual))
-    return along, fixed
+def plan_arrays(change: GroupChange, retained: frozenset[str]) -> tuple[list[PlannedArray], list[ArrayGroup]]:
+    """Return the arrays that get values, with their groups. ``retained`` scalars get only the new steps."""
+    dataset, axis = change.dataset, change.axis
+    owner: dict[str, int] = {}
+    for at, family in enumerate(dataset.families):
+        for name in family.layout.variables:
+            owner.setdefault(name, at)
+    if dataset.dim is not None and dataset.steps.labels is not None:
+        owner.pop(dataset.dim, None)  # the driver writes the labels
+    arrays: list[PlannedArray] = []
+    groups: list[ArrayGroup] = []
+    for at, family in enumerate(dataset.families):
+        pieces = None
+        if axis is not None and len(dataset.steps.start) > 1:
+            source, inside, places = dataset.steps.placed(family.files)
+            pieces = runs(source, inside, axis.new[places])
+        first = len(arrays)
+        arrays += _family_arrays(change, family, [name for name, each in owner.items() if each == at], pieces)
+        file = np.array([family.files[0]], np.int64)
+        alike: dict[tuple[bool, bool], list[int]] = {}
+        for number in range(first, len(arrays)):
+            array = arrays[number]
+            has_axis = array.target.axis is not None
+            joined = None
+            if axis is not None and pieces is not None and has_axis:
+                joined = _joined_pieces(change, family, array.target.name, axis, retained)
+            if joined is not None:
+                groups.append(ArrayGroup((number,), joined))
+            elif not has_axis or pieces is not None:
+                alike.setdefault((not has_axis, array.virtual), []).append(number)
+        for (is_fixed, virtual), numbers in sorted(alike.items()):
+            nothing = np.zeros(1, np.int64)
+            mine = Pieces(file, nothing, nothing, nothing) if is_fixed or pieces is None else pieces
+            groups.append(ArrayGroup(tuple(numbers), mine, virtual))
+    return arrays, groups
 
 
 def _joined_pieces(
-    dataset: Dataset,
-    arrays: FamilyArrays,
-    numbered: Mapping[int, PlannedArray],
-    axis: Axis,
-    retained: frozenset[str],
-) -> dict[int, Pieces]:
-    """Return the pieces of arrays that several families share, by the number of the array.
-
-    The pieces are from the files of all these families. ``retained`` scalars get only the new steps.
-    """
-    joined = {}
-    for number, array in numbered.items():
-        if array.target.axis is None:
-            continue
-        name = array.target.name
-        families = list(_sharing_families(dataset.families, arrays.family, name))
-        if name in retained or len(families) > 1:
-            # Each step is from the first family that has it.
-            files = np.concatenate([family.files for family in families])
-            source, inside, at = dataset.steps.placed(files)
-            places, first = np.unique(axis.new[at], return_index=True)
-            if name in retained:
-                fresh = ~np.isin(places, axis.old)
-                places, first = places[fresh], first[fresh]
-            joined[number] = runs(source[first], inside[first], places)
-    return joined
-
-
-def _sharing_families(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
-    """Yield the families whose variable of this name has the same dimensions as in this family."""
-    mine = family.layout.variables[name]
-    for each in families:
+    change: GroupChange, family: Family, name: str, axis: Axis, retained: frozenset[str]
+) -> Pieces | None:
+    """Return the pieces of an array that several families share; None if it is the array of one family."""
+    mine, sharing = family.layout.variables[name], []
+    for each in change.dataset.families:
         variable = each.layout.variables.get(name)
         if (
             variable is not None
@@ -343,167 +307,321 @@ def _sharing_families(families: Sequence[Family], family: Family, name: str) -> 
             and (name in each.along) == (name in family.along)
             and (each.layout.is_converted(name) or np.can_cast(variable.dtype, mine.dtype, "same_kind"))
         ):
-            yield each
+            sharing.append(each.files)
+    if name not in retained and len(sharing) <= 1:
+        return None
+    source, inside, at = change.dataset.steps.placed(np.concatenate(sharing))
+    places, first = np.unique(axis.new[at], return_index=True)
+    if name in retained:
+        fresh = ~np.isin(places, axis.old)
+        places, first = places[fresh], first[fresh]
+    return runs(source[first], inside[first], places)
 
 
-def _items(
-    change: GroupChange, groups: _Groups, arrays: Sequence[PlannedArray], bystanders: Sequence[int]
-) -> list[Item]:
-    (along, fixed), axis = groups, change.axis
-    table = _file_table(change.dataset)
-    result: list[Item] = []
-    if axis is not None and change.dataset.dim is not None:
-        for group in along:
-            for number in group.arrays if group.virtual else ():
-                require_aligned(arrays[number].target, group.pieces, axis, change.inspection.urls)
-            result += items(arrays, group, axis, table)
-        for number in bystanders:  # no values from files, but their steps move
-            result += items(arrays, ArrayGroup((number,), NO_PIECES), axis, table)
-    return [*result, *itertools.chain.from_iterable(fixed_items(arrays, each, table) for each in fixed)]
+def _family_arrays(
+    change: GroupChange, family: Family, names: Sequence[str], pieces: Pieces | None
+) -> Iterator[PlannedArray]:
+    """Yield the arrays of variables of a family: first data, whose chunks coordinates follow."""
+    request, dataset, existing = change.request, change.dataset, change.existing
+    windows = windows_of(change, family)
+    length = 0 if change.axis is None else change.axis.length
+    others: list[TargetArray] = []
+    for name in sorted(names, key=lambda each: family.layout.variables[each].coordinate):
+        variable = family.variable(name)
+        is_packed = not variable.coordinate and not variable.attrs.keys().isdisjoint(PACKING)
+        unpacked = request.unpack and is_packed
+        if name in dataset.variables:
+            variable = with_encoding(variable, dataset.variables[name])
+        if unpacked:
+            empty = np.empty([0] * len(variable.dims), variable.dtype)
+            coded = xr.Variable(variable.dims, empty, dict(variable.attrs))
+            decoded = xr.conventions.decode_cf_variable(name, coded, decode_times=False)
+            attrs = {**decoded.attrs, "_FillValue": float("nan")}
+            variable = replace(variable, attrs=attrs, dtype=decoded.dtype, fill_value=None)
+        array, path = existing.arrays.get(name), existing.path_of(name)
+        virtual = _virtual_chunks(change, family, name, pieces)
+        encoding = (request.encoding or {}).get(name)
+        target = target_array(variable, path, dataset.dim, length, request.chunks, encoding, virtual)
+        if array is not None:
+            target = matched_array(array, target, virtual, windows)
+        elif windows.keys() & set(target.dims):
+            raise InvalidInputError(
+                f"`{target.path}` must exist in the repository, because the files have only a part of it. "
+                "Ingest files with all of it first",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        elif virtual is None:
+            target = _with_chosen_chunks(change, family, target, variable, others)
+        if target.axis is not None:
+            others.append(target)
+        if array is None:
+            create(existing.session.store, target)
+        elif target.axis is not None and array.chunks != target.chunks:
+            recut_array(existing.session, target.path, target.chunks, target.axis, target.dtype.itemsize)
+            existing.reopen_array(name)
+        elif target.axis is None:
+            # Only data of one file without a concat dimension are replaced.
+            if dataset.dim is not None or request.mode in ("create", "append") or variable.coordinate:
+                if "values" not in request.allow:
+                    require_same_values(array, family, target, windows)
+                continue
+            if target.window is not None:
+                raise InvalidInputError(
+                    f"mode {request.mode!r} needs a file with all of `{target.path}`, but the file has a "
+                    "part of it",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Name the dimension in which files follow each other with {}", argument(concat_dim=...)
+                )
+        yield PlannedArray(target, array is not None, name in family.along, virtual is not None, unpacked)
 
 
-def _file_table(dataset: Dataset) -> FileTable:
-    inspection = dataset.inspection
-    checks = [
-        etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
-    ]
-    return FileTable(
-        inspection.urls, inspection.encodings, dataset.encodings.by_code(), checks, inspection.fingerprint
-    )
+def _virtual_chunks(
+    change: GroupChange, family: Family, name: str, pieces: Pieces | None
+) -> VirtualChunks | None:
+    """Return the chunks of a variable for references; None if the variable is copied.
+
+    Plain chunks are as long as the borders of all files and of the existing array allow. A piece that ends at
+    the end of the axis may be part of a chunk, if its file has the whole chunk.
+    """
+    virtual = (family.layout.virtual or {}).get(name)
+    if not isinstance(virtual, VirtualChunks):
+        return None
+    axis, inspection = change.axis, change.dataset.inspection
+    if ANY not in virtual.chunks or axis is None or pieces is None:
+        return virtual
+    at = virtual.chunks.index(ANY)
+    chunked = [(layout.virtual or {}).get(name) for layout in inspection.layouts]
+    by_layout = [each.unit if isinstance(each, VirtualChunks) else 0 for each in chunked]
+    units = np.array(by_layout, np.int64)[inspection.layout[pieces.source]]
+    array = change.existing.arrays.get(name)
+    existing = None if array is None or len(array.chunks) <= at else array.chunks
+    part = (pieces.at + pieces.count == axis.length) & (units < inspection.length[pieces.source])
+    numbers = [pieces.at, pieces.start, pieces.count[~part], units]
+    if existing is not None:
+        old = old_pieces(axis, 0, axis.length)
+        part = (old.start + old.count == len(axis.old)) & (old.at + old.count == axis.length)
+        numbers += [old.at, old.start, old.count[~part], np.array([existing[at]])]
+    steps = max(int(np.gcd.reduce(np.concatenate(numbers))), 1)
+    whole = bool((units == steps).all())  # the chunks of all files have exactly this many steps
+    before, behind, ones = virtual.chunks[:at], virtual.chunks[at + 1 :], (1,) * at
+    if existing is None:
+        row = math.prod(behind) * virtual.dtype.itemsize * (math.prod(before) if whole else 1)
+        divisors = np.arange(1, min(steps, max(LARGEST // max(row, 1), 1)) + 1)
+        chosen = int(divisors[steps % divisors == 0].max(initial=1))
+        chunks = (*(before if whole and chosen == steps else ones), chosen, *behind)
+    elif steps == existing[at] and (existing[:at] == ones or (whole and existing[:at] == before)):
+        chunks = (*existing[: at + 1], *behind)
+    else:
+        chunks = (*ones, steps, *behind)
+    return replace(virtual, chunks=chunks, unit=0)
 
 
-def _whole_second(time: datetime | None) -> datetime | None:
-    """Return the time rounded up to a whole second, as references store it: the file is never newer."""
-    return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
+def _with_chosen_chunks(
+    change: GroupChange,
+    family: Family,
+    target: TargetArray,
+    variable: VariableSchema,
+    data: Sequence[TargetArray],
+) -> TargetArray:
+    """Return a new array with chosen chunks. A coordinate follows the chunks of the arrays ``data``."""
+    request, dim, axis = change.request, change.dataset.dim, target.axis
+    given_chunks = request.chunks or {}
+    given = "chunks" in (request.encoding or {}).get(target.name, {}) or dim in given_chunks
+    if given or axis is None:
+        given = given or not given_chunks.keys().isdisjoint(target.dims)
+        reason = "as the caller chose" if given else "at most 64 MiB"
+        return replace(target, chunk_reason="" if variable.coordinate else reason)
+    lengths, reason = change.dataset.inspection.length[family.files], ""
+    most = longest_chunk(lengths)
+    if variable.coordinate and data:
+        # A small array beside data, such as bounds, has as many steps in a chunk as one task writes. In a
+        # chunk of the usual size in bytes, one task would have to open all files.
+        chunk = max(data, key=lambda each: each.row).step
+        span = max(min(TASK // max(sum(each.row for each in data) * chunk, 1), most // chunk), 1)
+        length = 0 if change.axis is None else change.axis.length
+        steps = chunk * max(1, min(span, -(-max(length, (1 << 20) // max(target.row, 1)) // chunk)))
+    elif variable.coordinate:
+        steps = min(target.chunks[axis], most)
+    else:
+        native = variable.chunks
+        if native is not None and len(native) == len(target.chunks) and not given_chunks:
+            own = tuple(
+                each if at == axis else min(each, max(size, 1))
+                for at, (each, size) in enumerate(zip(native, target.shape, strict=True))
+            )
+            # The chunks of the files, if they fit in size, and if each file has whole chunks.
+            fits = SMALLEST <= replace(target, chunks=own).chunk_bytes <= LARGEST
+            if fits and not (lengths % max(own[axis], 1)).any():
+                return replace(target, chunks=own, chunk_reason="as in the files")
+        steps, reason = choose_steps(lengths, target.chunk_bytes // target.chunks[axis])
+    chunks = (*target.chunks[:axis], steps, *target.chunks[axis + 1 :])
+    return replace(target, chunks=chunks, chunk_reason=reason)
 
 
-def _require_containers(change: GroupChange, groups: _Groups) -> None:
-    """Raise ``InvalidInputError`` for a referenced file without a virtual chunk container."""
-    numbers = [group.pieces.source for group in groups[0] if group.virtual]
-    numbers += [np.array([fixed.file]) for fixed in groups[1] if fixed.virtual]
-    if not numbers:
-        return
-    urls = [change.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
-    locations = [parse_url(url).chunk_location for url in urls]
-    matches = change.session.workspace.context.virtual.matching(locations)
-    if not matches.all():
-        first = int(np.argmin(matches))
-        raise without_container(locations[first], urls[first])
+def longest_chunk(lengths: NDArray[np.int64]) -> int:
+    """Return the largest number of steps of a chunk: one task has to open all files of a chunk."""
+    return max(int(FILES_OF_A_CHUNK * lengths.mean()), 1)
 
 
-#: The number of bad files that the metadata of the commit name. The ledger of the group has all of them.
-_NAMED: Final = 100
+# The items
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The tasks of a job, the report on its files, and the metadata of its commit."""
+class FileTable:
+    """The columns of all files, by number. An item gets the rows of its files."""
 
-    tasks: Tasks
-    report: Report
-    metadata: Mapping[str, Any]
+    urls: Sequence[str]
+    encodings: NDArray[np.int64]
+    conversions: Mapping[int, Mapping[str, Conversion]]
+    checks: Sequence[Any]
+    fingerprints: NDArray[np.uint8]
+
+    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
+        """Return an item with the rows of the files of its pieces."""
+        numbers, codes = np.unique(pieces.source, return_inverse=True)
+        chosen = numbers.tolist()
+        return Item(
+            tuple(boxes),
+            Pieces(codes.astype(np.int64), pieces.start, pieces.at, pieces.count),
+            old,
+            tuple(map(self.urls.__getitem__, chosen)),
+            tuple(map(self.conversions.get, self.encodings[numbers].tolist())),
+            tuple(map(self.checks.__getitem__, chosen)),
+            self.fingerprints[numbers],
+            virtual,
+        )
 
 
-def plan_ingest(
-    session: Session,
-    request: IngestRequest,
-    inspection: Inspection,
-    group: str,
-    ledger_version: LedgerVersion,
-) -> Plan:
-    """Plan an ingest into a group.
-
-    Compares the files with each other and with the group, creates and resizes arrays, writes the labels and
-    the ledger, and divides the remaining work into items.
-    """
-    ledger = ledger_version.ledger_in(session, group)
-    existing = ExistingGroup(session, group)
-    match = match_ledger(request, inspection, ledger, existing)
-    rewrites = request.on_change == "rewrite"
-    dataset = Dataset.reconcile(
-        inspection,
-        unpack=request.unpack,
-        only=~match.unchanged & (rewrites | ~match.changed),
-        allow=request.allow,
-        stored=existing.stored_variables(),
+def _items(
+    change: GroupChange, groups: Sequence[ArrayGroup], arrays: Sequence[PlannedArray]
+) -> Iterator[Item]:
+    """Yield the items of all groups."""
+    inspection, encodings = change.dataset.inspection, change.dataset.encodings
+    # References store times in whole seconds, and the file must not be newer.
+    checks = [
+        etag or (time and time.replace(microsecond=0) + timedelta(seconds=time.microsecond > 0))
+        for etag, time in zip(inspection.etag, inspection.modified, strict=True)
+    ]
+    table = FileTable(
+        inspection.urls, inspection.encodings, encodings.by_code(), checks, inspection.fingerprint
     )
-    change = GroupChange(request, dataset, existing)
-    change.axis, gaps = plan_axis(change, match.changed)
-    report = _report(request, dataset, match, gaps)
-    if request.on_problem == "fail" and (fatal := report.fatal()):
-        raise refusal(fatal, len(inspection.urls))
-    accepted = dataset.members
-    rejected = ~accepted & ~match.unchanged & ~match.changed
-    if request.on_problem == "fail" and rejected.any():
-        # A commit must never leave out a file silently.
-        texts = [Problem("target", "would be left out", url) for url in inspection.chosen_urls(rejected)]
-        raise refusal(texts, len(inspection.urls))
-    metadata = _metadata(request, report, accepted, rejected)
-    tasks = Tasks([])
-    if dataset.families:
-        tasks = plan_tasks(change)
-        report = replace(report, chunks=chosen_chunks(each.target for each in tasks.shared.arrays))
-    after = _ledger_after(request, dataset, ledger, rejected)
-    if after is not None:
-        save_ledger(session, group, ledger, after)
-    return Plan(tasks, report, metadata)
+    for group in groups:
+        if arrays[group.arrays[0]].target.axis is None:
+            yield from _fixed_items(arrays, group, table)
+        elif change.axis is not None:
+            yield from _axis_items(arrays, group, change.axis, table)
 
 
-def _report(request: IngestRequest, dataset: Dataset, match: LedgerMatch, gaps: Sequence[Problem]) -> Report:
-    inspection = dataset.inspection
-    unchanged = set(inspection.chosen_urls(match.unchanged))
-    problems = [each for each in inspection.problems if each.url not in unchanged]
-    problems += dataset.problems
-    if request.on_change != "rewrite":
-        fatal = request.on_change == "fail"
-        for mask, text in (
-            (match.changed & ~match.touched, "was ingested with other contents"),
-            (match.touched, "has the size and both ends of an ingested file, but another modification time"),
-        ):
-            problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
-    problems += [replace(each, fatal="hole" not in request.allow) for each in gaps]
-    problems += notes(dataset)
-    return Report(dataset, tuple(problems), int(match.unchanged.sum()))
+def _axis_items(
+    arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable
+) -> Iterator[Item]:
+    """Yield the items of arrays along the axis."""
+    pieces = group.pieces
+    for target in [arrays[number].target for number in group.arrays] if group.virtual else ():
+        step, ends = target.step, pieces.at + pieces.count
+        bad = (pieces.at % step != 0) | (pieces.start % step != 0)
+        bad |= (pieces.count % step != 0) & (ends != axis.length)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InvalidInputError(
+                f"a virtual ingest needs files on the borders of chunks of {step} steps of `{target.path}`, "
+                f"got {table.urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
+                f"{pieces.start[row]}). Copy this variable",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+    for numbers in _task_groups([(number, arrays[number].target) for number in group.arrays]):
+        chosen = [arrays[number] for number in numbers]
+        unit = math.lcm(*(each.target.step for each in chosen))
+        files = len(np.unique(pieces.source)) / max(int(pieces.count.sum()), 1)
+        by_size = TASK // max(unit * sum(each.target.row for each in chosen), 1)
+        by_files = math.ceil(FILES / max(unit * files, 1e-9))
+        span = unit * max(1, min(by_size, by_files))
+        boxes: dict[tuple[int, int], list[Box]] = {}
+        for number, array in zip(numbers, chosen, strict=True):
+            stays = array.shifted or not array.existed
+            moved = len(axis.old) if stays else axis.first_moved
+            for start, stop in _changed_spans(pieces, axis, array.target.step, moved, span):
+                for part, box in enumerate(_boxes(number, array.target, start, stop)):
+                    boxes.setdefault((start // span, part), []).append(box)
+        for (where, _), mine in sorted(boxes.items()):
+            low, high = where * span, min((where + 1) * span, axis.length)
+            existed = any(arrays[box.array].existed for box in mine)
+            old = old_pieces(axis, low, high) if existed else NO_PIECES
+            yield table.item(mine, pieces.within(low, high), old, virtual=group.virtual)
 
 
-def _metadata(
-    request: IngestRequest, report: Report, accepted: NDArray[np.bool_], rejected: NDArray[np.bool_]
-) -> dict[str, Any]:
-    """Return the record of the files in the metadata of the commit."""
-    inspection = report.inspection
-    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
-    policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
-    return {
-        "mode": request.mode,
-        "files": int(accepted.sum()),
-        "unchanged": report.unchanged,
-        "bytes": int(inspection.size[accepted].sum()),
-        "digest": inspection.as_input().digest,
-        policy: {"files": int(rejected.sum()), "names": names},
-    }
+def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
+    """Yield spans of chunks with new or moved steps, cut on the borders of tasks."""
+    low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
+    counts = high - low
+    chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    if moved < len(axis.old):
+        chunks = np.concatenate([chunks, np.arange(moved // step, -(-axis.length // step))])
+    chunks = np.unique(chunks)
+    if not len(chunks):
+        return
+    breaks = (np.diff(chunks) != 1) | (np.diff(chunks * step // span) != 0)
+    first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
+    last = np.append(first[1:], len(chunks)) - 1
+    for start, stop in zip(
+        (chunks[first] * step).tolist(), ((chunks[last] + 1) * step).tolist(), strict=True
+    ):
+        yield start, min(stop, axis.length)
 
 
-def _ledger_after(
-    request: IngestRequest, dataset: Dataset, ledger: Ledger, rejected: NDArray[np.bool_]
-) -> Ledger | None:
-    """Return the ledger with the files of this ingest; None if there are no files to record."""
-    inspection = dataset.inspection
-    recorded = dataset.members
-    if request.on_problem == "quarantine":
-        recorded = recorded | rejected
-    if not recorded.any():
-        return None
-    urls = inspection.chosen_urls(recorded)
-    unlimited = {name for family in dataset.families for name in family.layout.unlimited}
-    after = ledger.with_variables(urls, request.variables).with_files(
-        urls,
-        inspection.fingerprint[recorded],
-        inspection.contents[recorded],
-        inspection.size[recorded],
-        rejected[recorded],
-    )
-    return replace(
-        after,
-        concat_dim=dataset.dim or ledger.concat_dim,
-        unlimited=tuple(sorted(unlimited | {*ledger.unlimited})),
-    )
+def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
+    """Return the groups of arrays that share tasks: small arrays whose chunks are multiples of each other."""
+    groups: list[tuple[int, list[int]]] = []
+    alone = [number for number, array in chosen if _is_large(array)]
+    rest = [(array.step, number) for number, array in chosen if not _is_large(array)]
+    for step, number in sorted(rest, reverse=True):
+        for at, (unit, numbers) in enumerate(groups):
+            both = math.lcm(unit, step)
+            if both <= 4 * max(unit, step):
+                groups[at] = (both, [*numbers, number])
+                break
+        else:
+            groups.append((step, [number]))
+    return [*([number] for number in alone), *(sorted(numbers) for _, numbers in groups)]
+
+
+def _is_large(array: TargetArray) -> bool:
+    return array.step * array.row > LARGE and len(array.shape) > 1
+
+
+def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
+    """Yield a span of the axis as one box, or as several along another dimension of a large array."""
+    low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
+    axis = array.axis or 0
+    low[axis], high[axis] = start, stop
+    cut = next((i for i, step in enumerate(array.grid) if i != axis and high[i] - low[i] > step), None)
+    if not _is_large(array) or cut is None:
+        yield Box(number, tuple(low), tuple(high))
+        return
+    chunks = -(-array.shape[cut] // array.grid[cut])
+    per_chunk = max(array.grid[axis] * array.row // chunks, 1)
+    step = array.grid[cut] * max(TASK // per_chunk, 1)
+    last = high[cut]
+    for at in range(low[cut], last, step):
+        low[cut], high[cut] = at, min(at + step, last)
+        yield Box(number, tuple(low), tuple(high))
+
+
+def _fixed_items(arrays: Sequence[PlannedArray], group: ArrayGroup, table: FileTable) -> Iterator[Item]:
+    """Yield the items of arrays without the axis."""
+    small: list[Box] = []
+    for number in group.arrays:
+        array = arrays[number].target
+        whole = Box(number, (0,) * len(array.shape), array.shape)
+        row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
+        if not array.shape or row * array.shape[0] <= LARGE:
+            small.append(whole)
+            continue
+        step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
+        for at in range(0, array.shape[0], step):
+            stop = (min(at + step, array.shape[0]), *array.shape[1:])
+            box = Box(number, (at, *whole.start[1:]), stop)
+            yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
+    if small:
+        yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)

@@ -1,30 +1,23 @@
-"""The report on inspected files: a table, the problems and notes, and the lines that results print.
-
-A variable of a type that no array can hold is left out. A variable in chunks of a few bytes makes too many
-references for fast reads. Both are notes.
-"""
+"""The report on inspected files: a table, the problems and notes, and the lines that results print."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.display import Shown, counted, some_of
 from frazil.jobs.progress import Listing, Summary, brief, listed, size
-from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.dataset import Dataset
-from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.layouts import ANY, VirtualChunks
-from frazil.pipeline.ingest.problems import Problem
-from frazil.readers.file_schema import VariableSchema
+from frazil.pipeline.ingest.inspection import ANY, Inspection, VirtualChunks, dims_text
+from frazil.pipeline.ingest.options import Problem
+from frazil.readers.base_reader import VariableSchema
 
 #: A reference to fewer bytes costs more than these bytes themselves...
 SMALL: Final = 4 << 10
@@ -35,83 +28,48 @@ _NAMED: Final = 10
 
 
 def notes(dataset: Dataset) -> list[Problem]:
-    """Return notes on variables that are left out, and on references to a few bytes.
-
-    Files with the same layout get one note, with the URL of the first file.
-    """
+    """Return notes, one for each layout, on variables that are left out, and on slow references."""
     inspection = dataset.inspection
     codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
     problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
-        if code >= 0 and inspection.layouts[code].skipped:
-            text = reasons(inspection.layouts[code].skipped)
-            more = f" ({count:,} such files)" if count > 1 else ""
-            problems.append(Problem("types", f"left out{more}: {text}", inspection.urls[row], fatal=False))
+        if code >= 0 and (skipped := inspection.layouts[code].skipped):
+            named = ", ".join(f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED])
+            more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
+            alike = f" ({count:,} such files)" if count > 1 else ""
+            text = f"left out{alike}: {named}{more}"
+            problems.append(Problem("types", text, inspection.urls[row], fatal=False))
     for family in dataset.families:
-        problems += _small_references(dataset, family)
+        url, lengths = inspection.urls[int(family.files[0])], inspection.length[family.files]
+        steps = int(lengths.sum()) if dataset.steps.axis is None else len(dataset.steps.axis)
+        small: dict[int, list[tuple[str, int]]] = {}
+        single: list[str] = []
+        for name, each in (family.layout.virtual or {}).items():
+            if not isinstance(each, VirtualChunks):
+                continue
+            along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+            if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
+                single.append(name)
+            chunks = [along if chunk == ANY else chunk for chunk in each.chunks]
+            shape = [steps if length == ANY else length for length in family.layout.variables[name].shape]
+            grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
+            bytes_ = math.prod(chunks) * each.dtype.itemsize
+            if bytes_ < SMALL and math.prod(grid) > MANY:
+                small.setdefault(bytes_, []).append((name, math.prod(grid)))
+        if single:
+            ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
+            text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
+            problems.append(Problem("chunks", text, url, fatal=False))
+        for bytes_, members in sorted(small.items()):
+            names = ", ".join(name for name, _ in members[:_NAMED])
+            total = counted(sum(count for _, count in members), "reference")
+            text = f"{total} to chunks of {size(bytes_)}: {names}; copies of these variables are faster"
+            problems.append(Problem("references", f"{text} to read", url, fatal=False))
     return problems
-
-
-def reasons(skipped: Mapping[str, str]) -> str:
-    """Return names with their reasons as text, such as ``"s (a compound or opaque type)"``."""
-    named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
-    more = len(skipped) - len(named)
-    return ", ".join(named) + (f" and {more:,} more" if more else "")
-
-
-def _small_references(dataset: Dataset, family: Family) -> Iterator[Problem]:
-    inspection = dataset.inspection
-    lengths = inspection.length[family.files]
-    steps = int(lengths.sum()) if dataset.axis is None else len(dataset.axis)
-    small: dict[int, list[tuple[str, int]]] = {}
-    single: list[str] = []
-    for name, each in (family.layout.virtual or {}).items():
-        if not isinstance(each, VirtualChunks):
-            continue
-        along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
-        if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
-            single.append(name)
-        chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
-        shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
-        grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
-        bytes_ = math.prod(chunks) * each.dtype.itemsize
-        if bytes_ < SMALL and math.prod(grid) > MANY:
-            small.setdefault(bytes_, []).append((name, math.prod(grid)))
-    if single:
-        ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
-        text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
-        yield Problem("chunks", text, inspection.urls[int(family.files[0])], fatal=False)
-    for bytes_, members in sorted(small.items()):
-        names = ", ".join(name for name, _ in members[:_NAMED])
-        total = counted(sum(count for _, count in members), "reference")
-        text = f"{total} to chunks of {size(bytes_)}: {names}; copies of these variables are faster to read"
-        yield Problem("references", text, inspection.urls[int(family.files[0])], fatal=False)
 
 
 #: The number of variables and of problems that the HTML lists.
 _LISTED = 100
-
-
-def outline(dataset: Dataset, problems: Sequence[Problem], unchanged: int) -> list[tuple[str, str]]:
-    """Return names and values of the lines: files, steps, variables, and kinds of problems and notes."""
-    before = f"{unchanged:,} of them already in the repository" if unchanged else ""
-    rows = [("files", listed([files_line(dataset.inspection), before]))]
-    if dataset.dim is not None:
-        rows.append((dataset.dim, steps_line(dataset)))
-    data = [name for name, each in _variables(dataset) if not each.coordinate]
-    rows.append(("variables", brief(some_of(data))))
-    rows.append(("problems", _kinds(each for each in problems if each.fatal)))
-    notes = [each for each in problems if not each.fatal]
-    return [*rows, *([("notes", _kinds(notes))] if notes else [])]
-
-
-def details(dataset: Dataset, problems: Sequence[Problem]) -> Iterable[tuple[str, Shown]]:
-    """Return all variables, problems and notes, as records for HTML."""
-    described = ((name, brief(variable_line(each))) for name, each in _variables(dataset))
-    yield "all variables", _listing("variables", described)
-    if problems:
-        listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in problems)
-        yield "all problems", _listing("problems", listing)
 
 
 def files_line(inspection: Inspection) -> str:
@@ -125,25 +83,17 @@ def files_line(inspection: Inspection) -> str:
 
 def steps_line(dataset: Dataset) -> str:
     """Return the number of steps of the dimension, and its first and last label, as text."""
-    axis = dataset.axis
+    steps, axis = dataset.steps, dataset.steps.axis
     if axis is None or not len(axis):
-        return f"{counted(dataset.steps.length, 'step')}, without labels"
-    ends = [dataset.steps.label_text(axis[i]) for i in (0, -1)]
-    return f"{counted(len(axis), 'step')}, {ends[0]} to {ends[1]}"
+        return f"{counted(steps.length, 'step')}, without labels"
+    return f"{counted(len(axis), 'step')}, {steps.label_text(axis[0])} to {steps.label_text(axis[-1])}"
 
 
 def variable_line(variable: VariableSchema) -> str:
     """Return the dimensions, dtype, chunks and compression of a variable as text."""
-    dims = ", ".join(
-        dim if length == ANY else f"{dim}: {length}"
-        for dim, length in zip(variable.dims, variable.shape, strict=True)
-    )
     stored = [f"chunks {variable.chunks}" if variable.chunks else "", variable.codec or ""]
-    return "  ".join(filter(None, [f"({dims}) {variable.dtype}", ", ".join(filter(None, stored))]))
-
-
-def _variables(dataset: Dataset) -> list[tuple[str, VariableSchema]]:
-    return [each for family in dataset.families for each in family.layout.variables.items()]
+    parts = [f"{dims_text(variable)} {variable.dtype}", ", ".join(filter(None, stored))]
+    return "  ".join(filter(None, parts))
 
 
 def _kinds(problems: Iterable[Problem]) -> str:
@@ -175,15 +125,6 @@ class ChosenChunks:
     shape: tuple[int, ...]
     bytes: int
     reason: str
-
-
-def chosen_chunks(targets: Iterable[TargetArray]) -> tuple[ChosenChunks, ...]:
-    """Return the chunks of the arrays that have a reason for them: of new arrays of data."""
-    return tuple(
-        ChosenChunks(each.path, each.chunks, each.chunk_bytes, each.chunk_reason)
-        for each in targets
-        if each.chunk_reason and each.shape
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -222,65 +163,58 @@ class Report(Summary):
     @property
     def bad(self) -> tuple[str, ...]:
         """The URLs of the files that cannot be ingested."""
-        return tuple(dict.fromkeys(each.url for each in self.problems if each.url is not None and each.fatal))
+        return tuple(dict.fromkeys(each.url for each in self.fatal() if each.url is not None))
 
     @property
     def notes(self) -> tuple[Problem, ...]:
         """The problems that do not stop an ingest, such as variables that are left out."""
         return tuple(each for each in self.problems if not each.fatal)
 
-    def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
+    def fatal(self) -> tuple[Problem, ...]:
         """Return the problems that stop an ingest."""
-        return tuple(each for each in self.problems if each.fatal and each.kind not in allow)
+        return tuple(each for each in self.problems if each.fatal)
 
     def table(self) -> pa.Table:
         """Return a table with one row for each file."""
-        inspection = self.inspection
-        worst = {each.url: each for each in reversed(self.problems) if each.fatal}
-        worst = {**{each.url: each for each in reversed(self.problems)}, **worst}
+        inspection, steps = self.inspection, self.dataset.steps
+        worst = {each.url: each for each in (*self.notes[::-1], *self.fatal()[::-1])}  # the first fatal one
         problems = [worst.get(url) for url in inspection.urls]
-        first, last = self._ends()
+        starts, stops = steps.start[:-1].tolist(), steps.start[1:].tolist()
+        ends: list[list[str | None]] = [[None] * len(inspection.urls) for _ in range(2)]
+        if steps.labels is not None:
+            for row, (low, high) in enumerate(zip(starts, stops, strict=True)):
+                if low < high:
+                    ends[0][row], ends[1][row] = map(steps.label_text, steps.labels[[low, high - 1]])
         formats = [
             inspection.layouts[code].format if code >= 0 else None for code in inspection.layout.tolist()
         ]
-        columns: dict[str, Any] = {
-            "url": list(inspection.urls),
+        columns = {
+            "url": pa.array(inspection.urls, pa.string()),
             "size": inspection.size,
-            "fingerprint": list(map(bytes.hex, map(bytes, inspection.fingerprint))),
-            "format": formats,
+            "fingerprint": pa.array(list(map(bytes.hex, map(bytes, inspection.fingerprint))), pa.string()),
+            "format": pa.array(formats, pa.string()),
             "layout": inspection.layout,
             "steps": inspection.length,
-            "first": first,
-            "last": last,
-            "problem": [None if each is None else each.kind for each in problems],
-            "message": [None if each is None else each.message for each in problems],
+            "first": pa.array(ends[0], pa.string()),
+            "last": pa.array(ends[1], pa.string()),
+            "problem": pa.array([None if each is None else each.kind for each in problems], pa.string()),
+            "message": pa.array([None if each is None else each.message for each in problems], pa.string()),
         }
-        strings = {"url", "fingerprint", "format", "first", "last", "problem", "message"}
-        arrays = [
-            pa.array(values, pa.string() if name in strings else None) for name, values in columns.items()
-        ]
-        return pa.table(arrays, names=list(columns))
-
-    def _ends(self) -> tuple[list[str | None], list[str | None]]:
-        inspection, dataset = self.inspection, self.dataset
-        labels = dataset.labels
-        if labels is None:
-            return [None] * len(inspection.urls), [None] * len(inspection.urls)
-        steps = dataset.steps
-        starts, stops = steps.start[:-1], steps.start[1:]
-
-        def ends(at: Any) -> list[str | None]:
-            return [
-                steps.label_text(labels[i]) if low < high else None
-                for i, low, high in zip(at.tolist(), starts.tolist(), stops.tolist(), strict=True)
-            ]
-
-        return ends(np.minimum(starts, len(labels) - 1)), ends(stops - 1)
+        return pa.table(columns)
 
     def outline(self) -> list[tuple[str, str]]:
         """Return the few lines that `IngestResult` prints, as names and values."""
-        rows = outline(self.dataset, self.problems, self.unchanged)
+        before = f"{self.unchanged:,} of them already in the repository" if self.unchanged else ""
+        rows = [("files", listed([files_line(self.inspection), before]))]
+        if self.concat_dim is not None:
+            rows.append((self.concat_dim, steps_line(self.dataset)))
+        data = [name for name, each in self._variables() if not each.coordinate]
+        rows += [("variables", brief(some_of(data))), ("problems", _kinds(self.fatal()))]
+        rows += [("notes", _kinds(self.notes))] if self.notes else []
         return [*rows, *(("chunks", line) for line in self.chunk_lines()[:1])]
+
+    def _variables(self) -> list[tuple[str, VariableSchema]]:
+        return [each for family in self.dataset.families for each in family.layout.variables.items()]
 
     def chunk_lines(self) -> list[str]:
         """Return the chunks of the new arrays as text: a line for all arrays with the same chunks."""
@@ -293,8 +227,12 @@ class Report(Summary):
         ]
 
     def details(self) -> Iterable[tuple[str, Shown]]:
-        """Return the folded parts of the HTML, as titles and records."""
-        return details(self.dataset, self.problems)
+        """Return all variables, problems and notes: the folded parts of the HTML, as titles and records."""
+        described = ((name, brief(variable_line(each))) for name, each in self._variables())
+        yield "all variables", _listing("variables", described)
+        if self.problems:
+            listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in self.problems)
+            yield "all problems", _listing("problems", listing)
 
     _rows, _details = outline, details
 
@@ -308,16 +246,16 @@ class Report(Summary):
             lines.append(f"{self.unchanged:,} of them are in the repository, unchanged")
         if dataset.dim is not None:
             lines.append(f"{dataset.dim}: {steps_line(dataset)}")
-        for family in dataset.families:
-            for name, each in family.layout.variables.items():
-                lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_line(each)}")
-        kinds = Counter((each.kind, each.fatal) for each in self.problems)
-        for (kind, fatal), count in kinds.items():
-            lines.append(f"{'problem' if fatal else 'note'}: {kind} ({count})")
-            some = [each for each in self.problems if (each.kind, each.fatal) == (kind, fatal)][:_EXAMPLES]
-            lines += [f"    {each.url + ': ' if each.url else ''}{each.message}" for each in some]
-            if count > len(some):
-                lines.append(f"    and {count - len(some):,} more")
+        for name, each in self._variables():
+            lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_line(each)}")
+        alike: dict[tuple[str, bool], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault((problem.kind, problem.fatal), []).append(problem)
+        for (kind, fatal), some in alike.items():
+            lines.append(f"{'problem' if fatal else 'note'}: {kind} ({len(some)})")
+            lines += [f"    {each.url + ': ' if each.url else ''}{each.message}" for each in some[:_EXAMPLES]]
+            if len(some) > _EXAMPLES:
+                lines.append(f"    and {len(some) - _EXAMPLES:,} more")
         if not self.fatal():
             lines.append("no problems")
         return "\n".join(lines)

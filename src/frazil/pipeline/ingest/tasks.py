@@ -13,7 +13,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Self
 
@@ -25,19 +24,62 @@ from frazil.arrays.box_writing import fill_box
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.task_results import Outcome
-from frazil.pipeline.ingest.array_plan import Box, Item, PlannedArray
 from frazil.pipeline.ingest.arrays import TargetArray, cut_references, open_target
-from frazil.pipeline.ingest.encodings import Conversion, inexact_text
-from frazil.pipeline.ingest.inspection import state_of
+from frazil.pipeline.ingest.families import Conversion, inexact_text
+from frazil.pipeline.ingest.inspection import file_state
 from frazil.pipeline.ingest.options import FileAccess
 from frazil.pipeline.ingest.steps import Pieces, runs
-from frazil.readers.attribute_values import decoded
-from frazil.readers.base_reader import Reader
-from frazil.readers.file_schema import INLINE, ChunkReferences, NotVirtual
+from frazil.readers.base_reader import INLINE, ChunkReferences, NotVirtual, Reader, decoded
 from frazil.readers.files import find_file
 from frazil.remedies import argument
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArray:
+    """An array of the plan. Its number is its index in the list of all arrays.
+
+    ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
+    follow each other. ``virtual``: it gets references to the files instead of copies. ``unpacked``: it gets
+    unpacked values. ``shifted``: the driver has already moved the chunks of its old steps.
+    """
+
+    target: TargetArray
+    existed: bool
+    adds_axis: bool = False
+    virtual: bool = False
+    unpacked: bool = False
+    shifted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of an array, on chunk borders. ``array`` is the number of the array in the plan."""
+
+    array: int
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The work of one task: it copies values, or sets references to files (``virtual``).
+
+    The sources of ``pieces`` are indices of ``urls``. ``old`` are steps of the group. For each file there are
+    ``conversions`` of its times (None: times stay), ``checks`` (the etag or time that its virtual references
+    store), and ``fingerprints`` (uint8, (files, 16)) of the inspection.
+    """
+
+    boxes: tuple[Box, ...]
+    pieces: Pieces
+    old: Pieces
+    urls: tuple[str, ...]
+    conversions: tuple[Mapping[str, Conversion] | None, ...]
+    checks: tuple[Any, ...]
+    fingerprints: NDArray[np.uint8]
+    virtual: bool = False
+
 
 #: The number of files that a task keeps open.
 OPEN: Final = 128
@@ -56,10 +98,7 @@ class TaskContext:
 
 
 class Readers:
-    """The readers of the files of a task. The files used last stay open.
-
-    Each file is checked before and after the reads.
-    """
+    """The readers of the files of a task, which checks each file before and after the reads."""
 
     def __init__(self, access: FileAccess, item: Item) -> None:
         self._access = access
@@ -77,7 +116,7 @@ class Readers:
         reader = self._open.pop(file, None)
         if reader is None:
             reader = self._access.open(self._item.urls[file])
-            if state_of(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
+            if file_state(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
                 reader.close()
                 raise self._changed(file)
         self._open[file] = reader
@@ -105,96 +144,48 @@ def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outco
     """Set references of the arrays of an item to the chunks in its files.
 
     Inline chunks of a reader (see `ChunkReferences`) become chunks of the repository. If the steps were in
-    the repository before, chunks that a file does not have are deleted.
+    the repository before, chunks that a file does not have are deleted: their new value is the fill value.
     """
     count = read = own = 0
-    pieces = item.pieces
+    workspace = fork.workspace
     with Readers(context.access, item) as readers:
-        rows = zip(
-            pieces.source.tolist(),
-            pieces.start.tolist(),
-            pieces.at.tolist(),
-            pieces.count.tolist(),
-            strict=True,
-        )
-        for (file, start, at, steps), box in itertools.product(rows, item.boxes):
+        for (file, start, at, steps), box in itertools.product(item.pieces, item.boxes):
             target = context.target(box.array)
             references = _references(readers, item, target, file, context.arrays[box.array].adds_axis)
-            low, high = _place(target, box, at, steps)
+            first, end = list(box.start), list(box.stop)
             index = references.index.astype(np.int64)
             if target.axis is not None:
+                first[target.axis], end[target.axis] = at, at + steps
                 index[:, target.axis] += (at - start) // target.chunks[target.axis]
+            low = [each // step for each, step in zip(first, target.chunks, strict=True)]
+            high = [-(-each // step) for each, step in zip(end, target.chunks, strict=True)]
             inside = ((index >= low) & (index < high)).all(axis=1)
             if len(item.old.within(at, at + steps)):
-                _remove_missing(fork, target.path, low, high, index[inside])
-            _set_virtual(
-                fork, target.path, index, references, inside, item.checks[file] if item.checks else None
+                before = workspace.ref_table(target.path)
+                old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
+                stays = ChunkTable.from_absent(index[inside]).find_chunks(old) >= 0
+                if not stays.all():
+                    workspace.delete_refs(target.path, old[~stays])
+            rows = inside & (references.location != INLINE)
+            columns = VirtualRows.of(
+                index[rows].astype(np.uint32),
+                references.locations,
+                references.location[rows],
+                references.offset[rows],
+                references.length[rows],
+                item.checks[file] if item.checks else None,
             )
-            own += _set_inline(fork, target.path, index, references, inside)
+            if set_rows(workspace, target.path, columns):
+                raise without_container(references.locations[0])
+            for row, data in references.inline.items():  # chunks that are not in a file: there are few
+                if inside[row]:
+                    workspace.write_chunk(target.path, tuple(index[row].tolist()), data)
+                    own += len(data)
             count += int(inside.sum())
             read += int(references.length[inside].sum())
     return Outcome(
-        rows=int(pieces.count.sum()), chunks=count, bytes_read=0, bytes_written=own, value=read - own
+        rows=int(item.pieces.count.sum()), chunks=count, bytes_read=0, bytes_written=own, value=read - own
     )
-
-
-def _place(target: TargetArray, box: Box, at: int, steps: int) -> tuple[list[int], list[int]]:
-    """Return the first and the end chunk of the part of a box that a piece of a file fills."""
-    start, stop = list(box.start), list(box.stop)
-    if target.axis is not None:
-        start[target.axis], stop[target.axis] = at, at + steps
-    low = [each // step for each, step in zip(start, target.chunks, strict=True)]
-    high = [-(-each // step) for each, step in zip(stop, target.chunks, strict=True)]
-    return low, high
-
-
-def _remove_missing(
-    fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
-) -> None:
-    """Delete old chunks that the file does not have: their new value is the fill value."""
-    before = fork.workspace.ref_table(path)
-    old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
-    stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
-    if not stays.all():
-        fork.workspace.delete_refs(path, old[~stays])
-
-
-def _set_virtual(
-    fork: ForkSession,
-    path: str,
-    index: NDArray[np.int64],
-    references: ChunkReferences,
-    inside: NDArray[np.bool_],
-    checksum: str | datetime | None,
-) -> None:
-    rows = inside & (references.location != INLINE)
-    columns = VirtualRows.of(
-        index[rows].astype(np.uint32),
-        references.locations,
-        references.location[rows],
-        references.offset[rows],
-        references.length[rows],
-        checksum,
-    )
-    failed = set_rows(fork.workspace, path, columns)
-    if failed:
-        raise without_container(references.locations[0])
-
-
-def _set_inline(
-    fork: ForkSession,
-    path: str,
-    index: NDArray[np.int64],
-    references: ChunkReferences,
-    inside: NDArray[np.bool_],
-) -> int:
-    """Write the chunks that are not in a file, and return their number of bytes. There are few of them."""
-    size = 0
-    for row, data in references.inline.items():
-        if inside[row]:
-            fork.workspace.write_chunk(path, tuple(index[row].tolist()), data)
-            size += len(data)
-    return size
 
 
 def _references(
@@ -224,10 +215,7 @@ def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
 
 
 def without_container(location: str, url: str | None = None) -> InvalidInputError:
-    """Return the error for a file outside of all virtual chunk containers of the repository.
-
-    ``location`` is the location of its chunks, ``url`` the URL of the file if it differs.
-    """
+    """Return the error for a file (chunks at ``location``) outside of all virtual chunk containers."""
     prefix = location.rpartition("/")[0] + "/"
     option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
@@ -256,36 +244,29 @@ def constant_of(
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
     if size < SMALLEST or target.window is not None or context.arrays[number].unpacked:
         return None
-    if target.axis is None:
-        return _constant(readers, 0, target, region)
-    axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
-    pieces = item.pieces.within(low, high)
-    if len(item.old.within(low, high)) or int(pieces.count.sum()) != high - low or len(pieces) > OPEN // 2:
-        return None
-    values: list[NDArray[Any]] = []
-    rows = zip(pieces.source.tolist(), pieces.start.tolist(), pieces.count.tolist(), strict=True)
-    for file, start, count in rows:
-        if target.name in (item.conversions[file] or {}):
+    parts = [(0, region)]
+    if target.axis is not None:
+        axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
+        pieces = item.pieces.within(low, high)
+        is_whole = not len(item.old.within(low, high)) and int(pieces.count.sum()) == high - low
+        if not is_whole or len(pieces) > OPEN // 2:
             return None
-        along = () if context.arrays[number].adds_axis else (slice(start, start + count),)
-        value = _constant(readers, file, target, (*region[:axis], *along, *region[axis + 1 :]))
-        if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
+        adds_axis, parts = context.arrays[number].adds_axis, []
+        for file, start, _, count in pieces:
+            if target.name in (item.conversions[file] or {}):
+                return None
+            along = () if adds_axis else (slice(start, start + count),)
+            parts.append((file, (*region[:axis], *along, *region[axis + 1 :])))
+    value: NDArray[Any] | None = None
+    for file, part in parts:
+        each = readers[file].constant(target.name, part)
+        # Characters become text.
+        if each is None or target.dtype.kind == "T" != each.dtype.kind:
             return None
-        values.append(value)
-    return values[0]
-
-
-def _constant(readers: Readers, file: int, target: TargetArray, region: Region) -> NDArray[Any] | None:
-    """Return the single value of a region of a file; None for characters that become text."""
-    value = readers[file].constant(target.name, region)
-    return None if value is not None and target.dtype.kind == "T" != value.dtype.kind else value
-
-
-def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:
-    """Set all elements of a new region of an array to one value. The region is on the borders of chunks."""
-    if _bytes(value, target) == _bytes(target.fill_value, target):
-        return
-    fill_box(open_target(fork.store, target.path), [(each.start, each.stop) for each in region], value)
+        if value is not None and _bytes(value, target) != _bytes(each, target):
+            return None
+        value = each if value is None else value
+    return value
 
 
 def _bytes(value: Any, target: TargetArray) -> bytes:
@@ -300,34 +281,36 @@ HELD: Final = 128 << 20
 def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
     before = fork.fork() if len(item.old) else fork  # reads old values while this task writes
-    input_bytes = output_bytes = 0
+    input_bytes = output_bytes = chunks = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):
-            buffers = []
+            buffers: list[tuple[int, Region, NDArray[Any]]] = []
+            reads: list[_FileRead] = []
             for number, region in blocks:
+                target = context.target(number)
                 constant = constant_of(readers, context, item, number, region)
                 if constant is None:
-                    buffers.append(_region_buffer(before, context, item, number, region))
-                else:
-                    write_constant(fork, context.target(number), region, constant)
+                    values, mine, old_bytes = _region_buffer(before, context, item, number, region)
+                    buffers.append((number, region, values))
+                    reads += mine
+                    input_bytes += old_bytes
+                elif _bytes(constant, target) != _bytes(target.fill_value, target):
+                    box = [(each.start, each.stop) for each in region]
+                    fill_box(open_target(fork.store, target.path), box, constant)
             # In the order of files, so that each file is opened once for all of its variables.
-            reads = sorted(
-                itertools.chain.from_iterable(each.reads for each in buffers), key=attrgetter("file")
-            )
-            for read in reads:
+            for read in sorted(reads, key=attrgetter("file")):
                 values = file_values(readers, item, context, read)
                 read.into[...] = _stored_values(readers, item, context, read, values)
                 input_bytes += values.nbytes
-            for each in buffers:
-                open_target(fork.store, context.target(each.number).path)[each.region] = each.values
-                input_bytes += each.old_bytes
-                output_bytes += each.values.nbytes
-    return Outcome(
-        rows=int(item.pieces.count.sum()),
-        chunks=sum(_chunks(box, context.target(box.array)) for box in item.boxes),
-        bytes_read=input_bytes,
-        bytes_written=output_bytes,
-    )
+            for number, region, values in buffers:
+                open_target(fork.store, context.target(number).path)[region] = values
+                output_bytes += values.nbytes
+    for each in item.boxes:
+        grid = context.target(each.array).grid
+        sizes = zip(each.start, each.stop, grid, strict=True)
+        chunks += math.prod(-(-stop // step) - start // step for start, stop, step in sizes)
+    rows = int(item.pieces.count.sum())
+    return Outcome(rows=rows, chunks=chunks, bytes_read=input_bytes, bytes_written=output_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,23 +323,9 @@ class _FileRead:
     into: NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _RegionBuffer:
-    """The values of a region of an array.
-
-    Old values are already in the buffer (``old_bytes``). The ``reads`` fill the rest.
-    """
-
-    number: int
-    region: tuple[slice, ...]
-    values: NDArray[Any]
-    reads: list[_FileRead]
-    old_bytes: int = 0
-
-
-def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[int, tuple[slice, ...]]]]:
+def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[int, Region]]]:
     """Yield lists of regions of arrays (by number) that are held in memory together."""
-    batch: list[tuple[int, tuple[slice, ...]]] = []
+    batch: list[tuple[int, Region]] = []
     held = 0
     for box in boxes:
         target = context.target(box.array)
@@ -372,50 +341,37 @@ def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[
 
 
 def _region_buffer(
-    before: ForkSession, context: TaskContext, item: Item, number: int, region: tuple[slice, ...]
-) -> _RegionBuffer:
-    target = context.target(number)
+    before: ForkSession, context: TaskContext, item: Item, number: int, region: Region
+) -> tuple[NDArray[Any], list[_FileRead], int]:
+    """Return a buffer with the old values of a region, the reads that fill the rest, and the old bytes."""
+    target, window = context.target(number), context.target(number).window
     axis = target.axis
-    shape = tuple(each.stop - each.start for each in region)
-    values = np.full(shape, target.missing, target.dtype)
+    values = np.full(tuple(each.stop - each.start for each in region), target.missing, target.dtype)
     if axis is None:
-        return _RegionBuffer(number, region, values, [_FileRead(0, number, region, values)])
+        return values, [_FileRead(0, number, region, values)], 0
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
-    covering = pieces if target.window is None else pieces.within(0, 0)
+    covering = pieces if window is None else pieces.within(0, 0)
     old_bytes = 0
     for start, stop, at in _uncovered(item.old, covering, low, high, context.arrays[number].shifted):
         in_array = (*region[:axis], slice(start, stop), *region[axis + 1 :])
         in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
         values[in_buffer] = open_target(before.store, target.path)[in_array]
         old_bytes += values[in_buffer].nbytes
-    rows = zip(
-        pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist(), strict=True
-    )
+    in_file, inside = list(region), [slice(None) for _ in region]
+    for i, (first, last) in enumerate(window or ()):  # the part of the region that files have
+        a, b = max(region[i].start, first), min(region[i].stop, last)
+        in_file[i] = slice(a - first, b - first)
+        inside[i] = slice(a - region[i].start, b - region[i].start)
     reads = []
-    for file, start, at, count in rows:
-        in_file, in_buffer = _inside(region, target)
-        in_file = (*in_file[:axis], slice(start, start + count), *in_file[axis + 1 :])
-        in_buffer = (*in_buffer[:axis], slice(at - low, at - low + count), *in_buffer[axis + 1 :])
-        into = values[in_buffer]
+    for file, start, at, count in pieces:
+        in_file[axis], inside[axis] = slice(start, start + count), slice(at - low, at - low + count)
+        part, into = tuple(in_file), values[tuple(inside)]
         if context.arrays[number].adds_axis:
             # All steps of a file get its single value.
-            in_file, into = in_file[:axis] + in_file[axis + 1 :], np.moveaxis(into, axis, 0)
-        reads.append(_FileRead(file, number, in_file, into))
-    return _RegionBuffer(number, region, values, reads, old_bytes)
-
-
-def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the part of a region that files have, as slices of the file and slices of the region."""
-    if target.window is None:
-        return region, (slice(None),) * len(region)
-    low = [max(each.start, first) for each, (first, _) in zip(region, target.window, strict=True)]
-    high = [min(each.stop, last) for each, (_, last) in zip(region, target.window, strict=True)]
-    files = [first for first, _ in target.window]
-    return (
-        tuple(slice(a - f, b - f) for a, b, f in zip(low, high, files, strict=True)),
-        tuple(slice(a - each.start, b - each.start) for a, b, each in zip(low, high, region, strict=True)),
-    )
+            part, into = part[:axis] + part[axis + 1 :], np.moveaxis(into, axis, 0)
+        reads.append(_FileRead(file, number, part, into))
+    return values, reads, old_bytes
 
 
 def _uncovered(
@@ -457,7 +413,10 @@ def _stored_values(
     """Return the values of a file as the array stores them: unpacked, or in its encoding."""
     target = context.target(read.number)
     if context.arrays[read.number].unpacked:
-        return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
+        attrs = readers[read.file].schema().variables[target.name].attrs
+        packed = xr.Variable(tuple(map(str, range(values.ndim))), values, dict(attrs))
+        unpacked = xr.conventions.decode_cf_variable(target.name, packed, decode_times=False).values
+        return np.asarray(unpacked).astype(target.dtype, copy=False)
     if target.dtype.kind == "T" and values.dtype.kind == "S":
         return decoded(values)
     conversion: Conversion | None = (item.conversions[read.file] or {}).get(target.name)
@@ -468,15 +427,6 @@ def _stored_values(
         text = inexact_text(target.name, values[inexact][0], conversion.target)
         raise InvalidInputError(f"{item.urls[read.file]}: {text}", ErrorKind.INVALID_ARRAY_METADATA)
     return numbers
-
-
-def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArray) -> NDArray[Any]:
-    dims = tuple(map(str, range(values.ndim)))
-    variable = xr.conventions.decode_cf_variable(
-        target.name, xr.Variable(dims, values, dict(attrs)), decode_times=False
-    )
-    unpacked: NDArray[Any] = np.asarray(variable.values)
-    return unpacked.astype(target.dtype, copy=False)
 
 
 def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
@@ -497,14 +447,6 @@ def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
             slice(start, min(start + step, stop))
             for start, step, stop in zip(corner, size, box.stop, strict=True)
         )
-
-
-def _chunks(box: Box, target: TargetArray) -> int:
-    counts = [
-        -(-stop // step) - start // step
-        for start, stop, step in zip(box.start, box.stop, target.grid, strict=True)
-    ]
-    return int(np.prod(counts, dtype=np.int64))
 
 
 def run_item(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
