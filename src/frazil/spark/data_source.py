@@ -43,11 +43,11 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.spark.functions.registration import register_functions
+from frazil.spark.functions.sql_functions import register_functions
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark
-from frazil.spark.streams.sink import RowsWriter, stream_writer
-from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader, stream_reader
+from frazil.spark.streams.sink import RowsWriter
+from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import Conditions, predicates
 from frazil.spark.tables.data_source_reader import (
@@ -73,9 +73,9 @@ from frazil.spark.tables.options import (
     repository_at,
     session_at,
 )
+from frazil.spark.tables.repository_tables import ROW_CHANGES
 from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
-from frazil.spark.tables.snapshot_tables import ROW_CHANGES
 from frazil.spark.tables.write_table import TableWriter
 
 
@@ -160,14 +160,21 @@ class FrazilDataSource(spark.DataSource):
     def streamReader(self, schema: StructType) -> FeedReader:
         try:
             options = self._options(STREAM, schema)
-            return stream_reader(self._repository(options), options, schema)
+            if (table := options.get("table")) != FEED:
+                source = "rows of arrays" if table is None else f"the table {table}"
+                raise InvalidInputError(
+                    f"A stream must read commits, the table {FEED}, got {source}. Set the option "
+                    f"table={FEED}, or read {source} with a batch query (spark.read)",
+                    ErrorKind.INVALID_ARGUMENT,
+                )
+            return FeedReader(self._repository(options), options, schema.names)
         except IcechunkError as error:
             return RefusedReader(error)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = self._options(SINK, schema)
-        return stream_writer(self._repository(options), options, schema, overwrite)
+        return RowsWriter(self._repository(options), options, schema.names, overwrite)
 
     def _options(self, use: Use, schema: StructType) -> dict[str, str]:
         return self.profiles.resolve(options_of(self.options, use, schema))
@@ -445,11 +452,7 @@ def plan_rows(
 ) -> tuple[Scan, list[ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
-    schema = None
-    if columns is not None:
-        chosen = list(map(grid.column, columns))
-        schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
-    return plan_scan(session, grid, predicates(grid, where), schema=schema, **settings)
+    return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
 
 
 def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
@@ -478,7 +481,7 @@ def read_stream(
 ) -> DataFrame:
     """Return the commits of a branch as a stream, with one row for each changed chunk and node.
 
-    `frazil.spark.streams.source` describes the columns.
+    docs/streaming.md describes the columns.
 
     Args:
         repo: The repository.

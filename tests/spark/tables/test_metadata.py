@@ -15,7 +15,7 @@ from tests.counting import python_steps
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.spark.functions.declaration import parse_options
+from frazil.spark.functions.sql_functions import parse_options
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.options import READ
 

@@ -42,9 +42,8 @@ from pyspark.sql import DataFrame, SparkSession
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.task_failures import sendable
-from frazil.spark.runtime.deployment import ready
 from frazil.spark.runtime.errors import SPARK_ERRORS, from_spark, marked
-from frazil.spark.runtime.session import get_spark
+from frazil.spark.runtime.session import get_spark, ready
 from frazil.threads import Purpose, start_threads
 
 #: The columns of the results.

@@ -253,10 +253,10 @@ class Grid:
             )
         return loose[0]
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as an Arrow schema."""
-        return pa.schema([pa.field(each.name, each.type) for each in self.columns])
+    def schema(self, names: Iterable[str] | None = None) -> pa.Schema:
+        """Return the columns of these names as an Arrow schema; by default all columns."""
+        chosen = self.columns if names is None else map(self.column, names)
+        return pa.schema([pa.field(each.name, each.type) for each in chosen])
 
 
 @dataclass(frozen=True, slots=True)
