@@ -79,7 +79,7 @@ class Statement:
 
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
-    values = function.with_defaults(function.split(arguments)[1])
+    values = function.parse(arguments)[1]
     return Statement(function, Call(repo, Profiles(), function.pin(repo, **values)), values)
 
 

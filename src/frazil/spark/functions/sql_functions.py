@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -64,7 +65,7 @@ from frazil.spark.tables.options import (
     use_of_table,
 )
 from frazil.spark.tables.repository_tables import SCHEMAS, columns
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 
 type Pin = Mapping[str, str]
 type Rows = Iterator[Mapping[str, Any]]
@@ -99,18 +100,11 @@ _KINDS: Final[Mapping[Any, tuple[str, Callable[[str, Any], Any]]]] = {
 
 @dataclass(frozen=True)
 class UpkeepFunction:
-    """A function: see the module.
-
-    Attributes:
-        work: The Python function. It returns rows as dictionaries.
-        schema: The columns of the rows.
-        pin: The state that the work starts from: a function of the repository and the values of the
-            arguments. The default is nothing.
-    """
+    """A function: see the module. ``pin`` gets the repository and the values of the arguments."""
 
     work: Callable[..., Rows]
     schema: pa.Schema
-    pin: Callable[..., Pin] = lambda repo, **values: {}
+    pin: Callable[..., Pin]
 
     @property
     def name(self) -> str:
@@ -128,45 +122,32 @@ class UpkeepFunction:
         """The names of the arguments, in the order of a call without names."""
         return ("path", *self.arguments)
 
-    def split(self, given: Values) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return the options of the location, and the values of the arguments that have one.
+    def parse(self, given: Values, unset: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return the options of the location, and the values of all arguments; None for those of ``unset``.
 
-        Raises ``InvalidInputError`` for unknown arguments, and for values of a wrong kind.
+        Raises ``InvalidInputError`` for unknown and missing arguments, and for values of a wrong kind.
         """
         options = {name: each for name, each in given.items() if name not in self.arguments}
         known = {*_USE.options, "options"}
         unknown = [name for name in canonical(dict.fromkeys(options, "")) if name not in known]
         if unknown:
             names = [*self.parameters, "options"]
-            raise _invalid(
+            raise argument_error(
                 f"An argument of {self.name} must be one of {', '.join(names)}, or an option of the storage, "
                 f"got {unknown[0]}{suggest(unknown[0], names)}"
             )
-        values = {
-            name: _converted(self.arguments[name], each)
-            for name, each in given.items()
-            if name in self.arguments and each is not None
-        }
+        values = {name: each.default for name, each in self.arguments.items()} | dict.fromkeys(unset)
+        for name, value in given.items():
+            if name in self.arguments and value is not None:
+                kind = self.arguments[name].annotation
+                expected, convert = _KINDS[kind if kind in _KINDS else str]  # `str | None`
+                values[name] = convert(name, value)
+                if values[name] is None:
+                    raise argument_error(f"The argument {name} must be {expected}, got {value!r}")
+        missing = [name for name, value in values.items() if value is inspect.Parameter.empty]
+        if missing:
+            raise argument_error(f"{self.name} must have the argument {missing[0]}, got none")
         return options_of_call(options, _USE), values
-
-    def with_defaults(self, values: Values) -> dict[str, Any]:
-        """Return the values of all arguments. Raise ``InvalidInputError`` for a missing one."""
-        defaults = {name: each.default for name, each in self.arguments.items()}
-        whole = {**defaults, **values}
-        for name, value in whole.items():
-            if value is inspect.Parameter.empty:
-                raise _invalid(f"{self.name} must have the argument {name}, got none")
-        return whole
-
-
-def _converted(parameter: inspect.Parameter, value: Any) -> Any:
-    """Return a value of SQL as a value of Python. Raise ``InvalidInputError`` for one of another kind."""
-    kind = parameter.annotation if parameter.annotation in _KINDS else str  # `str | None`
-    expected, convert = _KINDS[kind]
-    converted = convert(parameter.name, value)
-    if converted is None:
-        raise _invalid(f"The argument {parameter.name} must be {expected}, got {value!r}")
-    return converted
 
 
 @dataclass
@@ -190,31 +171,22 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
 
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> UpkeepAnalysis:
-            given = constants(function.name, function.parameters, args, kwargs, variable=times)
+            every = bound(function.name, function.parameters, args, kwargs)
+            given = constants(function.name, every, variable=times)
             # Values of expressions are not known yet.
-            unset = dict.fromkeys(
-                bound(function.name, function.parameters, args, kwargs).keys() - given.keys()
-            )
-            call, values = called(function, profiles, given, unset)
-            return UpkeepAnalysis(schema, pin=function.pin(call.repo, **values))
+            options, values = function.parse(given, every.keys() - given.keys())
+            repo = repository_at(profiles.resolve(options))
+            return UpkeepAnalysis(schema, pin=function.pin(repo, **values))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             given = bound(function.name, function.parameters, args, kwargs)
-            call, values = called(function, profiles, given)
-            for row in function.work(replace(call, pin=self._pin), **values):
+            options, values = function.parse(given)
+            call = Call(repository_at(profiles.resolve(options)), profiles, self._pin)
+            for row in function.work(call, **values):
                 yield tuple(row[name] for name in function.schema.names)
 
     Upkeep.__name__ = Upkeep.__qualname__ = function.name
     return udtf(Upkeep)
-
-
-def called(
-    function: UpkeepFunction, profiles: Profiles, given: Values, unset: Values | None = None
-) -> tuple[Call, dict[str, Any]]:
-    """Return a call without its pin, and the values of all arguments."""
-    options, values = function.split(given)
-    all_values = function.with_defaults({**(unset or {}), **values})
-    return Call(repository_at(profiles.resolve(options)), profiles), all_values
 
 
 def bound[T](
@@ -225,10 +197,9 @@ def bound[T](
     Raises ``InvalidInputError`` for too many arguments, and for two of one name.
     """
     if len(args) > len(parameters):
-        raise InvalidInputError(
+        raise argument_error(
             f"{name} takes at most {len(parameters)} arguments without a name ({', '.join(parameters)}), got "
-            f"{len(args)}",
-            ErrorKind.INVALID_ARGUMENT,
+            f"{len(args)}"
         )
     positional = dict(zip(parameters, args, strict=False))
     named = {each.lower(): value for each, value in kwargs.items()}
@@ -242,22 +213,13 @@ def bound[T](
 
 
 def constants(
-    name: str,
-    parameters: Sequence[str],
-    args: Sequence[AnalyzeArgument],
-    kwargs: Mapping[str, AnalyzeArgument],
-    variable: Sequence[str] = (),
+    name: str, arguments: Mapping[str, AnalyzeArgument], variable: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of the arguments of a call, without those of ``variable`` that are not constant.
-
-    Raises ``InvalidInputError`` for other arguments that are not constant, as Spark knows their values later.
-    """
-    arguments = bound(name, parameters, args, kwargs)
+    """Return the values of arguments. Those of ``variable`` may be expressions, without a value yet."""
     for each, argument in arguments.items():
         if not argument.isConstantExpression and each not in variable:
-            raise InvalidInputError(
-                f"The argument {each} of {name} must be a constant, got an expression. Write a literal",
-                ErrorKind.INVALID_ARGUMENT,
+            raise argument_error(
+                f"The argument {each} of {name} must be a constant, got an expression. Write a literal"
             )
     return {each: argument.value for each, argument in arguments.items() if argument.isConstantExpression}
 
@@ -268,51 +230,50 @@ def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
     Raises ``InvalidInputError`` for an unknown option (``invalid-argument``), and for an option that is set
     twice (``conflicting-arguments``).
     """
-    named = {name.lower(): _text(value) for name, value in arguments.items() if value is not None}
-    options = canonical({name: value for name, value in named.items() if name != "options"})
-    more = parse_options(named.get("options"), use)
+    named = {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in arguments.items()
+        if value is not None
+    }
+    parts = [each.partition("=") for each in named.pop("options", "").split(",") if each.strip()]
+    without = [name.strip() for name, equal, _ in parts if not equal]
+    if without:
+        raise argument_error(f"An option must be name=value, got `{without[0]}`")
+    options = canonical(named)
+    more = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
     twice = sorted(options.keys() & more.keys())
     if twice:
         raise InvalidInputError(
             f"An option must be set once, got `{twice[0]}` as an argument and in the argument options",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    _require_options(options, use)
+    unknown = [name for name in (*options, *more) if name not in use.options]
+    if unknown:
+        raise argument_error("; ".join(advice(name, use) for name in unknown))
     return options | more
 
 
-def parse_options(text: str | None, use: Use) -> dict[str, str]:
-    """Return options as text."""
-    parts = [each.partition("=") for each in (text or "").split(",") if each.strip()]
-    without = [name.strip() for name, equal, _ in parts if not equal]
-    if without:
-        raise InvalidInputError(
-            f"An option must be name=value, got `{without[0]}`", ErrorKind.INVALID_ARGUMENT
-        )
-    options = canonical({name.strip().lower(): value.strip() for name, _, value in parts})
-    _require_options(options, use)
-    return options
+#: All functions of upkeep.
+UPKEEP: Final[list[UpkeepFunction]] = []
 
 
-def _require_options(options: Mapping[str, str], use: Use) -> None:
-    unknown = [name for name in options if name not in use.options]
-    if unknown:
-        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
+def _declare[F: Callable[..., Rows]](
+    schema: str, pin: Callable[..., Pin] = lambda repo, **values: {}
+) -> Callable[[F], F]:
+    """Return a decorator that declares a function of SQL, with its columns and its pin."""
 
+    def declare(work: F) -> F:
+        UPKEEP.append(UpkeepFunction(work, columns(schema), pin))
+        return work
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _invalid(text: str) -> InvalidInputError:
-    return InvalidInputError(text, ErrorKind.INVALID_ARGUMENT)
+    return declare
 
 
 #: The key of the id of a call in the metadata of its commit.
 CALL: Final = "frazil.sql.call"
-_TARGET: Final = Use("the target of a copy", PLACE_OPTIONS)
 
 
+@_declare("kind, name, message, removed flag")
 def expire(
     call: Call,
     older_than: datetime,
@@ -321,11 +282,9 @@ def expire(
     delete_tags: bool = False,
 ) -> Rows:
     """Remove old versions. A second evaluation has no versions to remove."""
-    refs: dict[str, Any] = {
-        "delete_expired_branches": delete_branches,
-        "delete_expired_tags": delete_tags,
-    }
-    plan = call.repo.upkeep.expire(older_than, **refs)
+    plan = call.repo.upkeep.expire(
+        older_than, delete_expired_branches=delete_branches, delete_expired_tags=delete_tags
+    )
     try:
         report = plan.report
     except FormatError:
@@ -357,6 +316,7 @@ _COLLECTED: Final = (
 )
 
 
+@_declare(f"dry_run flag, {', '.join(f'{name} number' for name in _COLLECTED)}")
 def collect(call: Call, older_than: datetime, dry_run: bool = True) -> Rows:
     """Delete files. A second evaluation has no files to delete."""
     plan = call.repo.upkeep.collect(older_than)
@@ -367,6 +327,7 @@ def collect(call: Call, older_than: datetime, dry_run: bool = True) -> Rows:
 _MERGED: Final = ("new_files", "bytes_moved", "bytes_freed", "manifests", "new_manifests")
 
 
+@_declare(f"dry_run flag, {', '.join(f'{name} number' for name in ('files', *_MERGED))}, snapshot_id")
 def compact(
     call: Call, branch: str = "main", dry_run: bool = False, message: str = "Merge chunk files"
 ) -> Rows:
@@ -378,9 +339,14 @@ def compact(
     yield {"dry_run": dry_run, "files": files, **numbers, "snapshot_id": report.snapshots.get(branch)}
 
 
+@_declare(
+    "branch, snapshot_id, done_before flag",
+    lambda repo, *, branch, **others: {"tip": repo.lookup_branch(branch), "call": uuid.uuid4().hex},
+)
 def rewrite_manifests(call: Call, branch: str = "main", message: str = "Rewrite the manifests") -> Rows:
     """Rewrite the manifests, unless a commit after the pinned tip has the id of this call."""
-    snapshot_id = _commit_of_call(call, branch)
+    newer = takewhile(lambda each: each.id != call.pin["tip"], call.repo.ancestry(branch=branch))
+    snapshot_id = next((each.id for each in newer if each.metadata.get(CALL) == call.pin["call"]), None)
     done_before = snapshot_id is not None
     if snapshot_id is None:
         metadata = {CALL: call.pin["call"]}
@@ -388,23 +354,19 @@ def rewrite_manifests(call: Call, branch: str = "main", message: str = "Rewrite 
     yield {"branch": branch, "snapshot_id": snapshot_id, "done_before": done_before}
 
 
-def _commit_of_call(call: Call, branch: str) -> str | None:
-    for commit in call.repo.ancestry(branch=branch):
-        if commit.metadata.get(CALL) == call.pin["call"]:
-            return commit.id
-        if commit.id == call.pin["tip"]:
-            return None
-    return None
-
-
+@_declare("objects number, bytes number, existing number")
 def copy(call: Call, target: str, target_options: str = "") -> Rows:
     """Copy the repository. A second evaluation copies the objects that the target lacks."""
-    options = parse_options(target_options, _TARGET)
+    options = options_of_call({"options": target_options}, Use("the target of a copy", PLACE_OPTIONS))
     storage = storage_at(call.profiles.resolve({**options, "path": target}))
     copied = copy_repository(call.repo, storage, engine=Local())
     yield {"objects": copied.objects, "bytes": copied.bytes, "existing": copied.existing}
 
 
+@_declare(
+    "severity, check, key, path, coordinates numbers, detail, action, arrays texts, branches texts, "
+    "tags texts, snapshots number"
+)
 def verify(call: Call, level: str = "metadata") -> Rows:
     """Return the findings of a verification, which changes nothing."""
     for row in call.repo.upkeep.verify(level).rows():  # type: ignore[arg-type]  # the method checks the level
@@ -412,6 +374,10 @@ def verify(call: Call, level: str = "metadata") -> Rows:
         yield {**row, "coordinates": None if coordinates is None else [int(each) for each in coordinates]}
 
 
+@_declare(
+    "tag, snapshot_id, done_before flag",
+    lambda repo, *, version, **others: {"snapshot_id": snapshot_named(repo, version)},
+)
 def tag(call: Call, name: str, version: str = "main") -> Rows:
     """Create the tag, or find it at the pinned snapshot."""
     snapshot_id = call.pin["snapshot_id"]
@@ -425,6 +391,13 @@ def tag(call: Call, name: str, version: str = "main") -> Rows:
     yield {"tag": name, "snapshot_id": snapshot_id, "done_before": done_before}
 
 
+@_declare(
+    "branch, previous_snapshot_id, snapshot_id, done_before flag",
+    lambda repo, *, branch, to: {
+        "tip": repo.lookup_branch(branch),
+        "snapshot_id": rollback_target(repo, branch, to),
+    },
+)
 def reset(call: Call, branch: str, to: str) -> Rows:
     """Move the branch from the pinned tip, unless it has moved already."""
     tip, target = call.pin["tip"], call.pin["snapshot_id"]
@@ -432,14 +405,14 @@ def reset(call: Call, branch: str, to: str) -> Rows:
     done_before = tip == target or is_moved  # even if others have committed since
     if not done_before:
         call.repo.reset_branch(branch, target, from_snapshot_id=tip)
-    yield {
-        "branch": branch,
-        "previous_snapshot_id": tip,
-        "snapshot_id": target,
-        "done_before": done_before,
-    }
+    ids = {"previous_snapshot_id": tip, "snapshot_id": target}
+    yield {"branch": branch, **ids, "done_before": done_before}
 
 
+@_declare(
+    "branch, snapshot_id, tag, done_before flag",
+    lambda repo, *, branch, **others: {"snapshot_id": repo.lookup_branch(branch)},
+)
 def publish(call: Call, branch: str, onto: str = "main", tag: str | None = None) -> Rows:
     """Publish the pinned tip, unless the other branch has it already."""
     repo, snapshot_id = call.repo, call.pin["snapshot_id"]
@@ -463,48 +436,6 @@ def _has(repo: Repository, branch: str, snapshot_id: str) -> bool:
     return is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch))
 
 
-_NUMBERS: Final = ", ".join(f"{name} number" for name in _COLLECTED)
-_MERGED_NUMBERS: Final = ", ".join(f"{name} number" for name in ("files", *_MERGED))
-_FINDING: Final = (
-    "severity, check, key, path, coordinates numbers, detail, action, arrays texts, branches texts, "
-    "tags texts, snapshots number"
-)
-UPKEEP: Final[tuple[UpkeepFunction, ...]] = (
-    UpkeepFunction(expire, columns("kind, name, message, removed flag")),
-    UpkeepFunction(collect, columns(f"dry_run flag, {_NUMBERS}")),
-    UpkeepFunction(compact, columns(f"dry_run flag, {_MERGED_NUMBERS}, snapshot_id")),
-    UpkeepFunction(
-        rewrite_manifests,
-        columns("branch, snapshot_id, done_before flag"),
-        lambda repo, *, branch, **others: {"tip": repo.lookup_branch(branch), "call": uuid.uuid4().hex},
-    ),
-    UpkeepFunction(
-        reset,
-        columns("branch, previous_snapshot_id, snapshot_id, done_before flag"),
-        lambda repo, *, branch, to: {
-            "tip": repo.lookup_branch(branch),
-            "snapshot_id": rollback_target(repo, branch, to),
-        },
-    ),
-    UpkeepFunction(
-        tag,
-        columns("tag, snapshot_id, done_before flag"),
-        lambda repo, *, version, **others: {"snapshot_id": snapshot_named(repo, version)},
-    ),
-    UpkeepFunction(
-        publish,
-        columns("branch, snapshot_id, tag, done_before flag"),
-        lambda repo, *, branch, **others: {"snapshot_id": repo.lookup_branch(branch)},
-    ),
-    UpkeepFunction(copy, columns("objects number, bytes number, existing number")),
-    UpkeepFunction(verify, columns(_FINDING)),
-)
-
-
-#: The positional arguments.
-_POSITIONAL: Final = ("path", "options")
-
-
 @dataclass
 class RowsAnalysis(AnalyzeResult):
     """The columns of a call, and its options with the id of the snapshot."""
@@ -513,7 +444,7 @@ class RowsAnalysis(AnalyzeResult):
 
 
 def rows_function(profiles: Profiles) -> Any:
-    """Return the function, for the registration with Spark."""
+    """Return ``frazil_rows``, for the registration with Spark."""
 
     @causes_only
     class Rows:
@@ -524,7 +455,7 @@ def rows_function(profiles: Profiles) -> Any:
 
         @staticmethod
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> RowsAnalysis:
-            values = constants("frazil_rows", _POSITIONAL, args, kwargs)
+            values = constants("frazil_rows", bound("frazil_rows", ("path", "options"), args, kwargs))
             options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
             session = open_session_at(options)
             version = {"snapshot-id": session.snapshot_id}

@@ -39,7 +39,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    InvalidInputError,
     NodeNotFoundError,
     RebaseFailedError,
     RefNotFoundError,
@@ -60,6 +59,7 @@ from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, choice, flag, require_branch
+from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
 from frazil.spark.tables.write_layout import InMemory, flat_index, layout_of, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
@@ -181,9 +181,8 @@ def foreach_batch(
         context = getattr(rows.sparkSession, "_sc", None)
         query = app_id or (None if context is None else context.getLocalProperty(_QUERY_ID))
         if query is None:
-            raise InvalidInputError(
-                "app_id must be a name for the query where Spark does not give its id, got None",
-                ErrorKind.INVALID_ARGUMENT,
+            raise argument_error(
+                "app_id must be a name for the query where Spark does not give its id, got None"
             )
         stamp = Stamp(str(query), batch)
         text = message or f"Batch {batch} of query {query}: pipeline into {target.branch}"
@@ -232,19 +231,16 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self, repo: Repository, options: Options, names: Sequence[str], overwrite: bool = False
     ) -> None:
         if overwrite:
-            raise InvalidInputError(
-                'The output mode must be "append" or "update", got "complete"', ErrorKind.INVALID_ARGUMENT
-            )
+            raise argument_error('The output mode must be "append" or "update", got "complete"')
         self._repo = repo
         self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
         self._options = write_options(options, MODES)
         if flag(options, "merge-schema", False):
-            raise InvalidInputError(
+            raise argument_error(
                 "Option `merge-schema` must not be true for a stream, whose columns are checked before its "
-                "first batch. Add the arrays with one batch write of rows",
-                ErrorKind.INVALID_ARGUMENT,
+                "first batch. Add the arrays with one batch write of rows"
             )
         self._group = "/" + options.get("group", "/").strip("/")
         self._duplicates = choice(options, "duplicates", DUPLICATES)
@@ -271,10 +267,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         if not tables:
             return
         if query is None:
-            raise InvalidInputError(
-                "The tasks must know the id of the query, got none. Set the option txnAppId",
-                ErrorKind.INVALID_ARGUMENT,
-            )
+            raise argument_error("The tasks must know the id of the query, got none. Set the option txnAppId")
         table = pa.concat_tables(tables)
         summary = message_of(len(table), table.column_names, self._group, self._options.mode)
         message = self._message or f"{summary}: batch {batchId} of query {query}"

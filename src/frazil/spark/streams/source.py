@@ -55,6 +55,7 @@ from frazil.spark.tables.repository_tables import (
     node_changes,
     paths_by_id,
 )
+from frazil.spark.tables.schemas import argument_error
 
 #: Whether Spark asks a source for a part of the available data. Spark 4.1 does not: there a batch takes all
 #: available commits, and the stand-ins below only keep this module importable.
@@ -295,11 +296,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: bytes | None = None
         unknown = set(self._names) - set(SCHEMA.names)
         if unknown:
-            raise InvalidInputError(
+            raise argument_error(
                 f"The columns must be those of the table {FEED} "
                 f"({', '.join(SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
-                f"table={FEED} to read commits",
-                ErrorKind.INVALID_ARGUMENT,
+                f"table={FEED} to read commits"
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
             raise InvalidInputError(

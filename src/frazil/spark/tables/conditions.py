@@ -34,9 +34,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.cf import coding_of
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.spark.tables.grid import Grid, Values, to_arrow
 from frazil.spark.tables.options import timestamp
+from frazil.spark.tables.schemas import argument_error
 
 type Mask = NDArray[np.bool_]
 
@@ -224,7 +225,9 @@ def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
     for name, spelled, value in conditions:
         op = spelled.lower()
         if op not in _OPERATORS:
-            raise _refused(f"The comparison of a condition must be one of {', '.join(_OPERATORS)}", repr(op))
+            raise argument_error(
+                f"The comparison of a condition must be one of {', '.join(_OPERATORS)}, got {op!r}"
+            )
         values = tuple(value) if op in ("in", "not in") else value
         checked.append(_checked(grid, Predicate(name, _SPELLED.get(op, op), values, op in _NEGATED)))
     return checked
@@ -242,8 +245,8 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
     if not checked.comparable(column.type):
-        raise _refused(
-            f"The value must be comparable with {column.name} ({column.type})", repr(predicate.value)
+        raise argument_error(
+            f"The value must be comparable with {column.name} ({column.type}), got {predicate.value!r}"
         )
     return checked
 
@@ -257,7 +260,7 @@ def _time(name: str, calendar: str, value: Any) -> Any:
     try:
         return coding.decode(coding.encode(text, name=f"A condition on {name}"))[0].item()
     except InvalidInputError as error:
-        raise InvalidInputError(str(error), ErrorKind.INVALID_ARGUMENT) from None
+        raise argument_error(str(error)) from None
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:
@@ -316,7 +319,9 @@ def parse(text: str) -> list[Predicate]:
     while is_open:
         match = _CONDITION.match(text, at)
         if match is None:
-            raise _refused("The conditions must be in SQL (see `where` in docs/sql.md)", repr(text[at:]))
+            raise argument_error(
+                f"The conditions must be in SQL (see `where` in docs/sql.md), got {text[at:]!r}"
+            )
         conditions += _conditions(match)
         at, is_open = match.end(), match["and"] is not None
     return conditions
@@ -341,7 +346,7 @@ def _conditions(match: re.Match[str]) -> list[Predicate]:
     ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
     kinds = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
     if not inner or set(inner) & {"%", "_", "\\"}:
-        raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
+        raise argument_error(f"The pattern of LIKE must be 'x%', '%x' or '%x%', got {pattern!r}")
     return [Predicate(name, kinds[ends], inner, negated)]
 
 
@@ -353,7 +358,3 @@ def _literal(token: str) -> Any:
     if token.lower() in _CONSTANTS:
         return _CONSTANTS[token.lower()]
     return int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
-
-
-def _refused(requirement: str, actual: str) -> InvalidInputError:
-    return InvalidInputError(f"{requirement}, got {actual}", ErrorKind.INVALID_ARGUMENT)

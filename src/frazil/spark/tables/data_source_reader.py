@@ -34,11 +34,10 @@ from frazil.spark.tables.row_changes import (
     Comparison,
     TableVersion,
     change_batches,
-    is_number,
     plan_changes,
 )
 from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
-from frazil.spark.tables.schemas import can_become
+from frazil.spark.tables.schemas import argument_error, can_become, column_error, is_number
 from frazil.spark.tables.write_layout import require_distinct_names
 
 
@@ -142,10 +141,9 @@ def require_columns(grid: Grid, schema: pa.Schema) -> None:
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):
-            raise InvalidInputError(
+            raise column_error(
                 f"The column {field.name} must have the type {stored} in Spark's catalog, or in the given "
-                f"schema, got {field.type}. Drop the table and create it again, or pass another schema",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"schema, got {field.type}. Drop the table and create it again, or pass another schema"
             )
 
 
@@ -181,10 +179,9 @@ class RowChangesTable:
 
     def __init__(self, repo: Repository, options: Options) -> None:
         if options.get("include-missing", "fill") != "fill":
-            raise InvalidInputError(
+            raise argument_error(
                 "The table row_changes must be read with include-missing=fill, got "
-                f"{options['include-missing']!r}. Leave out the option",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{options['include-missing']!r}. Leave out the option"
             )
         if "end" in options:
             session = repo.readonly_session(snapshot_id=snapshot_named(repo, options["end"]))
@@ -225,10 +222,9 @@ def _commits(repo: Repository, start: str, end: str) -> list[SnapshotInfo]:
     """Return the commits after a version up to another, oldest first."""
     newer = list(takewhile(lambda each: each.id != start, repo.ancestry(snapshot_id=end)))
     if newer[-1].parent_id != start:
-        raise InvalidInputError(
+        raise argument_error(
             f"Option `start` must be a version in the history of `end` with net-changes=false, got {start}, "
-            f"which is not in the history of {end}. Leave out net-changes to compare the two versions",
-            ErrorKind.INVALID_ARGUMENT,
+            f"which is not in the history of {end}. Leave out net-changes to compare the two versions"
         )
     return newer[::-1]
 
@@ -245,10 +241,9 @@ def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
     commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
     added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
     if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
-        raise InvalidInputError(
+        raise column_error(
             f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
-            "name. Choose other arrays with the option variables",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "name. Choose other arrays with the option variables"
         )
     return (added[0], *rows, *added[1:])
 

@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import reduce
 from itertools import chain
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -33,7 +33,6 @@ from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.format.nodes import ManifestRef, Node
 from frazil.repository.session.session import Session
 from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
 from frazil.spark.tables.grid import Column, Grid, Selection, Values, grid_of, to_arrow
@@ -53,6 +52,7 @@ from frazil.spark.tables.scan import (
     rows_in_box,
     split_blocks,
 )
+from frazil.spark.tables.schemas import is_number
 
 type I64 = NDArray[np.int64]
 
@@ -268,11 +268,6 @@ def _combined(codes: Iterable[I64]) -> I64:
     return first
 
 
-def is_number(column: pa.DataType) -> bool:
-    """Return whether a column has numbers."""
-    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
-
-
 def _exact(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return numbers as float64, and what float64 loses of large integers."""
     wide = values.cast(pa.float64(), safe=False)
@@ -293,9 +288,6 @@ def as_type(values: pa.Array, column: pa.DataType) -> pa.Array:
     converted = values.cast(column, safe=False)
     before, after = codes_of(values, converted)
     return pc.if_else(pa.array(before == after), converted, pa.scalar(None, column))
-
-
-# The plan
 
 
 def plan_changes(
@@ -375,18 +367,11 @@ class _Plan:
         require_bounded(self._grid, len(blocks), MOST_BLOCKS)
         tasks = []
         for numbers in split_blocks(blocks, self._grid, list(chain(*self._columns)), self._request.split):
-            low, high = (
-                (numbers.min(axis=0) * self._grid.block).tolist(),
-                ((numbers.max(axis=0) + 1) * self._grid.block).tolist(),
-            )
+            low = (numbers.min(axis=0) * self._grid.block).tolist()
+            high = ((numbers.max(axis=0) + 1) * self._grid.block).tolist()
+            spans = list(zip(self._axes, low, high, strict=True))
             before, after = (
-                self._task_rows(
-                    side,
-                    [
-                        each.cells[side].between(*span)
-                        for each, *span in zip(self._axes, low, high, strict=True)
-                    ],
-                )
+                self._task_rows(side, [axis.cells[side].between(*span) for axis, *span in spans])
                 for side in (0, 1)
             )
             flags = {
@@ -394,6 +379,21 @@ class _Plan:
             }
             tasks.append(ChangeTask(numbers, flags, (before, after)))
         return tasks
+
+    def _task_rows(self, side: int, cells: Sequence[AxisCells]) -> TaskRows:
+        """Return the cells of a task, and the references of their chunks."""
+        tables = {}
+        for path, column in self._paths(side).items():
+            steps = zip(column.axes, column.chunks, strict=True)
+            numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
+            low = [int(each[0]) if len(each) else 0 for each in numbers]
+            high = [int(each[-1]) + 1 if len(each) else 0 for each in numbers]
+            table = rows_in_box(self._versions[side].references(path), low, high)
+            if any(stop - start > len(each) for start, stop, each in zip(low, high, numbers, strict=True)):
+                inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
+                table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
+            tables[path] = table
+        return TaskRows(tuple(cells), tables)
 
     def _paths(self, side: int) -> dict[str, Column]:
         """Return the arrays of a version that tasks read."""
@@ -422,22 +422,6 @@ class _Plan:
         moved[cells[0].codes[even[0]][is_other]] = True
         return _Axis(codes, cells, moved, uneven)
 
-    def _task_rows(self, side: int, cells: Sequence[AxisCells]) -> TaskRows:
-        """Return the cells of a task, and the references of their chunks."""
-        tables = {}
-        for path, column in self._paths(side).items():
-            steps = zip(column.axes, column.chunks, strict=True)
-            numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
-            spans = [(int(each[0]), int(each[-1]) + 1) if len(each) else (0, 0) for each in numbers]
-            table = rows_in_box(
-                self._versions[side].references(path), [low for low, _ in spans], [high for _, high in spans]
-            )
-            if any(high - low > len(each) for (low, high), each in zip(spans, numbers, strict=True)):
-                inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
-                table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
-            tables[path] = table
-        return TaskRows(tuple(cells), tables)
-
     def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
         """Return the chunks of a column that differ; None if all values may differ.
 
@@ -457,9 +441,14 @@ class _Plan:
         before, after = self._versions
         old = before.session.workspace.require_array(one)
         new = after.session.workspace.require_array(other)
-        if _encoding(old) != _encoding(new):
+        assert old.array is not None
+        assert new.array is not None
+        documents = (json.loads(each.user_data).items() for each in (old, new))
+        # What gives the bytes of a chunk their elements. The decoder has the meaning of attributes.
+        encodings = [{key: value for key, value in each if key not in _NO_ENCODING} for each in documents]
+        if encodings[0] != encodings[1]:
             return None
-        if old.id == new.id and _manifests(old) == _manifests(new):
+        if old.id == new.id and list(old.array.manifests) == list(new.array.manifests):
             return np.zeros((0, 0), np.uint32)
         return differing(before.references(one), after.references(other))
 
@@ -511,67 +500,48 @@ def _cells(version: TableVersion, dim: str, codes: I64) -> AxisCells:
     return AxisCells(codes[positions], positions, columns)
 
 
-def _encoding(node: Node) -> Mapping[str, Any]:
-    """Return what gives the bytes of a chunk their elements. The decoder has the meaning of attributes."""
-    document = json.loads(node.user_data)
-    return {name: value for name, value in document.items() if name not in _NO_ENCODING}
-
-
-def _manifests(node: Node) -> Sequence[ManifestRef]:
-    return () if node.array is None else list(node.array.manifests)
-
-
-# The tasks
-
-
 def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.RecordBatch]:
     """Yield the changes of one task."""
-    work = _TaskWork(comparison, task)
-    yield from filter(None, prefetched(work.changes, range(len(task.blocks)), work.is_local))
+    request, size = comparison.request, np.array(comparison.block, np.int64)
+    columns = {each.name.lower(): each for each in request.columns}
+    sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
 
-
-class _TaskWork:
-    """The comparison of the blocks of one task."""
-
-    def __init__(self, comparison: Comparison, task: ChangeTask) -> None:
-        self._comparison = comparison
-        self._task = task
-        self._sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
-        self.is_local = all(each.is_local for each in self._sides)
-
-    def changes(self, number: int) -> pa.RecordBatch | None:
-        """Return the changes in a block; None if there are none."""
-        request, size = self._comparison.request, np.array(self._comparison.block, np.int64)
-        low = self._task.blocks[number] * size
+    def changes(number: int) -> pa.RecordBatch | None:
+        low = task.blocks[number] * size
         spans = list(zip(low.tolist(), (low + size).tolist(), strict=True))
-        before, after = (_BlockRows(each, spans) for each in self._sides)
-        differs = [name for name, blocks in self._task.differs.items() if blocks[number]]
+        before, after = (_BlockRows(each, spans) for each in sides)
+        differs = [name for name, blocks in task.differs.items() if blocks[number]]
         rows = _changed_rows(before, after, differs, request.compared)
         if not any(map(len, rows)):
             return None
-        columns = {each.name.lower(): each for each in request.columns}
         arrays = [
-            cast(self._values(columns[each.name.lower()], before, after, rows), each)
+            cast(_values(comparison, columns[each.name.lower()], before, after, rows), each)
             for each in request.schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
 
-    def _values(self, column: ChangeColumn, before: _BlockRows, after: _BlockRows, rows: _Rows) -> pa.Array:
-        """Return a column of the result: inserted rows, then updated, then deleted ones."""
-        inserted, old, new, deleted = rows
-        counts = [len(inserted), len(new), len(deleted)]
-        if column.name == CHANGE:
-            return pa.array(np.repeat(["inserted", "updated", "deleted"], counts), column.type)
-        if not column.source:
-            return pa.repeat(pa.scalar(getattr(self._comparison, column.name), column.type), sum(counts))
-        if column.is_before:
-            earlier = before.take(column.source, np.concatenate([old, deleted]))
-            return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
-        parts = (
-            after.take(column.source, np.concatenate([inserted, new])),
-            before.take(column.source, deleted),
-        )
-        return pa.concat_arrays([as_type(each, column.type) for each in parts])
+    is_local = all(each.is_local for each in sides)
+    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local))
+
+
+def _values(
+    comparison: Comparison, column: ChangeColumn, before: _BlockRows, after: _BlockRows, rows: _Rows
+) -> pa.Array:
+    """Return a column of the result: inserted rows, then updated, then deleted ones."""
+    inserted, old, new, deleted = rows
+    counts = [len(inserted), len(new), len(deleted)]
+    if column.name == CHANGE:
+        return pa.array(np.repeat(["inserted", "updated", "deleted"], counts), column.type)
+    if not column.source:
+        return pa.repeat(pa.scalar(getattr(comparison, column.name), column.type), sum(counts))
+    if column.is_before:
+        earlier = before.take(column.source, np.concatenate([old, deleted]))
+        return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
+    parts = (
+        after.take(column.source, np.concatenate([inserted, new])),
+        before.take(column.source, deleted),
+    )
+    return pa.concat_arrays([as_type(each, column.type) for each in parts])
 
 
 class _Side:

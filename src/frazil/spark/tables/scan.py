@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.change_set import ChangeSet, ChunkChanges
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -44,7 +43,8 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.conditions import Mask, Predicate
-from frazil.spark.tables.grid import Column, Grid, Values, as_texts, index_values, to_arrow
+from frazil.spark.tables.grid import Column, Grid, Values, as_texts, to_arrow
+from frazil.spark.tables.schemas import argument_error, column_error
 from frazil.threads import SIZES, Purpose, thread_pool
 
 #: References of some arrays, by path.
@@ -126,7 +126,7 @@ def is_small(grid: Grid, column: Column) -> bool:
 def read_column(session: Session, column: Column) -> Values:
     """Return all values of a column along its own dimensions; those of instances repeated."""
     if column.path is None:
-        return index_values(0, column.shape[0])
+        return Values(np.arange(column.shape[0], dtype=np.int64))
     values = column.decoder.decode(np.asarray(array_at(session, column.path)[...]))
     if column.instances is None:
         return values
@@ -283,7 +283,7 @@ def plan_scan(
         stored = np.zeros_like(needed_blocks)
         numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
         for each in variables:
-            if each.path in whole:
+            if each.path is not None and each.path in whole:
                 stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
         needed_blocks &= stored
     require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
@@ -299,12 +299,11 @@ def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
-        raise InvalidInputError(
+        raise argument_error(
             f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
             f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
             "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
-            "help: Spark plans all tasks first",
-            ErrorKind.INVALID_ARGUMENT,
+            "help: Spark plans all tasks first"
         )
 
 
@@ -442,7 +441,7 @@ class _BlockReader:
         """Return values of a column in its own dimensions."""
         mine = tuple(region[axis] for axis in column.axes)
         if column.path is None:
-            return index_values(mine[0].start, mine[0].stop)
+            return Values(np.arange(mine[0].start, mine[0].stop, dtype=np.int64))
         if column.name in self.task.coordinates:
             first, values = self.task.coordinates[column.name]
             return values.take(
@@ -452,7 +451,10 @@ class _BlockReader:
         # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
         if self.scan.missing == "fill" or column.is_key:
             return values
-        return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
+        absent = _missing(self.task.tables[column.path], column.chunks, mine)
+        if absent is None:
+            return values
+        return Values(values.data, absent if values.null is None else values.null | absent)
 
 
 def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
@@ -502,9 +504,8 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}"
         ) from error
 
 

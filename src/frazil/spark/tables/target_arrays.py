@@ -29,7 +29,8 @@ from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import decoder
+from frazil.spark.tables.grid import decoder, dims_of
+from frazil.spark.tables.schemas import argument_error, column_error
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -38,7 +39,6 @@ from frazil.spark.tables.write_layout import (
     Distinct,
     Layout,
     as_type,
-    dims_of,
     encode,
     layout_of,
     open_array,
@@ -191,17 +191,13 @@ def create_arrays(
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
-        raise InvalidInputError(
+        raise column_error(
             f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
-            f"{', '.join(schema.names)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{', '.join(schema.names)}"
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
-        raise InvalidInputError(
-            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise argument_error(f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}")
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, existing = [], []
     for dim in dims:
@@ -254,9 +250,8 @@ def create_array(
     elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
         dtype = np.dtype(column.to_pandas_dtype()).name
     else:
-        raise InvalidInputError(
-            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}"
         )
     fill: Any = None
     if name not in dims and pa.types.is_floating(column):
@@ -334,10 +329,9 @@ def prepare(
         if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
-        raise InvalidInputError(
+        raise column_error(
             f"dims must be the dimensions of the existing arrays, "
-            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}"
         )
     additions = _new_coordinates(layout, distinct, mode, append_dim)
     if mode == OVERWRITE and (box := box_around(layout, distinct)) is not None:
@@ -455,10 +449,9 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
     if codec.calendar is not None:
-        raise InvalidInputError(
+        raise column_error(
             f"Times of the calendar {codec.calendar} must exist in `{array.path}`, got new ones. Rows cannot "
-            "add them, because they are texts here: add them with `frazil.xarray` or `ingest`",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "add them, because they are texts here: add them with `frazil.xarray` or `ingest`"
         )
     new = encode(growth.values.slice(start), codec, np.dtype(array.dtype), name)
     (step,) = regular_grid(array)

@@ -37,7 +37,8 @@ from frazil.jobs.engine import Task
 from frazil.jobs.task_results import Outcome
 from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import Decoder, decoder, to_arrow
+from frazil.spark.tables.grid import Decoder, decoder, dims_of, to_arrow
+from frazil.spark.tables.schemas import column_error
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
@@ -60,18 +61,16 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     data = _numbers(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
-        raise InvalidInputError(
+        raise column_error(
             f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
-            "missing value",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "missing value"
         )
     if dtype.kind == "V" and len(plain):
         longest = pc.max(pc.binary_length(plain)).as_py() or 0
         if longest > dtype.itemsize:  # numpy would cut the value
-            raise InvalidInputError(
+            raise column_error(
                 f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of "
-                f"{longest}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{longest}"
             )
     return decoder.coding.encode(data, null, nearest=True, name=column)
 
@@ -87,9 +86,8 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     if values.type == wanted:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
-        raise InvalidInputError(
-            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values"
         )
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
@@ -97,9 +95,8 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"The column {name} must have values of {wanted}, got {values.type}: {error}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have values of {wanted}, got {values.type}: {error}"
         ) from error
     if not pa.types.is_floating(wanted):
         return converted
@@ -109,17 +106,15 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         large = np.flatnonzero((given > limit) | (given < -limit))
         lost = [at for at in large.tolist() if int(given[at]) != int(stored[at])]
         if lost:
-            raise InvalidInputError(
+            raise column_error(
                 f"The column {name} must have integers that are exact in {wanted}, got {given[lost[0]]}, "
-                f"which is read as {int(stored[lost[0]])}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"which is read as {int(stored[lost[0]])}"
             )
     elif pa.types.is_floating(values.type):
         too_large = np.isinf(stored) & ~np.isinf(given)
         if too_large.any():
-            raise InvalidInputError(
-                f"The values of the column {name} must fit into {wanted}, got {given[too_large][0]}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            raise column_error(
+                f"The values of the column {name} must fit into {wanted}, got {given[too_large][0]}"
             )
     return converted
 
@@ -167,9 +162,8 @@ class Axis:
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
-            raise InvalidInputError(
-                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            raise column_error(
+                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls"
             )
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
@@ -275,16 +269,14 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
         )
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
-            raise InvalidInputError(
+            raise column_error(
                 f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}"
-                f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}"
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
-        raise InvalidInputError(
-            f"The rows must have a column for each dimension, got none for {', '.join(missing)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The rows must have a column for each dimension, got none for {', '.join(missing)}"
         )
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
@@ -315,12 +307,6 @@ def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | Non
     return array_at(session, path, "r" if session.read_only else "r+")
 
 
-def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
-    """Return the names of the dimensions of an array."""
-    names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
-    return tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
-
-
 def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     array = open_array(session, group, dim)
     if array is None or dims_of(array) != (dim,):
@@ -328,9 +314,8 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
-        raise InvalidInputError(
-            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
         )
     return Axis(dim, size, values, "/" + array.path.strip("/"))
 
@@ -346,10 +331,7 @@ def require_distinct_names(names: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidInputError(
-            f"The columns must have different names, got several named {', '.join(twice)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
+        raise column_error(f"The columns must have different names, got several named {', '.join(twice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,8 +508,8 @@ def write_rows(
     units = [at // step for at, step in zip(positions, layout.unit, strict=True)]
     number = flat_index(units, layout.units)
     order = np.argsort(number, kind="stable")
-    numbers, starts = np.unique(number[order], return_index=True)
-    members = dict(zip(numbers.tolist(), np.split(order, starts[1:]) if len(numbers) else [], strict=True))
+    numbers, firsts = np.unique(number[order], return_index=True)
+    members = dict(zip(numbers.tolist(), np.split(order, firsts[1:]) if len(numbers) else [], strict=True))
     wanted = numbers if edges is None else np.union1d(numbers, flat_index(list(edges.T), layout.units))
     nobody = np.zeros(0, np.int64)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]

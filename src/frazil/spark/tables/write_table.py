@@ -38,7 +38,7 @@ from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
 from frazil.spark.runtime.on_spark import RESULTS, labelled
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, column_error, to_arrow_schema, to_spark
 from frazil.spark.tables.target_arrays import (
     MODES,
     OVERWRITE,
@@ -233,9 +233,7 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
         problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
-        raise InvalidInputError(
-            f"The rows must have a column for each dimension, got {problem}", ErrorKind.INVALID_ARRAY_METADATA
-        )
+        raise column_error(f"The rows must have a column for each dimension, got {problem}")
     return result
 
 
@@ -434,9 +432,8 @@ def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
-        raise InvalidInputError(
-            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}",
-            ErrorKind.INVALID_ARGUMENT,
+        raise argument_error(
+            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}"
         )
     return WriteOptions(
         choice(options, "write", tuple(modes)),
