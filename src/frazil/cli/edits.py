@@ -22,9 +22,8 @@ from frazil.cli.arguments import (
     Yes,
     key_value,
 )
-from frazil.cli.changes import BranchChange, confirm
 from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import node_at, node_document
+from frazil.cli.documents import BranchChange, confirm, node_at, node_document
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output
 from frazil.display import counted
