@@ -75,7 +75,7 @@ def diff(
     if values:
         paths = {*changes["updated_chunks"], *changes["updated_arrays"]}.difference(changes["new_arrays"])
         compare = partial(version.repo.history.diff_values, decode=not raw)
-        ends = {"from_snapshot_id": version.id, "to_snapshot_id": after}
+        ends: dict[str, Any] = {"from_snapshot_id": version.id, "to_snapshot_id": after}
         found = (compare(path, **ends) for path in sorted(paths))
         differences = [{name: getattr(each, name) for name in _NUMBERS} for each in found]
         document["values"] = differences

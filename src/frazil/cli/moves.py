@@ -112,7 +112,6 @@ def clone(output: Output, **arguments: Any) -> None:
 
 
 def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
-    """Print how many objects were copied."""
     document = {name: getattr(report, name) for name in ("objects", "bytes", "existing")}
     existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
     action = "would copy " if dry_run else ""
@@ -162,9 +161,8 @@ def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, d
             path = frazil.pipeline.export_netcdf(source, to, group=version.path, overwrite=overwrite)
         else:
             with output.progress("export") as bar:
-                path = frazil.pipeline.export_zip(
-                    source, to, arrays=arrays, overwrite=overwrite, progress=bar
-                )
+                zipped: dict[str, Any] = {"arrays": arrays, "overwrite": overwrite, "progress": bar}
+                path = frazil.pipeline.export_zip(source, to, **zipped)
         output.emit({"file": str(path), "bytes": path.stat().st_size}, [f"wrote {path}"])
         return
     storage = storage_of(LOCATION.convert(to, None, None))
@@ -329,7 +327,19 @@ def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
         frazil recompress ice:era5/t zstd:9            compress better
         frazil recompress ice:era5 none --dry-run      all arrays of a group; only rehearse
     """
-    _rewrite(output, operation="recompress", argument=_codecs_of(codec), **arguments)
+    name, _, level = codec.partition(":")
+    codecs: list[dict[str, Any]] = []
+    if codec.startswith("["):
+        try:
+            codecs = json.loads(codec)
+        except json.JSONDecodeError as error:
+            raise click.UsageError(f"CODEC must be JSON, got {codec!r}: {error}") from error
+    elif name in _CODECS and (level or "5").isdigit():
+        codecs = [{"name": name, "configuration": _CODECS[name](int(level or 5))}]
+    elif codec != "none":
+        names = ", ".join(_CODECS)
+        raise click.UsageError(f"CODEC must be one of {names} with a level, none or JSON, got {codec!r}")
+    _rewrite(output, operation="recompress", argument=codecs, **arguments)
 
 
 #: Codec -> its configuration for a level.
@@ -344,24 +354,6 @@ _CODECS: Final = {
         "blocksize": 0,
     },
 }
-
-
-def _codecs_of(text: str) -> list[dict[str, Any]]:
-    """Return the metadata of codecs for a name with a level, or for JSON."""
-    if text == "none":
-        return []
-    if text.startswith("["):
-        try:
-            documents: list[dict[str, Any]] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise click.UsageError(f"CODEC must be JSON, got {text!r}: {error}") from error
-        return documents
-    name, _, level = text.partition(":")
-    if name not in _CODECS or not (level or "5").isdigit():
-        raise click.UsageError(
-            f"CODEC must be one of {', '.join(_CODECS)} with a level, none or JSON, got {text!r}"
-        )
-    return [{"name": name, "configuration": _CODECS[name](int(level or 5))}]
 
 
 @verb("ingest", commits=True)
@@ -484,7 +476,19 @@ def ingest(
         before = repo.lookup_snapshot(repo.lookup_branch(branch)).parent_id
         emit_tip(output, repo, branch, before, dry_run=True, further=_notes(result))
     else:
-        output.emit(_result_document(result), [_summary(result)])
+        document = {"snapshot": result.snapshot_id, "done_before": bool(result.done_before)}
+        left_out = {"left_out": list(result.quarantined)}
+        outcome: Any = result.report
+        number, bad, known = len(outcome.urls), len(outcome.bad), outcome.unchanged
+        if result.done_before:
+            text = f"nothing to do: {known:,} of {number:,} files are ingested and unchanged"
+            lines = [text, *_left_out(outcome)]
+        else:
+            text = f"{result.snapshot_id}: {counted(number - bad - known, 'file')}"
+            text += f", {known:,} ingested before" if known else ""
+            text += f", {bad:,} left out because of problems" if bad else ""
+            lines = [text, *_notes(result)]
+        output.emit({**document, **left_out, **_report_document(outcome)}, lines)
     return LEFT_OUT if result.quarantined else 0
 
 
@@ -492,19 +496,6 @@ def ingest(
 LEFT_OUT: Final = 4
 #: The number of notes, and of files that were left out, that are printed; `--inspect` prints more.
 _NOTES: Final = 10
-
-
-def _summary(result: Any) -> str:
-    """Return the result of an ingest in a few lines."""
-    report = result.report
-    bad = len(report.bad)
-    if result.done_before:
-        text = f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are ingested and unchanged"
-        return "\n".join([text, *_left_out(report)])
-    text = f"{result.snapshot_id}: {counted(len(report.urls) - bad - report.unchanged, 'file')}"
-    text += f", {report.unchanged:,} ingested before" if report.unchanged else ""
-    text += f", {bad:,} left out because of problems" if bad else ""
-    return "\n".join([text, *_notes(result)])
 
 
 def _notes(result: Any) -> list[str]:
@@ -536,14 +527,4 @@ def _report_document(report: Any) -> dict[str, Any]:
             {"array": each.array, "shape": each.shape, "bytes": each.bytes, "reason": each.reason}
             for each in report.chunks
         ],
-    }
-
-
-def _result_document(result: Any) -> dict[str, Any]:
-    """Return the result of an ingest in the form that JSON has."""
-    return {
-        "snapshot": result.snapshot_id,
-        "done_before": bool(result.done_before),
-        "left_out": list(result.quarantined),
-        **_report_document(result.report),
     }

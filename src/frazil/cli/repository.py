@@ -65,13 +65,9 @@ def init(
     """
     storage = storage_of(target, dry_run)
     repo = frazil.Repository.create(storage, spec_version=int(spec_version))
-    document = {
-        "location": target.location,
-        "spec_version": int(repo.spec_version),
-        "id": repo.lookup_branch("main"),
-        "dry_run": dry_run,
-    }
     action = "would create" if dry_run else "created"
+    document = {"location": target.location, "spec_version": int(repo.spec_version), "dry_run": dry_run}
+    document["id"] = repo.lookup_branch("main")
     output.emit(document, [f"{action} a repository of spec version {spec_version} in {storage.label()}"])
 
 
@@ -217,35 +213,35 @@ def config(
     if online:
         repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     if values:
-        _save(repo, values)
+        document = to_document(_saved_config(repo))
+        for name, value in map(key_value, values):
+            is_auto = name == _SPLITTING and value == AUTO
+            if name == _SPLITTING:
+                # "auto" is stored apart from rules.
+                _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if is_auto else None)
+            _set(document, name, None if is_auto else value)
+        config = from_document(document)
+        existing = dict(_options(to_document(config)))
+        for name, value in map(key_value, values):
+            if value is not None and not any(f"{each}.".startswith(f"{name}.") for each in existing):
+                raise click.UsageError(
+                    f"no option `{name}` in a configuration. docs/configuration.md lists the options"
+                )
+        config.validate()
+        saved = document_to_save(config, False, partial(_saved_config, repo))
+        context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
     if read_only is not None:
         availability = frazil.RepoAvailability.read_only
         repo.set_status(frazil.RepoStatus(availability, limited_availability_reason=read_only))
-    saved = dict(_options(to_document(_saved_config(repo))))
+    options = dict(_options(to_document(_saved_config(repo))))
     status = repo.status.availability.name if repo.spec_version > 1 else "online"
-    lines = [f"{name}={value}" for name, value in saved.items()]
-    output.emit({"status": status, "config": saved, "dry_run": dry_run}, [f"status: {status}", *lines])
+    lines = [f"{name}={value}" for name, value in options.items()]
+    output.emit({"status": status, "config": options, "dry_run": dry_run}, [f"status: {status}", *lines])
 
 
 def _saved_config(repo: Repository) -> frazil.RepositoryConfig:
     """Return the saved configuration alone: not the defaults of the storage, as a handle has them."""
     return frazil.Repository.fetch_config(repo.storage) or frazil.RepositoryConfig()
-
-
-def _save(repo: Repository, values: tuple[str, ...]) -> None:
-    """Save some options beside those that are saved already."""
-    document = to_document(_saved_config(repo))
-    for name, value in map(key_value, values):
-        if name == _SPLITTING:
-            # "auto" is stored apart from rules.
-            _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if value == AUTO else None)
-            value = None if value == AUTO else value
-        _set(document, name, value)
-    config = from_document(document)
-    _require_options(config, values)
-    config.validate()
-    saved = document_to_save(config, False, partial(_saved_config, repo))
-    context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
 
 
 def _set(document: dict[str, Any], name: str, value: Any) -> None:
@@ -267,16 +263,6 @@ def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
         elif value is not None:
             shown = f"{prefix}{name}"
             yield (_SPLITTING if shown == "frazil.splitting" else shown), value
-
-
-def _require_options(config: frazil.RepositoryConfig, values: tuple[str, ...]) -> None:
-    """Raise an error for names that the configuration does not have."""
-    existing = dict(_options(to_document(config)))
-    for name, value in map(key_value, values):
-        if value is not None and not any(each == name or each.startswith(f"{name}.") for each in existing):
-            raise click.UsageError(
-                f"no option `{name}` in a configuration. docs/configuration.md lists the options"
-            )
 
 
 #: What the deletion of a ref loses.
@@ -310,7 +296,11 @@ def _change_ref(
     lookup = getattr(repo, f"lookup_{kind}")
     if delete:
         id_ = lookup(name)
-        if kind == "tag" or _is_last_ref(opened, name, id_):
+        info = opened.context.catalog.repo_info()
+        tip = snapshot_id(id_, lambda: info)
+        others = {*info.tags.values(), *(each for other, each in info.branches.items() if other != name)}
+        # A branch is lost if no other branch or tag leads to its tip.
+        if kind == "tag" or not any(is_in_history(info, tip, of=each) for each in others):
             confirm(output, f"Delete the {kind} {name}? {_LOSSES[kind]}", yes=yes or dry_run)
         getattr(repo, f"delete_{kind}")(name)
     else:
@@ -344,14 +334,6 @@ def tag(output: Output, **arguments: Any) -> None:
         frazil tag ice --delete v2 -y     delete a tag, without a question
     """
     _change_ref(output, kind="tag", **arguments)
-
-
-def _is_last_ref(opened: Opened, branch: str, id_: str) -> bool:
-    """Return whether no other branch or tag leads to the tip of a branch."""
-    info = opened.context.catalog.repo_info()
-    tip = snapshot_id(id_, lambda: info)
-    others = {*info.tags.values(), *(each for name, each in info.branches.items() if name != branch)}
-    return not any(is_in_history(info, tip, of=each) for each in others)
 
 
 @verb("reset")
