@@ -11,17 +11,7 @@ import click
 import numpy as np
 
 import frazil
-from frazil.cli.arguments import (
-    BranchNodeTarget,
-    BranchTarget,
-    DryRun,
-    Message,
-    Metadata,
-    Raw,
-    Version,
-    Yes,
-    key_value,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import BranchChange, confirm, node_at, node_document
 from frazil.cli.opening import Opened
@@ -56,13 +46,13 @@ _Conflicts = Annotated[
 
 def _integrate(
     output: Output,
-    target: BranchTarget,
-    version: Version,
-    message: Message,
-    metadata: Metadata,
+    target: args.BranchTarget,
+    version: args.Version,
+    message: args.Message,
+    metadata: args.Metadata,
     conflicts: _Conflicts,
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
     *,
     method: str,
     **further: Any,
@@ -184,13 +174,13 @@ class _AskingSolver:
 @verb("set", commits=True, ignore_unknown_options=True)
 def set_(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     selection: Annotated[str, argument(metavar="SLICE")],
     value: Annotated[str, argument()],
-    raw: Raw,
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    raw: args.Raw,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Set cells of an array to a value, in one commit on a branch.
 
@@ -242,11 +232,11 @@ def set_(
 @verb("mv", commits=True)
 def mv(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     to: Annotated[str, argument()],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Move or rename a group or an array, with all nodes below it, in one commit. No chunk is copied.
 
@@ -263,7 +253,11 @@ def mv(
 
 @verb("rm", commits=True)
 def rm(
-    output: Output, target: BranchNodeTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchNodeTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Delete a group or an array, with all nodes below it, in one commit.
 
@@ -284,12 +278,12 @@ def rm(
 @verb("attrs", commits=True)
 def attrs(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
     unset: Annotated[tuple[str, ...], option(metavar="KEY")],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Print the attributes of a group or an array, or set some of them in one commit. VALUE is JSON, or text.
 
@@ -309,7 +303,7 @@ def attrs(
         lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
         output.emit(attributes, lines)
         return
-    added = dict(map(key_value, values))
+    added = dict(map(args.key_value, values))
     change = BranchChange(output, target, dry_run)
     session = change.repo.writable_session(change.branch)
     nodes = session.workspace

@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from frazil.cli.arguments import (
-    AnyTarget,
-    BranchTarget,
-    Location,
-    Number,
-    Rules,
-    Time,
-    Version,
-    converted,
-    duration,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import (
     SHORT,
@@ -55,9 +45,9 @@ if TYPE_CHECKING:
 @verb("log")
 def log(
     output: Output,
-    target: AnyTarget,
-    number: Number,
-    since: Time,
+    target: args.AnyTarget,
+    number: args.Number,
+    since: args.Time,
     patch: Annotated[bool, option("-p", "--patch")],
     graph: bool,
 ) -> None:
@@ -137,7 +127,7 @@ def _draw(output: Output, version: Opened, number: int | None) -> None:
 
 
 @verb("show")
-def show(output: Output, target: AnyTarget, chunks: bool) -> None:
+def show(output: Output, target: args.AnyTarget, chunks: bool) -> None:
     """Show one version: its whole id, parent, time in UTC, branches and tags, metadata, message, and changes.
 
     The changes are the nodes that differ from its parent. With a path, only changes of this node and the
@@ -180,7 +170,7 @@ def _show_lines(output: Output, document: dict[str, Any], chunks: bool) -> Itera
 
 
 @verb("refs")
-def refs(output: Output, target: Location) -> None:
+def refs(output: Output, target: args.Location) -> None:
     """List the branches and the tags: kind, name, the version that each of them names, and its time.
 
     Examples:
@@ -210,7 +200,7 @@ def _ref_documents(info: RepoInfo) -> list[dict[str, Any]]:
 
 
 @verb("status")
-def status(output: Output, target: Location) -> None:
+def status(output: Output, target: args.Location) -> None:
     """Show whether the repository accepts changes, the tip of each branch, and the leases of running work.
 
     Sessions with forks, and jobs, have leases.
@@ -255,7 +245,7 @@ _WORD_BEGIN: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=C)(?=Ran)")
 
 
 @verb("ops")
-def ops(output: Output, target: Location, number: Number, since: Time) -> None:
+def ops(output: Output, target: args.Location, number: args.Number, since: args.Time) -> None:
     """Show the ops log, newest first: time in UTC, kind, and details such as branch and version.
 
     It has every change of the repository: commits, branches, tags, configuration, status, collections,
@@ -305,11 +295,13 @@ def _update_line(document: dict[str, Any]) -> str:
 @verb("watch")
 def watch(
     output: Output,
-    target: BranchTarget,
+    target: args.BranchTarget,
     cursor: str | None,
-    since: Time,
-    interval: Annotated[timedelta, option(default="5s", metavar="TIME", callback=converted(duration))],
-    timeout: Annotated[timedelta | None, option(metavar="TIME", callback=converted(duration))],
+    since: args.Time,
+    interval: Annotated[
+        timedelta, option(default="5s", metavar="TIME", callback=args.converted(args.duration))
+    ],
+    timeout: Annotated[timedelta | None, option(metavar="TIME", callback=args.converted(args.duration))],
 ) -> None:
     """Print a line for each new version of a branch, until Ctrl-C: id, time in UTC, kind of change, message.
 
@@ -352,12 +344,12 @@ def watch(
 @verb("bisect")
 def bisect(
     output: Output,
-    target: AnyTarget,
-    good: Version,
+    target: args.AnyTarget,
+    good: args.Version,
     program: Annotated[
         tuple[str, ...], argument(nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM...]")
     ],
-    rules: Rules,
+    rules: args.Rules,
 ) -> None:
     """Find the first version that fails a check, between the version GOOD, which passes, and that of TARGET.
 

@@ -9,23 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import click
 
-from frazil.cli.arguments import (
-    LOCATION,
-    BranchNodeTarget,
-    DryRun,
-    Engine,
-    Message,
-    Metadata,
-    RequiredLocation,
-    RequiredTarget,
-    chunk_sizes,
-    collected,
-    comma_separated,
-    container,
-    converted,
-    key_value,
-    key_values,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.documents import SHORT, BranchChange, emit_tip
@@ -51,13 +35,13 @@ def open_or_create(storage: Storage) -> Repository:
 
 def _replicate(
     output: Output,
-    source: RequiredLocation,
-    target: RequiredLocation,
+    source: args.RequiredLocation,
+    target: args.RequiredLocation,
     branch: _Patterns,
     tag: _Patterns,
     shallow: bool,
-    dry_run: DryRun,
-    engine: Engine = "inline",
+    dry_run: args.DryRun,
+    engine: args.Engine = "inline",
     *,
     operation: str,
     **further: Any,
@@ -120,7 +104,9 @@ def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = Fal
 
 
 @verb("export")
-def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, dry_run: DryRun) -> None:
+def export(
+    output: Output, target: args.RequiredTarget, to: _Text, overwrite: bool, dry_run: args.DryRun
+) -> None:
     """Write a version without its history.
 
     The result is a plain Zarr store, or such a store in one zip file if TO ends in `.zip`, or a group as a
@@ -165,7 +151,7 @@ def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, d
                 path = frazil.pipeline.export_zip(source, to, **zipped)
         output.emit({"file": str(path), "bytes": path.stat().st_size}, [f"wrote {path}"])
         return
-    storage = storage_of(LOCATION.convert(to, None, None))
+    storage = storage_of(args.LOCATION.convert(to, None, None))
     with output.progress("export") as bar:
         report = frazil.pipeline.export_zarr(source, storage, arrays=arrays, engine="inline", progress=bar)
     _emit_report(output, report, storage.label())
@@ -174,11 +160,11 @@ def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, d
 @verb("adopt", commits=True)
 def adopt(
     output: Output,
-    source: RequiredLocation,
-    target: Annotated[RequiredTarget, argument(metavar="LOCATION[@BRANCH]")],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    source: args.RequiredLocation,
+    target: Annotated[args.RequiredTarget, argument(metavar="LOCATION[@BRANCH]")],
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Make a version with all groups and arrays of a Zarr store of version 3. No chunk is copied.
 
@@ -196,7 +182,7 @@ def adopt(
     from frazil.storage.urls import parse_url
 
     location = parse_url(profile_of(source.location).location).chunk_location.rstrip("/")
-    place = container(f"{location}/")
+    place = args.container(f"{location}/")
     store = read_zarr_store(storage_of(source))  # a wrong store must not leave a new repository
     storage = storage_of(target, dry_run)
     open_or_create(storage)
@@ -219,11 +205,11 @@ def adopt(
 @verb("import")
 def import_(
     output: Output,
-    source: RequiredLocation,
-    target: Annotated[Target | None, argument(type=LOCATION, required=False)],
+    source: args.RequiredLocation,
+    target: Annotated[Target | None, argument(type=args.LOCATION, required=False)],
     copy_chunks: bool,
     reference_chunks: bool,
-    dry_run: DryRun,
+    dry_run: args.DryRun,
 ) -> None:
     """Import a repository that was written by icechunk 0.1.0a1 to 0.1.3, or by the draft format before that.
 
@@ -267,10 +253,10 @@ def import_(
 
 def _rewrite(
     output: Output,
-    target: BranchNodeTarget,
-    message: Message,
-    dry_run: DryRun,
-    engine: Engine = "inline",
+    target: args.BranchNodeTarget,
+    message: args.Message,
+    dry_run: args.DryRun,
+    engine: args.Engine = "inline",
     *,
     operation: str,
     argument: Any,
@@ -313,8 +299,8 @@ def rechunk(
         frazil rechunk ice:era5/t time=-1,x=1            series along time
         frazil rechunk ice@dev:era5/t time=2 --dry-run   only rehearse
     """
-    outer = None if shards is None else chunk_sizes(shards)
-    _rewrite(output, operation="rechunk", argument=chunk_sizes(chunks), shards=outer, **arguments)
+    outer = None if shards is None else args.chunk_sizes(shards)
+    _rewrite(output, operation="rechunk", argument=args.chunk_sizes(chunks), shards=outer, **arguments)
 
 
 @verb("recompress", commits=True, like=_rewrite)
@@ -360,21 +346,25 @@ _CODECS: Final = {
 def ingest(
     output: Output,
     source: Annotated[tuple[str, ...], argument(nargs=-1, required=True)],
-    repository: RequiredLocation,
-    dry_run: DryRun,
+    repository: args.RequiredLocation,
+    dry_run: args.DryRun,
     inspect: bool,
     concat_dim: Annotated[str | None, option(metavar="DIM")],
-    variables: Annotated[Any, option(metavar="A,B", callback=converted(comma_separated))],
-    chunks: Annotated[Any, option(metavar="DIM=N,...", callback=converted(chunk_sizes, {}))],
+    variables: Annotated[Any, option(metavar="A,B", callback=args.converted(args.comma_separated))],
+    chunks: Annotated[Any, option(metavar="DIM=N,...", callback=args.converted(args.chunk_sizes, {}))],
     virtual: bool,
-    container: Annotated[Any, option(metavar="PREFIX", multiple=True, callback=collected(container))],
+    container: Annotated[
+        Any, option(metavar="PREFIX", multiple=True, callback=args.collected(args.container))
+    ],
     unpack: bool,
     format: str | None,
-    filter_by_keys: Annotated[Any, option(metavar="KEY=VALUE,...", callback=converted(key_values, {}))],
-    reader_option: Annotated[
-        Any, option(metavar="KEY=VALUE", multiple=True, callback=collected(key_value, dict))
+    filter_by_keys: Annotated[
+        Any, option(metavar="KEY=VALUE,...", callback=args.converted(args.key_values, {}))
     ],
-    allow: Annotated[Any, option(metavar="KIND,...", callback=converted(comma_separated, ()))],
+    reader_option: Annotated[
+        Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
+    ],
+    allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
     message: str | None,
     mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
     branch: str = "main",

@@ -11,20 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import click
 
 import frazil
-from frazil.cli.arguments import (
-    AnyTarget,
-    BranchTarget,
-    DryRun,
-    Location,
-    RequiredLocation,
-    Rules,
-    Version,
-    VersionType,
-    Yes,
-    converted,
-    key_value,
-    state,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, confirm
 from frazil.cli.history import rules_of, update_document
@@ -49,8 +36,8 @@ _SPLITTING: Final = "manifest.splitting"
 @verb("init")
 def init(
     output: Output,
-    target: Location,
-    dry_run: DryRun,
+    target: args.Location,
+    dry_run: args.DryRun,
     spec_version: Literal["1", "2"] = "2",
 ) -> None:
     """Create a repository in an empty folder or prefix, with the branch `main` on an empty version.
@@ -72,7 +59,7 @@ def init(
 
 
 @verb("upgrade")
-def upgrade(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+def upgrade(output: Output, target: args.Location, dry_run: args.DryRun, yes: args.Yes) -> None:
     """Upgrade a repository from spec version 1 to 2. No other process should write to it at the same time.
 
     If the upgrade was interrupted, run the same command again. `frazil import` reads formats before version
@@ -100,10 +87,10 @@ def upgrade(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None
 @verb("undo")
 def undo(
     output: Output,
-    target: Annotated[AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
+    target: Annotated[args.AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
     branch: Annotated[str | None, option(metavar="NAME")],
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> None:
     """Undo the last update of `frazil ops` that is not undone yet.
 
@@ -128,7 +115,7 @@ def undo(
 
 
 @verb("redo")
-def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+def redo(output: Output, target: args.Location, dry_run: args.DryRun, yes: args.Yes) -> None:
     """Make the last update again that `frazil undo` has undone.
 
     Examples:
@@ -141,10 +128,10 @@ def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
 @verb("restore-to")
 def restore_to(
     output: Output,
-    target: Location,
-    when: Annotated[datetime | int, argument(callback=converted(state))],
-    dry_run: DryRun,
-    yes: Yes,
+    target: args.Location,
+    when: Annotated[datetime | int, argument(callback=args.converted(args.state))],
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> None:
     """Return to an earlier state of the repository: all branches, tags, the configuration and the metadata.
 
@@ -186,11 +173,11 @@ def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> 
 @verb("config")
 def config(
     output: Output,
-    target: RequiredLocation,
+    target: args.RequiredLocation,
     values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
     read_only: Annotated[str | None, option(metavar="REASON")],
     online: bool,
-    dry_run: DryRun,
+    dry_run: args.DryRun,
 ) -> None:
     """Print the saved configuration, or save options in it, VALUE as JSON or text; `null` is the default.
 
@@ -214,7 +201,7 @@ def config(
         repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     if values:
         document = to_document(_saved_config(repo))
-        for name, value in map(key_value, values):
+        for name, value in map(args.key_value, values):
             is_auto = name == _SPLITTING and value == AUTO
             if name == _SPLITTING:
                 # "auto" is stored apart from rules.
@@ -222,7 +209,7 @@ def config(
             _set(document, name, None if is_auto else value)
         config = from_document(document)
         existing = dict(_options(to_document(config)))
-        for name, value in map(key_value, values):
+        for name, value in map(args.key_value, values):
             if value is not None and not any(f"{each}.".startswith(f"{name}.") for each in existing):
                 raise click.UsageError(
                     f"no option `{name}` in a configuration. docs/configuration.md lists the options"
@@ -274,11 +261,11 @@ _LOSSES = {
 
 def _change_ref(
     output: Output,
-    target: AnyTarget,
-    name: Version,
+    target: args.AnyTarget,
+    name: args.Version,
     delete: Annotated[bool, option("-d", "--delete")],
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
     *,
     kind: str,
 ) -> None:
@@ -337,7 +324,9 @@ def tag(output: Output, **arguments: Any) -> None:
 
 
 @verb("reset")
-def reset(output: Output, target: BranchTarget, version: Version, dry_run: DryRun, yes: Yes) -> None:
+def reset(
+    output: Output, target: args.BranchTarget, version: args.Version, dry_run: args.DryRun, yes: args.Yes
+) -> None:
     """Move a branch (default: `main`) to VERSION.
 
     Commits that the branch leaves stay in the repository until they expire: `frazil ops` shows their ids. If
@@ -364,12 +353,12 @@ def reset(output: Output, target: BranchTarget, version: Version, dry_run: DryRu
 @verb("protect")
 def protect(
     output: Output,
-    target: Location,
-    name: Annotated[str | None, argument(type=VersionType(), required=False)],
+    target: args.Location,
+    name: Annotated[str | None, argument(type=args.VersionType(), required=False)],
     by: Annotated[tuple[str, ...], option(metavar="USER")],
     allow_reset: bool,
-    rules: Rules,
-    dry_run: DryRun,
+    rules: args.Rules,
+    dry_run: args.DryRun,
 ) -> None:
     """Protect a branch, or all branches whose names match a pattern. Without NAME, list the protections.
 
@@ -399,7 +388,7 @@ def protect(
 
 
 @verb("unprotect")
-def unprotect(output: Output, target: Location, name: Version, dry_run: DryRun) -> None:
+def unprotect(output: Output, target: args.Location, name: args.Version, dry_run: args.DryRun) -> None:
     """Remove the protection of a branch or a pattern. `frazil protect LOCATION` lists them.
 
     Examples:

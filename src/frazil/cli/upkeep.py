@@ -13,18 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import click
 
 import frazil
-from frazil.cli.arguments import (
-    LOCATION,
-    BranchTarget,
-    DryRun,
-    Location,
-    Message,
-    Metadata,
-    Time,
-    Yes,
-    converted,
-    moment,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, clock, confirm
 from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
@@ -48,16 +37,16 @@ _Count = Annotated[int, option(metavar="N", default=0)]
 @verb("expire")
 def expire(
     output: Output,
-    target: Location,
-    newer_than: Time,
+    target: args.Location,
+    newer_than: args.Time,
     last: _Count,
     hourly: _Count,
     daily: _Count,
     weekly: _Count,
     monthly: _Count,
     yearly: _Count,
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
     verbose: Annotated[bool, option("-v", "--verbose")],
 ) -> None:
     """Remove old versions from the history. A version stays if one of the rules selects it.
@@ -127,11 +116,13 @@ def _expiration_lines(
 @verb("collect")
 def collect(
     output: Output,
-    target: Location,
-    older_than: Annotated[datetime, option(metavar="TIME", required=True, callback=converted(moment))],
-    keep_ops: Time,
-    dry_run: DryRun,
-    yes: Yes,
+    target: args.Location,
+    older_than: Annotated[
+        datetime, option(metavar="TIME", required=True, callback=args.converted(args.moment))
+    ],
+    keep_ops: args.Time,
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> int:
     """Delete files that no branch, no tag and no young version needs, and that were modified before TIME.
 
@@ -196,7 +187,11 @@ def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]
 
 @verb("compact", commits=True)
 def compact(
-    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Write the live chunks of small and of mostly unused chunk files again, as packs.
 
@@ -228,7 +223,11 @@ def compact(
 
 @verb("rewrite-manifests", commits=True)
 def rewrite_manifests(
-    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Write all manifests at the tip of a branch again, in one commit. Values do not change.
 
@@ -245,7 +244,7 @@ def rewrite_manifests(
 
 
 @verb("doctor")
-def doctor(output: Output, target: Location) -> int:
+def doctor(output: Output, target: args.Location) -> int:
     """Look for what makes a repository slow, expensive or unsafe, and print the command that fixes it.
 
     The checks concern small chunk files, many backups, manifests that are too large or too small, stale
@@ -277,10 +276,10 @@ def doctor(output: Output, target: Location) -> int:
 @verb("lease")
 def lease(
     output: Output,
-    target: Location,
+    target: args.Location,
     end: Annotated[tuple[str, ...], option(metavar="ID")],
     stale: bool,
-    yes: Yes,
+    yes: args.Yes,
 ) -> None:
     """List the leases of a repository, or end some of them.
 
@@ -343,7 +342,7 @@ _Level = Annotated[VerifyLevel, option(type=click.Choice(LEVELS))]
 @verb("verify")
 def verify(
     output: Output,
-    location: Annotated[Target | None, argument(type=LOCATION, required=False)],
+    location: Annotated[Target | None, argument(type=args.LOCATION, required=False)],
     state: Annotated[str | None, option(metavar="FILE")],
     everything: Annotated[bool, option("--all")],
     list_checks: bool,
@@ -439,8 +438,8 @@ def summary(report: VerificationReport, *, everything: bool = False) -> str:
 @verb("repair", commits=True)
 def repair(
     output: Output,
-    location: Location,
-    copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=LOCATION)],
+    location: args.Location,
+    copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=args.LOCATION)],
     recover: Annotated[tuple[tuple[str, str], ...], option(metavar="SNAPSHOT BRANCH", type=(str, str))],
     dry_run: bool,
     yes: bool,
