@@ -151,7 +151,7 @@ class UpkeepFunction:
 
 
 @dataclass
-class UpkeepAnalysis(AnalyzeResult):
+class Analysis(AnalyzeResult):
     """The columns of a function, and the state that its work starts from."""
 
     pin: Pin = field(default_factory=dict)
@@ -166,17 +166,17 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
     class Upkeep:
         """One function: ``analyze`` runs on the driver, ``eval`` in a task."""
 
-        def __init__(self, analysis: UpkeepAnalysis) -> None:
+        def __init__(self, analysis: Analysis) -> None:
             self._pin = analysis.pin
 
         @staticmethod
-        def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> UpkeepAnalysis:
+        def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
             every = bound(function.name, function.parameters, args, kwargs)
             given = constants(function.name, every, variable=times)
             # Values of expressions are not known yet.
             options, values = function.parse(given, every.keys() - given.keys())
             repo = repository_at(profiles.resolve(options))
-            return UpkeepAnalysis(schema, pin=function.pin(repo, **values))
+            return Analysis(schema, pin=function.pin(repo, **values))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             given = bound(function.name, function.parameters, args, kwargs)
@@ -436,13 +436,6 @@ def _has(repo: Repository, branch: str, snapshot_id: str) -> bool:
     return is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch))
 
 
-@dataclass
-class RowsAnalysis(AnalyzeResult):
-    """The columns of a call, and its options with the id of the snapshot."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
 def rows_function(profiles: Profiles) -> Any:
     """Return ``frazil_rows``, for the registration with Spark."""
 
@@ -450,20 +443,20 @@ def rows_function(profiles: Profiles) -> Any:
     class Rows:
         """The rows of one version."""
 
-        def __init__(self, analysis: RowsAnalysis) -> None:
+        def __init__(self, analysis: Analysis) -> None:
             self._analysis = analysis
 
         @staticmethod
-        def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> RowsAnalysis:
+        def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> Analysis:
             values = constants("frazil_rows", bound("frazil_rows", ("path", "options"), args, kwargs))
             options = profiles.resolve(options_of_call(values, Use("frazil_rows", ROWS.options)))
             session = open_session_at(options)
             version = {"snapshot-id": session.snapshot_id}
             pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
-            return RowsAnalysis(to_spark(schema_of_rows(session, options)), options=pinned)
+            return Analysis(to_spark(schema_of_rows(session, options)), pin=pinned)
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
-            options = self._analysis.options
+            options = self._analysis.pin
             session = open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
             for partition in reader.partitions():

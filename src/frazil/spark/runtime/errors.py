@@ -212,11 +212,3 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)
 
     return generating if inspect.isgeneratorfunction(method) else calling
-
-
-def _bare(error: IcechunkError) -> IcechunkError:
-    _log.debug("an error in a process of Spark", exc_info=error)
-    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
-        # Spark begins its text with the traceback of its own frames. The worker ends with this error.
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-    return error.with_traceback(None)

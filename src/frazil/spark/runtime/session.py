@@ -154,18 +154,6 @@ def ready(spark: SparkSession) -> tuple[str, ...]:
     for name, setting in SETTINGS.items():
         if setting.running and name not in set_:
             spark.conf.set(name, setting.value)
-    advice = _advice(set_)
-    if spark not in _READY:
-        _READY.add(spark)
-        for sentence in advice:
-            _log.warning(sentence)
-    return advice
-
-
-_ROWS_OF_A_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-
-def _advice(set_: Mapping[str, str]) -> tuple[str, ...]:
     advice = []
     local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+))?\])?", set_.get("spark.master", ""))
     if local and int(local[1] or 1) < 2:
@@ -180,7 +168,14 @@ def _advice(set_: Mapping[str, str]) -> tuple[str, ...]:
             "spark.python.unix.domain.socket.enabled is not true: each task takes up to twice the time. "
             "Set it before Spark starts"
         )
+    if spark not in _READY:
+        _READY.add(spark)
+        for sentence in advice:
+            _log.warning(sentence)
     return tuple(advice)
+
+
+_ROWS_OF_A_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 #: Tries of one task, the first included. In local mode the default is one.

@@ -66,23 +66,21 @@ class Predicate:
 
     def holds(self, values: Values) -> Mask:
         """Return where the condition is true, in the shape of the values."""
-        true, unknown = self._evaluate(values)
-        return ~(true | unknown) if self.negated else true & ~unknown
-
-    def _evaluate(self, values: Values) -> tuple[Mask, Mask]:
         nothing = np.zeros(values.data.shape, np.bool_)
-        null = nothing if values.null is None else values.null
+        null = unknown = nothing if values.null is None else values.null
         if self.op == "null" or (self.op == "<=>" and self.value is None):
-            return null, nothing
-        if self.op == "<=>":
-            return _compare("=", values, self.value) & ~null, nothing
-        if self.op == "in":
+            true, unknown = null, nothing
+        elif self.op == "<=>":
+            true, unknown = _compare("=", values, self.value) & ~null, nothing
+        elif self.op == "in":
             given = [each for each in self.value if each is not None]
-            among = _among(values, given) & ~null
-            return among, null | (~among if len(given) < len(self.value) else nothing)
-        if self.value is None:
-            return nothing, ~nothing
-        return _compare(self.op, values, self.value), null
+            true = _among(values, given) & ~null
+            unknown = null | ~true if len(given) < len(self.value) else null
+        elif self.value is None:
+            true, unknown = nothing, ~nothing
+        else:
+            true = _compare(self.op, values, self.value)
+        return ~(true | unknown) if self.negated else true & ~unknown
 
 
 def _matches(column: pa.DataType, value: Any) -> bool:

@@ -262,41 +262,35 @@ _ALIASES: Final[Mapping[str, str]] = {
     "timestampasof": "as-of-timestamp",
 }
 
-#: Option of other data sources, letters and digits only -> advice.
-_FOREIGN: Final[Mapping[str, str]] = {
-    "asof": "use `as-of-timestamp`",
-    "snapshot": "use `snapshot-id`",
-    "ref": "use `version`, `branch` or `tag`",
-    "startsnapshotid": "use `start`, with the option `table` and the value `row_changes` or `changes`",
-    "endsnapshotid": "use `end`, with the option `table` and the value `row_changes` or `changes`",
-    "startingversion": "for a query, set `start` to the version before the first change, with the value "
-    "`row_changes` of the option `table`; for a stream, use `stream-from` with the value `feed`",
-    "endingversion": "use `end`, with the option `table` and the value `row_changes`",
-    "startingtimestamp": "for a query, set `start` to a version, with the value `row_changes` of the option "
-    "`table`; for a stream, use `stream-from-timestamp` with the value `feed`",
-    "streamfromtimestampms": "use `stream-from-timestamp`",
-    "maxfilespertrigger": "use `stream-max-commits`",
-    "maxbytespertrigger": "use `stream-max-rows`",
-    "readchangefeed": "use the option `table` with the value `row_changes`",
-    "readchangedata": "use the option `table` with the value `row_changes`",
-    "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
-    "they would also apply to other queries of the same relation",
-    "overwriteschema": "delete the arrays first, and write them again",
-    "replacewhere": 'mode("overwrite") replaces the box around the rows',
-    "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
-    "partitionby": "use `chunks`",
-    "userMetadata".lower(): "use `message`",
-    "paths": "a relation has one path: read each repository separately, and combine them with union",
-    "accesskey": "use `access-key-id`",
-    "awsaccesskeyid": "use `access-key-id`",
-    "fss3aaccesskey": "use `access-key-id`",
-    "secretkey": "use `secret-access-key`",
-    "awssecretaccesskey": "use `secret-access-key`",
-    "fss3asecretkey": "use `secret-access-key`",
-    "awssessiontoken": "use `session-token`",
-    "endpoint": "use `endpoint-url`",
-    "fss3aendpoint": "use `endpoint-url`",
+_CHANGES: Final = "with the option `table` and the value `row_changes` or `changes`"
+#: Advice -> options of other data sources, letters and digits only.
+_ADVICE: Final[Mapping[str, str]] = {
+    "use `as-of-timestamp`": "asof",
+    "use `snapshot-id`": "snapshot",
+    "use `version`, `branch` or `tag`": "ref",
+    f"use `start`, {_CHANGES}": "startsnapshotid",
+    f"use `end`, {_CHANGES}": "endsnapshotid endingversion",
+    "for a query, set `start` to the version before the first change, with the value `row_changes` of the "
+    "option `table`; for a stream, use `stream-from` with the value `feed`": "startingversion",
+    "for a query, set `start` to a version, with the value `row_changes` of the option `table`; for a "
+    "stream, use `stream-from-timestamp` with the value `feed`": "startingtimestamp",
+    "use `stream-from-timestamp`": "streamfromtimestampms",
+    "use `stream-max-commits`": "maxfilespertrigger",
+    "use `stream-max-rows`": "maxbytespertrigger",
+    "use the option `table` with the value `row_changes`": "readchangefeed readchangedata",
+    "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, they would "
+    "also apply to other queries of the same relation": "pushdown",
+    "delete the arrays first, and write them again": "overwriteschema",
+    'mode("overwrite") replaces the box around the rows': "replacewhere partitionoverwritemode",
+    "use `chunks`": "partitionby",
+    "use `message`": "usermetadata",
+    "a relation has one path: read each repository separately, and combine them with union": "paths",
+    "use `access-key-id`": "accesskey awsaccesskeyid fss3aaccesskey",
+    "use `secret-access-key`": "secretkey awssecretaccesskey fss3asecretkey",
+    "use `session-token`": "awssessiontoken",
+    "use `endpoint-url`": "endpoint fss3aendpoint",
 }
+_FOREIGN: Final = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
 
 
 def canonical(query: Options) -> dict[str, str]:

@@ -68,10 +68,7 @@ _NO_ENCODING: Final = frozenset({"attributes", "shape", "dimension_names"})
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """A column of the result.
-
-    ``source`` is the column of the rows; it is empty for the columns of the change itself.
-    """
+    """A column of the result. ``source``: the column of the rows, empty for columns of the change."""
 
     name: str
     type: pa.DataType
@@ -95,10 +92,7 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableVersion:
-    """One version of a table. ``values`` and ``tables`` keep what the plan has read.
-
-    A column that this version lacks is in the grid without an array and without dimensions. It is null.
-    """
+    """One version of a table. A column that it lacks is null: in the grid without an array."""
 
     session: Session
     grid: Grid
@@ -111,10 +105,7 @@ class TableVersion:
     def of(
         session: Session, selection: Selection, where: Conditions, last: Grid | None = None
     ) -> TableVersion | None:
-        """Return the table in a version, with the columns of the ``last`` version.
-
-        None if the version has no array of the table.
-        """
+        """Return the table in a version, with the columns of the ``last`` one; None if it lacks all."""
         folder = "/" + selection.group.strip("/")
         paths = {each: f"{folder.rstrip('/')}/{each}" for each in selection.variables}
         names = [each for each in paths if last is None or session.workspace.node(paths[each]) is not None]
@@ -172,10 +163,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisCells:
-    """Cells of one version along one dimension: ascending by the code of their label, then by position.
-
-    ``columns`` has the values of the columns that the driver reads, for these cells.
-    """
+    """Cells of one version along one dimension, by code and position; ``columns`` are those of the driver."""
 
     codes: I64
     positions: I64
@@ -210,12 +198,8 @@ class Comparison:
     written_at: datetime
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TaskRows:
-    """The rows of one version in a task: cells along each dimension, and references by path."""
-
-    cells: tuple[AxisCells, ...]
-    tables: Mapping[str, ChunkTable]
+#: The rows of one version in a task: cells along each dimension, and references by path.
+type TaskRows = tuple[tuple[AxisCells, ...], Mapping[str, ChunkTable]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,11 +280,8 @@ def plan_changes(
     request: ChangeRequest,
     commit: tuple[str, datetime],
 ) -> list[tuple[Comparison, list[ChangeTask]]]:
-    """Return the comparisons that find the changes from one version to another, each with its tasks.
-
-    Rows with other dimensions are other rows: those of the earlier version are deleted, and those of the
-    later version are inserted.
-    """
+    """Return the comparisons that find the changes from one version to another, each with its tasks."""
+    # Rows with other dimensions are other rows.
     if before is not None and after is not None and set(before.grid.dims) == set(after.grid.dims):
         pairs = [(before.in_order(after.grid.dims), after)]
     else:
@@ -393,7 +374,7 @@ class _Plan:
                 inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
                 table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
             tables[path] = table
-        return TaskRows(tuple(cells), tables)
+        return tuple(cells), tables
 
     def _paths(self, side: int) -> dict[str, Column]:
         """Return the arrays of a version that tasks read."""
@@ -423,10 +404,7 @@ class _Plan:
         return _Axis(codes, cells, moved, uneven)
 
     def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
-        """Return the chunks of a column that differ; None if all values may differ.
-
-        Arrays are compared by their metadata and references: another array at the path is another array.
-        """
+        """Return the chunks of a column that differ; None if all values may differ."""
         if (one.axes, one.instances, repr(one.decoder)) != (other.axes, other.instances, repr(other.decoder)):
             return None
         chunks = self._changed_references(one.path, other.path)
@@ -548,10 +526,10 @@ class _Side:
     """One version in a task, with its open arrays."""
 
     def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
-        session = shared.shared.session(rows.tables)
-        self.shared, self.cells = shared, rows.cells
-        self.is_local = is_local(session, rows.tables)
-        self._arrays = {path: array_at(session, path) for path in rows.tables}
+        self.shared, (self.cells, tables) = shared, rows
+        session = shared.shared.session(tables)
+        self.is_local = is_local(session, tables)
+        self._arrays = {path: array_at(session, path) for path in tables}
 
     def read(self, column: Column, cells: Sequence[AxisCells]) -> Values:
         """Return the values of a column at some cells. Cells that are far apart are not read as one box."""
@@ -571,10 +549,7 @@ class _Side:
 
 
 class _BlockRows:
-    """The rows of one version in a block, ascending by key. Columns are read when they are needed.
-
-    ``keys`` has a number for the labels of each row.
-    """
+    """The rows of one version in a block, ascending by ``keys``, the numbers of their labels."""
 
     def __init__(self, side: _Side, spans: Sequence[tuple[int, int]]) -> None:
         self._side = side

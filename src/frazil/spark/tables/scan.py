@@ -90,14 +90,6 @@ def _context(pickled: bytes) -> Context:
     return context
 
 
-def _without_manifests(node: Node) -> Node:
-    assert node.array is not None
-    array = node.array
-    return Node(
-        node.id, node.path, node.user_data, type(array)(array.shape, array.num_chunks, array.dimension_names)
-    )
-
-
 def rows_in_box(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
     """Return the rows in a box of chunk coordinates, ``low`` up to but not including ``high``."""
     if not table.ndim:
