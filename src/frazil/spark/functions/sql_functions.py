@@ -1,6 +1,5 @@
 """Functions of SQL, each of which returns a table: rows, tables about a repository, and its upkeep.
 
-    SELECT time, max(tas) FROM frazil_rows('climate', tag => 'v1', where => 'lat > 0') GROUP BY time
     SELECT * FROM frazil_chunks('s3://bucket/ice', options => 'tag=v1,array=tas')
     SELECT * FROM frazil_tag('climate', 'v2')
 
@@ -8,16 +7,10 @@ The first argument is the path. Options of the data source are named arguments, 
 and the argument ``options`` has several of them as ``name=value``, separated by commas.
 
 A Python function declares a function of upkeep: its name, and its parameters after the `Call`, with their
-types and defaults. Those that delete make a dry run, unless the caller sets ``dry_run => false``. Spark may
-evaluate a function more than once: a task is retried, a DataFrame gets a second action, a speculative copy of
-a task runs beside it. So a function has two parts:
-
-    pin    when Spark analyzes the statement, once: the state of the repository that the work starts from
-    work   when Spark evaluates it: the work from this state, or the result if the work is done already
-
-The pin makes the second evaluation harmless. A branch moves only from the pinned tip, a tag is created only
-at the pinned snapshot, and a commit has the id of the call in its metadata. ``frazil_rows`` pins its version.
-One task reads all its rows, one Python object for each value; the data source reads by many tasks.
+types and defaults. Spark may evaluate a function more than once. So the *pin* is the state of the repository
+when Spark analyzes the statement, once, and the *work* starts from this state, or returns the result if the
+work is done already: a branch moves only from the pinned tip, a tag is created only at the pinned snapshot,
+and a commit has the id of the call in its metadata. ``frazil_rows`` pins its version.
 """
 
 from __future__ import annotations
@@ -123,10 +116,7 @@ class UpkeepFunction:
         return ("path", *self.arguments)
 
     def parse(self, given: Values, unset: Iterable[str] = ()) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return the options of the location, and the values of all arguments; None for those of ``unset``.
-
-        Raises ``InvalidInputError`` for unknown and missing arguments, and for values of a wrong kind.
-        """
+        """Return the options of the location, and the values of all arguments, None if they are ``unset``."""
         options = {name: each for name, each in given.items() if name not in self.arguments}
         known = {*_USE.options, "options"}
         unknown = [name for name in canonical(dict.fromkeys(options, "")) if name not in known]
@@ -192,10 +182,7 @@ def upkeep_udtf(function: UpkeepFunction, profiles: Profiles) -> Any:
 def bound[T](
     name: str, parameters: Sequence[str], args: Sequence[T], kwargs: Mapping[str, T]
 ) -> dict[str, T]:
-    """Return the arguments of a call by their names.
-
-    Raises ``InvalidInputError`` for too many arguments, and for two of one name.
-    """
+    """Return the arguments of a call by their names."""
     if len(args) > len(parameters):
         raise argument_error(
             f"{name} takes at most {len(parameters)} arguments without a name ({', '.join(parameters)}), got "
@@ -225,11 +212,7 @@ def constants(
 
 
 def options_of_call(arguments: Mapping[str, Any], use: Use) -> dict[str, str]:
-    """Return the options of a call: named arguments, and those in the argument ``options``.
-
-    Raises ``InvalidInputError`` for an unknown option (``invalid-argument``), and for an option that is set
-    twice (``conflicting-arguments``).
-    """
+    """Return the options of a call: named arguments, and those in the argument ``options``."""
     named = {
         name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in arguments.items()

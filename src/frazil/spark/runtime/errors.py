@@ -3,13 +3,10 @@
 A task that fails raises `marked`: its failure as one line of JSON, which Spark passes on inside of its
 own text. The line has a token that only the driver and the tasks of one run know, because the text of an
 error may come from a foreign file, and must not be taken for a mark. An error without a mark comes from
-Spark itself: a worker or an executor died, the JVM has ended, or the function could not be loaded. Tables
-of patterns find the cause in the text, since the classes of these errors say little.
+Spark itself. Tables of patterns find the cause in the text, since the classes of these errors say little.
 
-Spark shows users the whole traceback of its Python process, with those of all causes, before the message.
-The text of an error of Frazil is enough, so it leaves the entry points of a data source or function
-(`causes_only`) without a traceback, and Spark's error begins with it. The log has the tracebacks at the
-level ``debug``. Other errors are defects, and keep their tracebacks.
+Spark shows users the whole traceback of its Python process before the message. So an error of Frazil leaves
+a data source or function (`causes_only`) without a traceback. The log has it at the level ``debug``.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """Tasks on Spark's executors: one partition for each task, so that a retry repeats only this task.
 
 Where there are many tasks, several tasks share a partition; their retry finds the results that the others
-have staged. The tasks are sent as a few Spark jobs, two of them at any time. The second job fills the slots
+have staged. The tasks are sent as a few Spark jobs, two of them at any time: the second job fills the slots
 that the first one leaves free, results arrive while other tasks run, and the driver never holds all tasks.
-(``toLocalIterator`` would run one partition after the other.) Each job costs 0.05 to 0.1 s, each
-partition 10 to 15 ms of two processors, and a task in it 1 ms.
 
-The rows of a job are the numbers of its partitions (``spark.range``), and the messages of its tasks are a
-part of the function. So the job has one stage. Rows with the messages need a shuffle, because only
-``repartitionById`` chooses the partition of a row: two stages, and twice the time. Many bytes travel as
-such rows, because each task reads the whole function. ``shared`` is a part of the function too. A classic
-session broadcasts functions of more than 1 MB, once to each executor. Through Connect they would go with
-every task (0.3 s for 20 MB). There it is sent once, as an artifact.
+The rows of a job are the numbers of its partitions (``spark.range``), and the messages of its tasks and
+``shared`` are a part of the function. So the job has one stage. Many bytes of messages travel as rows
+instead, because each task reads the whole function, and need a shuffle. A classic session broadcasts
+functions of more than 1 MB, once to each executor. Through Connect, a large ``shared`` is sent once, as an
+artifact.
 """
 
 from __future__ import annotations

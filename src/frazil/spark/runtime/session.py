@@ -288,10 +288,7 @@ def _launch(conf: SparkConf, log: Path | None) -> Any:
 
 
 def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES) -> Path:
-    """Return the directory of Java: ``JAVA_HOME``, the ``java`` on ``PATH``, or one in a usual place.
-
-    Raises ``SessionStateError`` if Java is not found.
-    """
+    """Return the directory of Java: ``JAVA_HOME``, the ``java`` on ``PATH``, or one in a usual place."""
     if "JAVA_HOME" in environment and (home := Path(environment["JAVA_HOME"])).joinpath("bin/java").exists():
         return home
     on_path = shutil.which("java", path=environment.get("PATH", ""))

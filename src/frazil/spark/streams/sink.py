@@ -1,21 +1,16 @@
 """A sink for streams: one commit for each micro-batch, exactly once; and a whole pipeline for each batch.
 
 The tasks send their rows, compressed, to the driver's machine, where one process writes them and commits.
-So the rows of a batch must fit into memory there: limit the rate of the source. For more rows, use a pipeline
-for each batch (`foreach_batch`). A batch without rows makes no commit.
 
-A batch is named by its query (an id of Spark's, or the ``txnAppId`` of the user) and its number. The
-metadata of its commit hold the stamp, so that data and stamp are one atomic step. If the driver dies
-afterwards, or Spark's own log lacks the batch, a retry finds that the batch is done. The same update of
-the repository writes a record of it into the repository's metadata, which outlives the commit. A version
-has a batch if the commit of the batch is in its history, even if the commit has expired, was amended,
-merged or picked since. So a branch that is reset to before a batch does not have the batch, and a branch
-that was created from another has the batches of the other. Spec version 1 has no such metadata: there the
-stamp lives as long as the commit.
+A batch is named by its query (an id of Spark's, or the ``txnAppId`` of the user) and its number. The metadata
+of its commit hold this stamp, so that data and stamp are one atomic step, and a retry finds that the batch is
+done. The same update writes a record of it into the repository's metadata, which outlives the commit (not in
+spec version 1). A version has a batch if the commit of the batch is in its history, even if the commit has
+expired, was amended, merged or picked since.
 
 Other writers may commit to the branch meanwhile, even a second driver of the same query. A late commit is
-rebased onto the new tip, where the stamp is looked for again. If its rows conflict with the other
-commits, the batch is written again.
+rebased onto the new tip, where the stamp is looked for again. If its rows conflict with the other commits,
+the batch is written again.
 """
 
 from __future__ import annotations
@@ -93,9 +88,7 @@ def commit_once(
 ) -> str | None:
     """Commit the changes of ``write`` to a session, unless the batch is done; return the id of the snapshot.
 
-    ``write`` is called again, with another session, if its changes conflict with other commits. Raises
-    ``RebaseFailedError`` if they conflict at every attempt, ``SessionStateError`` (``not-allowed``) if it is
-    unknown whether the batch is done.
+    ``write`` is called again, with another session, if its changes conflict with other commits.
     """
     failed: RebaseFailedError | None = None
     for _ in _attempts():
@@ -222,10 +215,7 @@ def _publish(
 
 @causes_only
 class RowsWriter(DataSourceStreamArrowWriter):
-    """The writer of a stream: see the module.
-
-    Raises ``InvalidInputError`` if the columns do not belong to arrays, or for the output mode "complete".
-    """
+    """The writer of a stream: see the module."""
 
     def __init__(
         self, repo: Repository, options: Options, names: Sequence[str], overwrite: bool = False

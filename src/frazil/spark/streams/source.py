@@ -128,11 +128,7 @@ class PendingCommits:
 
 
 def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> PendingCommits:
-    """Return the commits after ``start``, up to ``tip``.
-
-    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not known to be in the history of ``tip``.
-    With ``fail=False``, returns those after the last snapshot that both histories have.
-    """
+    """Return the commits after ``start``, up to ``tip``; without ``fail``, after the last common snapshot."""
     row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
     for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):

@@ -9,11 +9,10 @@
                 name  [NOT] LIKE 'x%' | '%x' | '%x%'
     literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
 
-All conditions must hold. OR and arithmetic are not supported; use them in queries of Spark. A condition
-is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals NaN and is
-larger than every other number. Numbers are compared exactly: float32 is widened to float64. Times of
-other calendars are compared as times, and with LIKE as text. Values without an exact comparison (a
-decimal, a date, a number with a text) are refused, so that Spark compares them itself.
+All conditions must hold. A condition is true, false or null; a row stays if all
+of its conditions are true. As in Spark, NaN equals NaN and is larger than every other number. Numbers are
+compared exactly: float32 is widened to float64. Times of other calendars are compared as times, and with LIKE
+as text. Values without an exact comparison (a decimal, a date, a number with a text) are refused.
 """
 
 from __future__ import annotations
@@ -212,11 +211,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
 
 
 def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
-    """Return the conditions on columns of a grid.
-
-    Raises ``InvalidInputError`` (``invalid-argument``) for a text that is not a condition, and for a value
-    that cannot be compared exactly with a column; (``node-not-found``) for a missing column.
-    """
+    """Return the conditions on columns of a grid."""
     if isinstance(conditions, str):
         return [_checked(grid, each) for each in parse(conditions)]
     checked = []

@@ -1,13 +1,9 @@
 """Arrays as one table: a row for each cell of a grid, with decoded values.
 
-    grid       dimensions with a name and a size: those of the variables together
-    column     a dimension (its coordinate, or the number of the cell), a coordinate, or a variable; an array
-               of fewer dimensions is repeated along the others
-    block      the chunks that one read takes: those of the variable with all dimensions
-
-*Ragged data* (CF conventions, chapter 9) is a grid of one dimension, that of the observations. A value of
-an instance (a profile, station or trajectory) is repeated for its observations: by ``row_size`` (an array
-with the attribute ``sample_dimension``), or by an index variable (with ``instance_dimension``).
+An array of fewer dimensions than the grid is repeated along the others. *Ragged data* (CF conventions,
+chapter 9) is a grid of one dimension, that of the observations. A value of an instance (a profile, station or
+trajectory) is repeated for its observations: by ``row_size`` (an array with the attribute
+``sample_dimension``), or by an index variable (with ``instance_dimension``).
 
 Elements become values by the CF conventions (`frazil.cf`). Integers with a fill value stay integers, because
 columns have nulls. NaN stays NaN, unless it is the fill value. Times become timestamps (UTC, microseconds).
@@ -106,10 +102,7 @@ class Decoder:
 def decoder(
     path: str, dtype: Any, attributes: Mapping[str, Any], *, cf: bool = True, calendars: str = "string"
 ) -> Decoder:
-    """Return how an array's elements become values.
-
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that a column cannot have.
-    """
+    """Return how an array's elements become values."""
     coding = coding_of(attributes if cf else {}, dtype)
     if coding.calendar is not None and coding.calendar not in _USUAL:
         if calendars == "error":
@@ -224,10 +217,7 @@ class Grid:
     block: tuple[int, ...]
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, in upper or lower case if only one column fits.
-
-        Raises ``InvalidInputError`` (``node-not-found``) for a missing column.
-        """
+        """Return a column by its name, in upper or lower case if only one column fits."""
         exact = [each for each in self.columns if each.name == name]
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
@@ -289,8 +279,6 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     """Return the table of a group's arrays.
 
     Without named variables, it has those that share the dimensions of the array with the most dimensions.
-    Raises ``NodeNotFoundError`` for a missing group or variable, ``InvalidInputError``
-    (``invalid-array-metadata``) if the variables do not fit one grid.
     """
     group = "/" + selection.group.strip("/")
     workspace = session.workspace

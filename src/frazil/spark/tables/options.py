@@ -51,10 +51,7 @@ PLACE_OPTIONS: Final = _STORAGE | frozenset(
 
 
 def storage_at(options: Options) -> Storage:
-    """Return the storage that ``path`` and its options name.
-
-    Raises ``InvalidInputError`` (``cannot-parse-url``) without a path, or for a path that is not valid.
-    """
+    """Return the storage that ``path`` and its options name."""
     named = {name: value for name, value in options.items() if name in _STORAGE}
     try:
         return parse_url(options.get("path", "")).storage(named)
@@ -86,11 +83,7 @@ def open_session_at(options: Options) -> Session:
 
 
 def session_at(repo: Repository, options: Options) -> Session:
-    """Return a session that reads the version that the options name.
-
-    Raises ``InvalidInputError`` (``conflicting-arguments``) if they name two, ``RefNotFoundError`` and
-    ``SnapshotNotFoundError`` if the version does not exist.
-    """
+    """Return a session that reads the version that the options name."""
     context = context_of(repo)
     return _session_of(context, context.catalog.repo_info(), options)
 
@@ -116,10 +109,7 @@ def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
 
 
 def snapshot_named(repo: Repository, name: str) -> str:
-    """Return the snapshot id for a branch, a tag, a snapshot id, or the first characters of an id.
-
-    Raises ``RefNotFoundError`` for another text, ``SnapshotNotFoundError`` for an id that does not exist.
-    """
+    """Return the snapshot id for a branch, a tag, a snapshot id, or the first characters of an id."""
     return _snapshot_in(context_of(repo).catalog.repo_info(), name)
 
 
@@ -132,10 +122,7 @@ def _snapshot_in(info: RepoInfo, name: str) -> str:
 
 
 def require_branch(options: Options) -> str:
-    """Return the branch of a stream or a writer.
-
-    Raises ``InvalidInputError`` (``invalid-argument``) if options name a version that cannot change.
-    """
+    """Return the branch of a stream or a writer."""
     given = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if given:
         raise argument_error(
@@ -294,10 +281,7 @@ _FOREIGN: Final = {name: advice for advice, names in _ADVICE.items() for name in
 
 
 def canonical(query: Options) -> dict[str, str]:
-    """Return options under their own names; unknown names stay.
-
-    Raises ``InvalidInputError`` (``conflicting-arguments``) for two names of one option.
-    """
+    """Return options under their own names; unknown names stay."""
     names: dict[str, str] = {}
     for each in query:
         name, letters = each.lower(), _letters(each.lower())
@@ -322,9 +306,7 @@ _BY_LETTERS: Final = {_letters(name): name for name in sorted(_ALL)}
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
     """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
-    A table of the catalog may also have options of another ``use``, because it is read and written. Raises
-    ``InvalidInputError`` for an unknown option, for an option that the use ignores (``invalid-argument``),
-    and for an option under two names (``conflicting-arguments``).
+    A table of the catalog may also have options of another ``use``, because it is read and written.
     """
     # A catalog passes each option of a table twice, and adds its own options.
     options = canonical({name.lower().removeprefix("option."): value for name, value in query.items()})
@@ -408,11 +390,7 @@ class Profiles:
         return cls(settings, tables())
 
     def resolve(self, options: Options) -> dict[str, str]:
-        """Return options whose path is a location, with the defaults of the profile that the path names.
-
-        Raises ``InvalidInputError`` (``invalid-argument``) for a profile without a location, and for a
-        profile with an unknown option.
-        """
+        """Return options whose path is a location, with the defaults of the profile that the path names."""
         name = options.get("profile") or options.get("path", "")
         if "profile" in options and "path" in options:
             raise InvalidInputError(

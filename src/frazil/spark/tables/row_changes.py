@@ -1,13 +1,10 @@
 """The rows that differ between two versions: the table ``row_changes``.
 
-    codes     Equal labels of the two versions get one code, a number along their dimension. The codes follow
-              the order of the later version. Labels that only the earlier version has come last.
-    blocks    A block is a range of codes along each dimension, about as large as a block of a scan. It has
-              all rows of both versions with these labels, at any positions.
-    plan      A block is read if a label has other numbers of cells in the two versions, or if values may
-              differ: a chunk has another reference, the array has another meaning, or labels moved along
-              one of its dimensions.
-    task      Rows of both versions are joined by their codes, and their values are compared.
+Equal labels of the two versions get one code, a number along their dimension, in the order of the later
+version. A block is a range of codes along each dimension, with all rows of both versions with these labels.
+It is read if a label has other numbers of cells in the two versions, or if values may differ: a chunk has
+another reference, the array has another meaning, or labels moved along one of its dimensions. A task joins
+the rows of both versions by their codes, and compares their values.
 
 Labels may repeat. Rows with the same labels are in one block: equal rows are paired first, the others in the
 order of their positions. So the result does not depend on the size of the blocks.

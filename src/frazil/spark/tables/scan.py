@@ -1,19 +1,12 @@
 """A scan of a grid: the plan of the blocks that tasks read, and the work of a task.
 
-    conditions on coordinates ──> where each one holds, along its own dimensions
-                              ──> blocks in which any cell is left
-
-    blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
-    task                             ──> a session over these references alone: it requests only chunks
-
-The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on
-all of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their
-rows are exact. Blocks of arrays become Arrow batches, column by column: values of a block are read once
-for each array, repeated along the dimensions that the array does not have, and cut into batches. No loop
-runs over rows. For a remote storage, the next blocks are read while Spark processes one.
+The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on all
+of its values, without assuming an order, and plans the blocks in which any cell is left. The tasks evaluate
+it again, cell by cell, so that their rows are exact. Values of a block are read once for each array, repeated
+along the dimensions that the array does not have, and cut into Arrow batches. No loop runs over rows.
 
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
-that are in its part of the grid.
+that are in its part of the grid, and requests only chunks.
 """
 
 from __future__ import annotations

@@ -303,8 +303,7 @@ def prepare(
 ) -> Layout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
-    ``distinct`` has the coordinates of all rows by dimension. Raises ``InvalidInputError``
-    (``invalid-chunk-index``) if a mode does not allow the coordinates, and the errors of ``layout_of``.
+    ``distinct`` has the coordinates of all rows by dimension.
     """
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     if mode not in MODES:

@@ -49,9 +49,7 @@ NAN_AS_TEXT: Final = base64.b64encode(struct.pack("<d", np.nan)).decode()
 def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     """Return the elements of ``dtype`` that ``decoder`` reads as these values, shape (n,).
 
-    Floats are rounded to the precision of the array. Raises ``InvalidInputError``
-    (``invalid-array-metadata``) for other values that the array cannot hold, for values whose element is the
-    fill value, and for nulls if the array has no element for them.
+    Floats are rounded to the precision of the array.
     """
     plain = as_type(values, decoder.type, name)
     null = plain.is_null().to_numpy(zero_copy_only=False)
@@ -251,12 +249,7 @@ def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
 
 
 def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
-    """Return the layout for columns of these names: dimensions, and arrays on all of them.
-
-    Raises ``NodeNotFoundError`` if no column is an array, ``InvalidInputError`` (``invalid-array-metadata``)
-    for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
-    coordinates that occur twice.
-    """
+    """Return the layout for columns of these names: dimensions, and arrays on all of them."""
     require_distinct_names(names)
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
     # The dimensions of the first array by name: columns have any order. A coordinate alone is not a table.
@@ -491,8 +484,7 @@ def write_rows(
     """Write the rows to the arrays of the layout, through a session or a fork.
 
     Cleared cells without a row get the missing element of their array. ``edges`` (k, ndim) are units that are
-    written even if they have no row. Raises ``InvalidInputError`` for missing coordinates, for two rows of
-    one cell, and for values that an array cannot hold.
+    written even if they have no row.
     """
     positions = layout.require_positions(rows)
     cells = flat_index(positions, layout.shape)
