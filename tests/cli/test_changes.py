@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.cli import changes
+from frazil.cli import documents as changes
 
 
 def state(repo: frazil.Repository) -> Any:

@@ -21,10 +21,16 @@ from pyspark.sql import SparkSession
 import frazil
 from frazil.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from frazil.spark import register
-from frazil.spark.functions.declaration import Call, UpkeepFunction, options_of_call, upkeep_udtf
-from frazil.spark.functions.upkeep import UPKEEP, rewrite_manifests
+from frazil.spark.functions.sql_functions import (
+    UPKEEP,
+    Call,
+    UpkeepFunction,
+    options_of_call,
+    rewrite_manifests,
+    upkeep_udtf,
+)
 from frazil.spark.tables.options import READ, Profiles
-from frazil.spark.tables.snapshot_tables import SCHEMAS
+from frazil.spark.tables.repository_tables import SCHEMAS
 
 FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in UPKEEP}
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -73,7 +79,7 @@ class Statement:
 
 def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
     function = FUNCTIONS[name]
-    values = function.with_defaults(function.split(arguments)[1])
+    values = function.parse(arguments)[1]
     return Statement(function, Call(repo, Profiles(), function.pin(repo, **values)), values)
 
 

@@ -52,7 +52,7 @@ def python_without_frazil(place: Path) -> Path:
 @pytest.mark.spark
 def test_a_zip_is_enough_for_drivers_and_executors(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as out:
-        for path in sorted(SOURCE.rglob("*.py")):
+        for path in (each for each in SOURCE.rglob("*.py*") if each.suffix in (".py", ".pyi")):
             out.write(path, path.relative_to(SOURCE))
     (tmp_path / "job.py").write_text(JOB)
     python = str(python_without_frazil(tmp_path / "venv"))
@@ -75,6 +75,6 @@ def test_a_zip_is_enough_for_drivers_and_executors(tmp_path: Path) -> None:
         "job.py",
     ]
     done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
     assert "rows [2.0, 3.0]" in done.stdout.splitlines()
     assert "mean 1.5" in done.stdout.splitlines()

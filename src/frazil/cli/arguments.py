@@ -1,24 +1,30 @@
-"""Arguments and options that commands share: their types, and the annotations that declare them."""
+"""Arguments and options that commands share: their types, the annotations that declare them, completion.
+
+A location is completed by the shell, as a folder. Behind ``@`` come the branches and tags, and behind ``:``
+the members of a group. Nothing is completed if the repository cannot be opened.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
-from frazil.cli.command import Note, argument, option
+from frazil.cli.command import Note, argument, option, verb
+from frazil.cli.opening import Opened
 from frazil.cli.output import Output
 from frazil.cli.target import Target, parse_target, parse_time
-from frazil.errors import InvalidInputError
+from frazil.errors import IcechunkError, InvalidInputError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from frazil.repository.settings.config import VirtualChunkContainer
+
 
 _AGE: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -45,9 +51,21 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the completions of a target: folders, branches and tags, groups and arrays."""
-        from frazil.cli.completion import complete_target
-
-        return complete_target(incomplete)
+        try:
+            target = parse_target(incomplete.removesuffix("@"))
+            if target.path is not None:
+                # The typed path may lack the first slash.
+                group, _, beginning = incomplete.rpartition(":")[2].rpartition("/")
+                parent = f"/{group.strip('/')}"
+                names = Opened(target).workspace.children(parent)
+                paths = (f"{parent.rstrip('/')}/{each}" for each in names if each.startswith(beginning))
+                return [CompletionItem(str(replace(target, path=path))) for path in paths]
+            if target.version is None and not incomplete.endswith("@"):
+                return [CompletionItem(incomplete, type="file")]
+            refs = _refs(target, target.version or "")
+            return [CompletionItem(str(replace(target, version=name)), help=kind) for name, kind in refs]
+        except IcechunkError:
+            return []
 
 
 class LocationType(TargetType):
@@ -76,9 +94,19 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from cl
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the branches and tags of the repository."""
-        from frazil.cli.completion import complete_version
+        target = ctx.params.get("target")
+        try:
+            refs = _refs(target, incomplete) if isinstance(target, Target) else []
+        except IcechunkError:
+            return []
+        return [CompletionItem(name, help=kind) for name, kind in refs]
 
-        return complete_version(ctx, incomplete)
+
+def _refs(target: Target, beginning: str) -> list[tuple[str, str]]:
+    """Return the names of branches and tags with this beginning, each with its kind."""
+    info = Opened(target).info
+    kinds = (("branch", info.branches), ("tag", info.tags))
+    return [(name, kind) for kind, ids in kinds for name in sorted(ids) if name.startswith(beginning)]
 
 
 def moment(text: str) -> datetime:
@@ -200,3 +228,24 @@ Engine = Annotated[
 Time = Annotated[datetime | None, option(metavar="TIME", callback=converted(moment))]
 Number = Annotated[int | None, option("-n", "--number", type=click.IntRange(min=1), metavar="N")]
 Rules = Annotated[str | None, option(type=click.Path(exists=True, dir_okay=False), metavar="FILE")]
+
+
+@verb("completion")
+def completion(
+    output: Output, shell: Annotated[str, argument(type=click.Choice(["bash", "zsh", "fish"]))]
+) -> None:
+    """Print a program for a shell that completes commands, options, branches, tags and paths of `frazil`.
+
+    In bash, `@` and `:` do not separate words any more.
+
+    Examples:
+        frazil completion bash   load it with: eval "$(frazil completion bash)"
+        frazil completion fish   save it as ~/.config/fish/completions/frazil.fish
+    """
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    group = click.get_current_context().find_root().command
+    text = shell_class(group, {}, "frazil", "_FRAZIL_COMPLETE").source()
+    if shell == "bash":
+        text += "\n# LOCATION@VERSION:PATH is one word\nCOMP_WORDBREAKS=${COMP_WORDBREAKS//[@:]/}\n"
+    output.emit({"shell": shell, "program": text}, [text])

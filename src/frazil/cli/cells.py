@@ -17,6 +17,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -214,10 +215,12 @@ class OpenArray:
     def axes(self, indices: Indices) -> list[Axis]:
         """Return the dimensions of the array, with the cells of a selection: a scalar at one index."""
         axes = []
-        names = getattr(self.array.metadata, "dimension_names", None) or [None] * self.array.ndim
-        for name, length, index in zip(
-            names, self.array.shape, _by_dimension(self.array.ndim, indices), strict=True
-        ):
+        ndim = self.array.ndim
+        names = getattr(self.array.metadata, "dimension_names", None) or [None] * ndim
+        at = next((number for number, each in enumerate(indices) if each is Ellipsis), len(indices))
+        after = indices[at + 1 :]
+        by_dimension = [*indices[:at], *[slice(None)] * (ndim - at - len(after)), *after]
+        for name, length, index in zip(names, self.array.shape, by_dimension, strict=True):
             positions = np.arange(length)[index]
             axes.append(Axis(name or "", np.asarray(positions), *self._labels(name, length, index)))
         return axes
@@ -234,14 +237,6 @@ class OpenArray:
             return coordinate.cells(coordinate.elements((index,))), dict(coordinate.array.attrs)
         except IcechunkError:
             return None, {}  # its attributes define no values, or its calendar needs cftime
-
-
-def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
-    """Return an index for each dimension."""
-    at = next((number for number, each in enumerate(indices) if each is Ellipsis), None)
-    if at is None:
-        return [*indices, *[slice(None)] * (ndim - len(indices))]
-    return [*indices[:at], *[slice(None)] * (ndim - len(indices) + 1), *indices[at + 1 :]]
 
 
 def shortened(times: Values) -> Values:
@@ -284,7 +279,13 @@ def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> V
     """Return the elements of the text of a value: a number, a text, a time, or nested lists in JSON."""
     given: Any = text
     if coding.dtype.kind not in "OUTSV" or text.startswith("["):
-        given = _from_json(text)
+        # JSON; NaN, NaT and null are missing values, and other texts stay texts.
+        special = text.lower().lstrip("+")
+        is_number = special in ("nan", "inf", "-inf", "infinity", "-infinity")
+        given = float(special) if is_number else text
+        for spelling in (text.lower(), text):
+            with suppress(json.JSONDecodeError):
+                given = json.loads(spelling)
     try:
         values = np.asarray(given)
         is_fitting = np.broadcast_shapes(values.shape, shape) == shape
@@ -293,17 +294,6 @@ def values_of(coding: Coding, shape: tuple[int, ...], text: str, name: str) -> V
     if not is_fitting:
         raise click.UsageError(f"the value must fit the shape {list(shape)} of the selection, got {text!r}")
     return coding.encode(values, name=name)
-
-
-def _from_json(text: str) -> Any:
-    """Return the value of a JSON text. NaN, NaT and null are missing values; other texts stay texts."""
-    for spelling in (text, text.lower()):
-        try:
-            return json.loads(spelling)
-        except json.JSONDecodeError:
-            continue
-    special = text.lower().lstrip("+")
-    return float(special) if special in ("nan", "inf", "-inf", "infinity", "-infinity") else text
 
 
 #: Characters from low to high values; the first is a missing value.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from textwrap import dedent
@@ -71,17 +71,17 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
     ),
     "change": (
         Verb("init", "repository", "create a repository"),
-        Verb("branch", "refs", "create or delete a branch"),
-        Verb("tag", "refs", "create or delete a tag"),
+        Verb("branch", "repository", "create or delete a branch"),
+        Verb("tag", "repository", "create or delete a tag"),
         Verb("merge", "edits", "bring the changes of a version into a branch"),
         Verb("cherry-pick", "edits", "repeat a commit on a branch"),
         Verb("revert", "edits", "undo a commit on a branch"),
-        Verb("reset", "refs", "move a branch to another version"),
+        Verb("reset", "repository", "move a branch to another version"),
         Verb("undo", "repository", "undo the last update of the repository"),
         Verb("redo", "repository", "make an undone update again"),
         Verb("restore-to", "repository", "return to an earlier state of the repository"),
-        Verb("protect", "refs", "protect branches from mistakes"),
-        Verb("unprotect", "refs", "remove the protection of branches"),
+        Verb("protect", "repository", "protect branches from mistakes"),
+        Verb("unprotect", "repository", "remove the protection of branches"),
         Verb("set", "edits", "set values of an array"),
         Verb("mv", "edits", "move or rename a group or an array"),
         Verb("rm", "edits", "delete a group or an array"),
@@ -95,8 +95,8 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("rewrite-manifests", "upkeep", "write the manifests of a branch again"),
         Verb("doctor", "upkeep", "show what makes a repository slow, expensive or unsafe"),
         Verb("lease", "upkeep", "list or end the leases that hold back `collect`"),
-        Verb("verify", "verification", "look for damaged and missing files of a repository"),
-        Verb("repair", "verification", "repair lost, damaged and exchanged files of a repository"),
+        Verb("verify", "upkeep", "look for damaged and missing files of a repository"),
+        Verb("repair", "upkeep", "repair lost, damaged and exchanged files of a repository"),
         Verb("upgrade", "repository", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (
@@ -108,13 +108,13 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("recompress", "moves", "store arrays with another compression", "pipeline"),
         Verb(
             "ingest",
-            "ingest",
+            "moves",
             "write many files (NetCDF, HDF5, Zarr, GRIB, GeoTIFF) into one dataset",
             "pipeline",
         ),
         Verb("import", "moves", "import a repository of a format older than version 1"),
     ),
-    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
+    "shell": (Verb("completion", "arguments", "print a program that completes commands in a shell"),),
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}
 
@@ -164,19 +164,16 @@ class VerbCommand(click.Command):
         has_more, ctx.allow_extra_args = ctx.allow_extra_args, True
         more = super().parse_args(ctx, args)
         if more and not has_more and not ctx.resilient_parsing:
-            raise click.UsageError(f"unexpected argument {more[0]!r}{self._with_version(ctx, more)}", ctx)
+            target, advice = ctx.params.get("target"), ""
+            kinds = [each.type.name for each in self.params]
+            takes_version = kinds.count("version") == len(more) == 1 and "location" not in kinds
+            if takes_version and isinstance(target, Target) and not target.version:
+                # The version stands behind the location instead of in it: ``diff ice main fix``.
+                version = ctx.params[str(self.params[kinds.index("version")].name)]
+                meant = replace(target, version=str(version))
+                advice = f". Write `{ctx.command_path} {meant} {more[0]}`"
+            raise click.UsageError(f"unexpected argument {more[0]!r}{advice}", ctx)
         return more
-
-    def _with_version(self, ctx: click.Context, more: list[str]) -> str:
-        """Return advice if the version stands behind the location instead of in it: ``diff ice main fix``."""
-        target = ctx.params.get("target")
-        versions = [each.name for each in self.params if each.type.name == "version"]
-        if not isinstance(target, Target) or target.version or len(versions) != 1 or len(more) > 1:
-            return ""
-        if any(each.type.name == "location" for each in self.params):
-            return ""
-        meant = replace(target, version=str(ctx.params[str(versions[0])]))
-        return f". Write `{ctx.command_path} {meant} {more[0]}`"
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description, and the extra that the command needs."""
@@ -225,8 +222,10 @@ def verb(
     """
 
     def declare(function: Callable[..., int | None]) -> VerbCommand:
+        extra = VERBS[name].extra
+
         def run(**values: Any) -> int:
-            with _extra_of(name):
+            with needs(f"`frazil {name}`", extra=extra) if extra else nullcontext():
                 return function(click.get_current_context().ensure_object(Output), **values) or 0
 
         text, examples, helps = _sections(function)
@@ -239,9 +238,9 @@ def verb(
             name,
             callback=run,
             params=[
-                _common("json", "Print the result as JSON."),
-                debug_option(),
-                *([_author()] if commits else []),
+                JSON,
+                DEBUG,
+                *([_AUTHOR] if commits else []),
                 *(_parameter(each, helps.get(each.name, "")) for each in declared),
             ],
             help=text,
@@ -263,7 +262,8 @@ def _sections(function: Callable[..., Any]) -> tuple[str, str, dict[str, str]]:
 
 def _parameter(declared: inspect.Parameter, text: str) -> click.Parameter:
     """Return the argument or option of a parameter."""
-    kind, *notes = get_args(declared.annotation) if _is_annotated(declared) else [declared.annotation]
+    is_annotated = get_origin(declared.annotation) is Annotated
+    kind, *notes = get_args(declared.annotation) if is_annotated else [declared.annotation]
     settings = {name: value for note in notes for name, value in note.settings.items()}
     if any(note.is_argument for note in notes):
         return click.Argument([declared.name], **settings)
@@ -285,40 +285,25 @@ def _parameter(declared: inspect.Parameter, text: str) -> click.Parameter:
     return click.Option([declared.name, *flags], **{"help": text, **settings})
 
 
-def _is_annotated(declared: inspect.Parameter) -> bool:
-    return get_origin(declared.annotation) is Annotated
-
-
-def _extra_of(name: str) -> AbstractContextManager[None]:
-    """Return a context that names the command and its extra in the error for a missing package."""
-    extra = VERBS[name].extra
-    return needs(f"`frazil {name}`", extra=extra) if extra else nullcontext()
-
-
-def _common(name: str, text: str, **settings: Any) -> click.Option:
-    """Return an option of every command, which changes the output."""
+def _common(name: str, attribute: str, text: str, **settings: Any) -> click.Option:
+    """Return an option of every command, which sets an attribute of the output."""
 
     def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value:
-            setattr(ctx.ensure_object(Output), "as_json" if name == "json" else name, True)
+            setattr(ctx.ensure_object(Output), attribute, True)
 
-    return click.Option(
-        [f"--{name}"], is_flag=True, expose_value=False, callback=remember, help=text, **settings
-    )
-
-
-def debug_option() -> click.Option:
-    """Return the option of every command, and of the group, that shows the trace of an error."""
-    return _common("debug", "Print the trace of an error.", is_eager=True)
+    flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": remember, "help": text}
+    return click.Option([f"--{name}"], **flag, **settings)
 
 
-def _author() -> click.Option:
-    """Return the option of commands that commit. `frazil.cli.opening` gives the author to the commits."""
-    return click.Option(
-        ["--author"],
-        metavar="NAME",
-        envvar="FRAZIL_AUTHOR",
-        expose_value=False,
-        callback=lambda ctx, _param, name: ctx.meta.update({AUTHOR: name}),
-        help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
-    )
+JSON: Final = _common("json", "as_json", "Print the result as JSON.")
+DEBUG: Final = _common("debug", "debug", "Print the trace of an error.", is_eager=True)
+#: The option of commands that commit. `frazil.cli.opening` gives the author to the commits.
+_AUTHOR: Final = click.Option(
+    ["--author"],
+    metavar="NAME",
+    envvar="FRAZIL_AUTHOR",
+    expose_value=False,
+    callback=lambda ctx, _param, name: ctx.meta.update({AUTHOR: name}),
+    help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
+)

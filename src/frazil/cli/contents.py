@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -16,7 +16,7 @@ from frazil.cli.documents import SHORT, below, clock, node_at, node_document, sh
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output, table
 from frazil.format.chunk_table import ChunkKind
-from frazil.maintenance.statistics import ArraySizes, array_sizes
+from frazil.maintenance.statistics import array_sizes
 
 if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
-    """Return the number of chunks and bytes of each array at and below the path of a version.
-
-    Arrays in hidden groups count only with ``everything``.
-    """
+    """Return the number of chunks and bytes of each array at and below the path of a version."""
     nodes = version.workspace
     node_at(nodes, version.path)
     snapshot = version.workspace.snapshot
@@ -39,18 +36,16 @@ def sizes_below(version: Opened, everything: bool) -> list[dict[str, Any]]:
         for row in rows
         if below(paths[row], version.path) and (everything or "/." not in paths[row][hidden:])
     ]
-    return [_sizes(each) for each in array_sizes(version.context, arrays)]
-
-
-def _sizes(sizes: ArraySizes) -> dict[str, Any]:
-    """Return the number of chunks of an array, and their bytes by kind."""
-    kinds = ("native", ChunkKind.NATIVE), ("inline", ChunkKind.INLINE), ("virtual", ChunkKind.VIRTUAL)
-    return {
-        "path": sizes.node.path,
-        "chunks": int(sizes.counts.sum()),
-        "bytes": int(sizes.bytes.sum()),
-        **{name: int(sizes.bytes[kind].sum()) for name, kind in kinds},
-    }
+    kinds = (ChunkKind.NATIVE, ChunkKind.INLINE, ChunkKind.VIRTUAL)
+    return [
+        {
+            "path": each.node.path,
+            "chunks": int(each.counts.sum()),
+            "bytes": int(each.bytes.sum()),
+            **{kind.name.lower(): int(each.bytes[kind].sum()) for kind in kinds},
+        }
+        for each in array_sizes(version.context, arrays)
+    ]
 
 
 #: `cat` reads more values only with `--all`.
@@ -74,15 +69,12 @@ def ls(output: Output, target: AnyTarget, everything: Everything) -> None:
         names = shown(nodes.children(version.path), everything)
         members = [nodes.require_node(f"{prefix}/{name}") for name in names]
     documents = list(map(node_document, members))
-    rows = []
-    for each in documents:
-        name = each["path"].rpartition("/")[2]
-        is_group = each["kind"] == "group"
-        rows.append((f"{name}/", "group", "") if is_group else (name, "array", summary(each)))
+    slash = {"group": "/", "array": ""}
+    rows = (
+        (each["path"].rpartition("/")[2] + slash[each["kind"]], each["kind"], summary(each))
+        for each in documents
+    )
     output.emit(documents, map(output.cut, table(rows)), pages=True)
-
-
-type _Row = tuple[tuple[bool, ...], dict[str, Any]]
 
 
 @verb("tree")
@@ -103,14 +95,19 @@ def tree(
         frazil tree ice --depth 1   only the members of the root
     """
     version = Opened(target)
-    rows = list(_walk(version.workspace, version.path, (), depth, everything))
-    lines = map(output.cut, _tree_lines(rows))
-    output.emit([document for _, document in rows], lines, pages=True)
+    documents, lines = [], []
+    for lasts, document in _walk(version.workspace, version.path, (), depth, everything):
+        stem = "".join("    " if last else "│   " for last in lasts[:-1])
+        branch = ("└── " if lasts[-1] else "├── ") if lasts else ""
+        name = document["path"].rpartition("/")[2] if lasts else document["path"]
+        documents.append(document)
+        lines.append(output.cut(f"{stem}{branch}{name}  {summary(document)}".rstrip()))
+    output.emit(documents, lines, pages=True)
 
 
 def _walk(
     nodes: Workspace, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
-) -> Iterator[_Row]:
+) -> Iterator[tuple[tuple[bool, ...], dict[str, Any]]]:
     """Yield a node and those below it, each with whether it and its groups are the last of their members."""
     node = node_at(nodes, path)
     yield lasts, node_document(node)
@@ -119,14 +116,6 @@ def _walk(
     names = shown(nodes.children(path), everything)
     for name in names:
         yield from _walk(nodes, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth, everything)
-
-
-def _tree_lines(rows: Sequence[_Row]) -> Iterator[str]:
-    for lasts, document in rows:
-        stem = "".join("    " if last else "│   " for last in lasts[:-1])
-        branch = ("└── " if lasts[-1] else "├── ") if lasts else ""
-        name = document["path"] if not lasts else document["path"].rpartition("/")[2]
-        yield f"{stem}{branch}{name}  {summary(document)}".rstrip()
 
 
 @verb("info")
@@ -146,7 +135,11 @@ def info(output: Output, target: AnyTarget) -> None:
     else:
         node = node_at(opened.workspace, opened.path)
         document = {"version": opened.id, **node_document(node)}
-    output.emit(document, _info_lines(document))
+    attributes = document.get("attributes", {})
+    texts = {name: value for name, value in document.items() if name != "attributes"}
+    lines = table((name.replace("_", " "), _info_text(name, value)) for name, value in texts.items())
+    lines += [f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items()]
+    output.emit(document, lines)
 
 
 def _repository_document(repo: Repository) -> dict[str, Any]:
@@ -164,21 +157,12 @@ def _repository_document(repo: Repository) -> dict[str, Any]:
     }
 
 
-def _info_lines(document: dict[str, Any]) -> Iterator[str]:
-    attributes = document.pop("attributes", None)
-    yield from table((name.replace("_", " "), _info_text(name, value)) for name, value in document.items())
-    for name, value in (attributes or {}).items():
-        yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
-
-
 def _info_text(name: str, value: Any) -> str:
     if name == "main":
         return f"{value['id'][:SHORT]}  {clock(value['time'])}  {value['message']}".partition("\n")[0]
-    if isinstance(value, str):
-        return value
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(value)
-    return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @verb("cat", ignore_unknown_options=True)

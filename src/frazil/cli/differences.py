@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Final
 
@@ -12,7 +13,7 @@ import numpy as np
 from frazil.cli.arguments import AnyTarget, NodeTarget, Raw, Version
 from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of
 from frazil.cli.command import argument, verb
-from frazil.cli.documents import SHORT, clock, diff_document, diff_lines, is_empty
+from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
 from frazil.cli.opening import Opened, version_id
 from frazil.cli.output import Output, table
 from frazil.cli.target import MAIN
@@ -70,13 +71,18 @@ def diff(
     changes = diff_document(difference, version.path)
     changes["shapes"] = _shapes(version, id_from_text(after), changes["updated_arrays"])
     document = {"from": version.id, "to": after, **changes}
-    differences = _value_differences(version, after, changes, raw) if values else []
+    differences: list[dict[str, Any]] = []
     if values:
+        paths = {*changes["updated_chunks"], *changes["updated_arrays"]}.difference(changes["new_arrays"])
+        compare = partial(version.repo.history.diff_values, decode=not raw)
+        ends: dict[str, Any] = {"from_snapshot_id": version.id, "to_snapshot_id": after}
+        found = (compare(path, **ends) for path in sorted(paths))
+        differences = [{name: getattr(each, name) for name in _NUMBERS} for each in found]
         document["values"] = differences
     visible = (each for each in differences if "/." not in each["path"])
     lines = chain(diff_lines(output, changes, chunks=chunks), map(_values_line, visible))
     output.emit(document, lines, pages=True)
-    return int(exit_code and not is_empty(changes))
+    return int(exit_code and any(changes.values()))
 
 
 def _shapes(before: Opened, after: bytes, paths: list[str]) -> dict[str, Any]:
@@ -89,19 +95,6 @@ def _shapes(before: Opened, after: bytes, paths: list[str]) -> dict[str, Any]:
         path: [list(each.array.shape) for each in pair if each and each.array] for path, pair in ends.items()
     }
     return {path: {"from": each[0], "to": each[-1]} for path, each in shapes.items() if each[0] != each[-1]}
-
-
-def _value_differences(
-    version: Opened, after: str, changes: dict[str, Any], raw: bool
-) -> list[dict[str, Any]]:
-    """Return the differences in values of arrays that both versions have."""
-    paths = {*changes["updated_chunks"], *changes["updated_arrays"]}.difference(changes["new_arrays"])
-    ends = {"from_snapshot_id": version.id, "to_snapshot_id": after}
-    return [
-        {name: getattr(each, name) for name in _NUMBERS}
-        for path in sorted(paths)
-        for each in [version.repo.history.diff_values(path, **ends, decode=not raw)]
-    ]
 
 
 def _values_line(document: dict[str, Any]) -> str:
@@ -144,10 +137,7 @@ def blame(output: Output, target: NodeTarget, chunks: bool) -> None:
         {**_commit_document(each), "chunks": count, "indices": index}
         for each, count, index in zip(answer.commits, counts, indices, strict=True)
     ]
-    rows = []
-    for each in documents:
-        id_, time, author, message = _commit_row(each)
-        rows.append((id_, time, f"{each['chunks']:,}", author, message))
+    rows = [_commit_row(each, f"{each['chunks']:,}") for each in documents]
     lines = []
     for line, each in zip(table(rows), documents, strict=True):
         lines.append(output.cut(line))
@@ -200,15 +190,14 @@ def history(
     ]
     newer = [version.id, *(before for before, _ in ends)]
     for tip, (_, older) in zip(newer, ends, strict=False):
-        documents += [
-            {**_commit_document(_chunk_commit(version, id_)), **values.document(id_), "change": "attributes"}
-            for id_ in values.changes_between(older, tip)
-        ]
+        for id_ in values.changes_between(older, tip):
+            info = version.repo.lookup_snapshot(id_)
+            author = info.metadata.get("author")
+            author = author if isinstance(author, str) else None
+            commit = ChunkCommit(id_, info.written_at, info.message, author)
+            documents.append({**_commit_document(commit), **values.document(id_), "change": "attributes"})
     documents.sort(key=lambda each: each["time"], reverse=True)
-    rows = []
-    for each in documents:
-        id_, time, author, message = _commit_row(each)
-        rows.append((id_, time, each["change"], each.pop("text"), author, message))
+    rows = [_commit_row(each, each["change"], each.pop("text")) for each in documents]
     output.emit(documents, map(output.cut, table(rows)), pages=True)
 
 
@@ -216,13 +205,6 @@ def history(
 _NOTHING: Final = ("", "", None)
 #: Those of a version whose chunk cannot be read.
 _UNREADABLE: Final = ("unreadable", "", None)
-
-
-def _chunk_commit(version: Opened, id_: str) -> ChunkCommit:
-    """Return the commit of a version, in the form of commits that wrote chunks."""
-    info = version.repo.lookup_snapshot(id_)
-    author = info.metadata.get("author")
-    return ChunkCommit(id_, info.written_at, info.message, author if isinstance(author, str) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,11 +299,12 @@ def _commit_document(commit: Any) -> dict[str, Any]:
     }
 
 
-def _commit_row(document: dict[str, Any]) -> tuple[str, ...]:
-    """Return the columns of a commit: id, time, author, message."""
+def _commit_row(document: dict[str, Any], *work: str) -> tuple[str, ...]:
+    """Return the columns of a commit: id, time, what it did, author, message."""
     return (
         f"{'before ' if document['before'] else ''}{document['id'][:SHORT]}",
         clock(document["time"]),
+        *work,
         document["author"] or "",
         document["message"].partition("\n")[0],
     )

@@ -1,13 +1,18 @@
-"""Versions, differences, groups and arrays as documents for JSON and as lines for people."""
+"""Versions, differences, groups and arrays as documents for JSON and as lines; results of changes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
+from frazil.cli.opening import Opened
 from frazil.cli.output import Output
+from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.format.ids import NODE_ID_BYTES, id_to_text
 from frazil.format.nodes import Node
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from frazil.format.repo_info import RepoInfo
     from frazil.repository.catalog.version_info import Diff, SnapshotInfo
     from frazil.repository.session.workspace import Workspace
+
 
 #: The number of characters of an id in a line. JSON and `frazil show` have the whole id.
 SHORT: Final = 8
@@ -79,11 +85,6 @@ def diff_document(diff: Diff, path: str = "/") -> dict[str, Any]:
     }
     moved = [list(pair) for pair in diff.moved_nodes if any(below(each, path) for each in pair)]
     return {**nodes, "moved_nodes": moved, "updated_chunks": chunks}
-
-
-def is_empty(document: Mapping[str, Any]) -> bool:
-    """Return whether the document of a difference has no changes."""
-    return not any(document.values())
 
 
 def diff_lines(output: Output, document: Mapping[str, Any], *, chunks: bool = False) -> Iterator[str]:
@@ -154,3 +155,77 @@ def summary(document: Mapping[str, Any]) -> str:
         f"{name}: {size}" if name else str(size) for name, size in zip(names, document["shape"], strict=True)
     )
     return f"{document['dtype']} ({', '.join(parts)})"
+
+
+#: The exit status if a question is not answered with yes.
+REFUSED: Final = 3
+
+
+def confirm(output: Output, question: str, *, yes: bool) -> None:
+    """Ask before something is lost, and end the command with status 3 unless the answer is yes.
+
+    Without a terminal nobody can answer: then the command ends, and its error names ``--yes``.
+    """
+    if yes:
+        return
+    if output.as_json or not sys.stdin.isatty():
+        click.echo(f"frazil: {question} Pass --yes to do it. Nothing was changed", err=True)
+    elif click.confirm(question, err=True):
+        return
+    else:
+        click.echo("Nothing was changed", err=True)
+    raise click.exceptions.Exit(REFUSED)
+
+
+class BranchChange:
+    """A change of a branch, or its rehearsal: the repository, the branch, and its tip before the change.
+
+    The command makes the change between the construction and `emit`.
+    """
+
+    def __init__(self, output: Output, target: Target, dry_run: bool, *, node: str = "") -> None:
+        if node and target.path in (None, "/"):
+            raise click.UsageError(f"name {node}: LOCATION[@BRANCH]:PATH")
+        self.opened = Opened(target, dry_run=dry_run)
+        self.repo, self.branch = self.opened.repo, self.opened.branch
+        self.path = self.opened.path
+        self.before: str | None = self.repo.lookup_branch(self.branch)
+        self.dry_run = dry_run
+        self._output = output
+
+    def emit(self, further: Sequence[str] = (), **members: Any) -> None:
+        """Print the tip of the branch, what changed, and more lines and members of the document."""
+        settings: dict[str, Any] = {"dry_run": self.dry_run, "further": further, **members}
+        emit_tip(self._output, self.repo, self.branch, self.before, **settings)
+
+
+def emit_tip(
+    output: Output,
+    repo: Any,
+    branch: str,
+    before: str | None,
+    *,
+    dry_run: bool,
+    further: Sequence[str] = (),
+    **members: Any,
+) -> None:
+    """Print the tip of a branch after a change, and what changed since ``before``."""
+    tip = repo.lookup_snapshot(repo.lookup_branch(branch))
+    changes: dict[str, Any] = {}
+    if before is not None and before != tip.id:
+        changes = diff_document(repo.diff(from_snapshot_id=before, to_snapshot_id=tip.id))
+    document = {
+        "branch": branch,
+        "id": tip.id,
+        "before": before,
+        "message": tip.message,
+        "dry_run": dry_run,
+        "changes": changes,
+        **members,
+    }
+    lines = [f"{branch} stays at {tip.id[:SHORT]}"]
+    if before != tip.id:
+        verb = "would be" if dry_run else "is"
+        name = "a new version" if dry_run else output.paint(tip.id[:SHORT], "id")
+        lines = [f"{branch} {verb} at {name}: {tip.message.partition(chr(10))[0]}"]
+    output.emit(document, [*lines, *(diff_lines(output, changes) if changes else ()), *further])

@@ -11,20 +11,9 @@ import click
 import numpy as np
 
 import frazil
-from frazil.cli.arguments import (
-    BranchNodeTarget,
-    BranchTarget,
-    DryRun,
-    Message,
-    Metadata,
-    Raw,
-    Version,
-    Yes,
-    key_value,
-)
-from frazil.cli.changes import BranchChange, confirm
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
-from frazil.cli.documents import node_at, node_document
+from frazil.cli.documents import BranchChange, confirm, node_at, node_document
 from frazil.cli.opening import Opened
 from frazil.cli.output import Output
 from frazil.display import counted
@@ -36,6 +25,14 @@ if TYPE_CHECKING:
 
 #: Value of ``--conflicts`` -> what the solver does with the conflicts that elements cannot decide.
 _OTHERWISE: Final = {"elements": "Fail", "source": "UseOurs", "branch": "UseTheirs"}
+#: The side of a solver -> its name for ``--conflicts``.
+_SIDES: Final = {frazil.VersionSelection.UseOurs: "source", frazil.VersionSelection.UseTheirs: "branch"}
+#: The conflicts that ``--conflicts`` decides.
+_DECIDED: Final = {
+    frazil.ConflictType.ChunkDoubleUpdate,
+    frazil.ConflictType.DeleteOfUpdatedArray,
+    frazil.ConflictType.DeleteOfUpdatedGroup,
+}
 _Conflicts = Annotated[
     Literal["elements", "source", "branch", "fail"],
     option(
@@ -49,13 +46,13 @@ _Conflicts = Annotated[
 
 def _integrate(
     output: Output,
-    target: BranchTarget,
-    version: Version,
-    message: Message,
-    metadata: Metadata,
+    target: args.BranchTarget,
+    version: args.Version,
+    message: args.Message,
+    metadata: args.Metadata,
     conflicts: _Conflicts,
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
     *,
     method: str,
     **further: Any,
@@ -68,17 +65,22 @@ def _integrate(
     name = f"the revert of `{version}`" if method == "revert" else f"`{version}`"
     solver = None
     if conflicts in _OTHERWISE:
-        side = frazil.VersionSelection[_OTHERWISE[conflicts]]
-        sides = {
-            frazil.VersionSelection.UseOurs: name,
-            frazil.VersionSelection.UseTheirs: f"`{change.branch}`",
-        }
-        solver = _AskingSolver(output, frazil.ElementSolver(otherwise=side), sides, yes, change.dry_run)
+        elements = frazil.ElementSolver(otherwise=frazil.VersionSelection[_OTHERWISE[conflicts]])
+        solver = _AskingSolver(output, elements, (name, f"`{change.branch}`"), yes, change.dry_run)
     try:
         integrate = getattr(change.repo, method)
         integrate(source, change.branch, solver=solver, message=message, metadata=metadata or None, **further)
     except frazil.RebaseFailedError as error:
-        error.with_remedy("{}", _advice(error, conflicts, name, change.branch))
+        advice = f"Change `{change.branch}` or {name} so that the conflict ends, and repeat the command"
+        if conflicts in ("elements", "fail") and {each.conflict_type for each in error.conflicts} <= _DECIDED:
+            advice = f"--conflicts source keeps the values of {name} there, --conflicts branch those of "
+            advice += f"`{change.branch}`"
+            if conflicts == "fail":
+                both = (
+                    "--conflicts elements keeps the changes of both sides where they changed other elements"
+                )
+                advice = f"{both}, {advice}"
+        error.with_remedy("{}", advice)
         raise
     if solver is None:
         change.emit(discarded=[])
@@ -129,20 +131,14 @@ def revert(output: Output, **arguments: Any) -> None:
 
 @dataclass(slots=True)
 class _AskingSolver:
-    """A solver of elements that asks before it discards values.
+    """A solver of elements that asks before it discards values; with ``yes`` it prints them instead.
 
-    Attributes:
-        output: Where it asks.
-        solver: The solver that decides.
-        sides: The names of the two sides.
-        yes: Whether it prints the values instead of a question.
-        dry_run: Whether it neither prints nor asks.
-        accepted: What the answer was yes to.
+    ``sides`` are the names of the source and of the branch, ``accepted`` is what the answer was yes to.
     """
 
     output: Output
     solver: ElementSolver
-    sides: dict[frazil.VersionSelection, str]
+    sides: tuple[str, str]
     yes: bool
     dry_run: bool
     accepted: list[DiscardedValues] = field(default_factory=list)
@@ -164,43 +160,27 @@ class _AskingSolver:
         """Yield a line for each array with the number of values that the last answers discard."""
         for each in self.solver.discarded:
             values = "an unknown number of values" if each.values is None else counted(each.values, "value")
-            chunks = counted(each.chunks, "chunk")
-            yield f"{each.path}: {verb} {values} of {self.sides[each.side]} in {chunks}"
+            side = self.sides[_SIDES[each.side] == "branch"]
+            yield f"{each.path}: {verb} {values} of {side} in {counted(each.chunks, 'chunk')}"
 
     def document(self) -> list[dict[str, Any]]:
         """Return the same for programs, with the side as ``--conflicts`` names it."""
-        names = {frazil.VersionSelection.UseOurs: "source", frazil.VersionSelection.UseTheirs: "branch"}
         return [
-            {"path": each.path, "side": names[each.side], "values": each.values, "chunks": each.chunks}
+            {"path": each.path, "side": _SIDES[each.side], "values": each.values, "chunks": each.chunks}
             for each in self.solver.discarded
         ]
-
-
-def _advice(error: frazil.RebaseFailedError, choice: str, source: str, branch: str) -> str:
-    """Return the options that decide conflicts, as the last sentence of an error."""
-    kinds = {each.conflict_type for each in error.conflicts}
-    decided = {
-        frazil.ConflictType.ChunkDoubleUpdate,
-        frazil.ConflictType.DeleteOfUpdatedArray,
-        frazil.ConflictType.DeleteOfUpdatedGroup,
-    }
-    if choice not in ("elements", "fail") or not kinds <= decided:
-        return f"Change `{branch}` or {source} so that the conflict ends, and repeat the command"
-    both = "--conflicts elements keeps the changes of both sides where they changed other elements, "
-    sides = f"--conflicts source keeps the values of {source} there, --conflicts branch those of `{branch}`"
-    return f"{both if choice == 'fail' else ''}{sides}"
 
 
 @verb("set", commits=True, ignore_unknown_options=True)
 def set_(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     selection: Annotated[str, argument(metavar="SLICE")],
     value: Annotated[str, argument()],
-    raw: Raw,
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    raw: args.Raw,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Set cells of an array to a value, in one commit on a branch.
 
@@ -228,7 +208,18 @@ def set_(
     new = np.broadcast_to(values_of(opened.coding, shape, value, path), shape)
     old = opened.elements(indices)
     opened.array[indices] = new
-    _check_stored(opened, new, opened.elements(indices))
+    stored = opened.elements(indices)
+    same = np.asarray(stored == new)
+    if new.dtype.kind in "fcmM":
+        missing = np.isnat if new.dtype.kind in "mM" else np.isnan
+        same |= missing(stored) & missing(new)
+    if not same.all():  # codecs, such as those that round
+        both = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
+        given, read = (each.texts().reshape(-1)[0] for each in both)
+        raise InvalidInputError(
+            f"{path} must have values that its codecs keep, got {given}, which reads as {read}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
     session.commit(message or f"Set values of {path}", metadata or None)
     most = 5
     cells = [opened.cells(each.reshape(-1)[:most]) for each in (old, new)]
@@ -238,30 +229,14 @@ def set_(
     change.emit([f"{path}: {', '.join(f'{was} -> {now}{units}' for was, now in pairs)}{more}"])
 
 
-def _check_stored(opened: Any, new: Any, stored: Any) -> None:
-    """Raise ``InvalidInputError`` if the codecs of the array change values, such as those that round."""
-    same = np.asarray(stored == new)
-    if new.dtype.kind in "fc":
-        same |= np.isnan(stored) & np.isnan(new)
-    if new.dtype.kind in "mM":
-        same |= np.isnat(stored) & np.isnat(new)
-    if not same.all():
-        pair = (opened.cells(each[~same] if each.ndim else each) for each in (new, stored))
-        given, read = (each.texts().reshape(-1)[0] for each in pair)
-        raise InvalidInputError(
-            f"{opened.path} must have values that its codecs keep, got {given}, which reads as {read}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
 @verb("mv", commits=True)
 def mv(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     to: Annotated[str, argument()],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Move or rename a group or an array, with all nodes below it, in one commit. No chunk is copied.
 
@@ -278,7 +253,11 @@ def mv(
 
 @verb("rm", commits=True)
 def rm(
-    output: Output, target: BranchNodeTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchNodeTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Delete a group or an array, with all nodes below it, in one commit.
 
@@ -299,12 +278,12 @@ def rm(
 @verb("attrs", commits=True)
 def attrs(
     output: Output,
-    target: BranchNodeTarget,
+    target: args.BranchNodeTarget,
     values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
     unset: Annotated[tuple[str, ...], option(metavar="KEY")],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Print the attributes of a group or an array, or set some of them in one commit. VALUE is JSON, or text.
 
@@ -324,7 +303,7 @@ def attrs(
         lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items())
         output.emit(attributes, lines)
         return
-    added = dict(map(key_value, values))
+    added = dict(map(args.key_value, values))
     change = BranchChange(output, target, dry_run)
     session = change.repo.writable_session(change.branch)
     nodes = session.workspace

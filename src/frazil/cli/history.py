@@ -15,24 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from frazil.cli.arguments import (
-    AnyTarget,
-    BranchTarget,
-    Location,
-    Number,
-    Rules,
-    Time,
-    Version,
-    converted,
-    duration,
-)
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import (
     SHORT,
     clock,
     diff_document,
     diff_lines,
-    is_empty,
     refs_of_snapshots,
     version_document,
     version_line,
@@ -56,9 +45,9 @@ if TYPE_CHECKING:
 @verb("log")
 def log(
     output: Output,
-    target: AnyTarget,
-    number: Number,
-    since: Time,
+    target: args.AnyTarget,
+    number: args.Number,
+    since: args.Time,
     patch: Annotated[bool, option("-p", "--patch")],
     graph: bool,
 ) -> None:
@@ -93,39 +82,36 @@ def log(
         output.emit(None, _log_lines(output, documents, patch), pages=True)
 
 
-def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
-    """Yield the documents of versions, newest first; with ``changes`` only those that changed the path."""
-    refs = refs_of_snapshots(version.info)
-    versions: Iterator[tuple[SnapshotInfo, dict[str, Any]]] = (
-        _changed_versions(version)
-        if changes
-        else zip(history_infos(version.info, version.raw_id), repeat({}))
-    )
-    if since is not None:
-        versions = takewhile(lambda each: each[0].written_at >= since, versions)
-    for info, changed in versions:
-        if changes and version.path != "/" and is_empty(changed):
-            continue
-        document = version_document(info, refs.get(info.id, ()))
-        yield {**document, "changes": changed} if changes else document
-
-
-def _changed_versions(version: Opened) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
-    """Yield versions with the document of what they changed at and below the path of the target."""
-    from frazil.repository.catalog.presentation import diff
-    from frazil.repository.history.bisect import version_changes
-
-    for entry, changed in version_changes(version.context, version.info, version.raw_id):
-        public = Diff() if changed is None else diff(changed)
-        yield snapshot_infos([entry])[0], diff_document(public, version.path)
-
-
 def _log_lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> Iterator[str]:
     for document in documents:
         line = version_line(output, document)
         yield line if output.has_colours else output.cut(line)
         if patch:
             yield from (f"    {each}" for each in diff_lines(output, document["changes"]))
+
+
+def _documents(version: Opened, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
+    """Yield the documents of versions, newest first; with ``changes`` only those that changed the path."""
+    refs = refs_of_snapshots(version.info)
+    versions: Iterator[tuple[SnapshotInfo, dict[str, Any]]]
+    if changes:
+        from frazil.repository.catalog.presentation import diff
+        from frazil.repository.history.bisect import version_changes
+
+        nothing, path = Diff(), version.path
+        versions = (
+            (snapshot_infos([entry])[0], diff_document(nothing if each is None else diff(each), path))
+            for entry, each in version_changes(version.context, version.info, version.raw_id)
+        )
+    else:
+        versions = zip(history_infos(version.info, version.raw_id), repeat({}))
+    if since is not None:
+        versions = takewhile(lambda each: each[0].written_at >= since, versions)
+    for info, changed in versions:
+        if changes and version.path != "/" and not any(changed.values()):
+            continue
+        document = version_document(info, refs.get(info.id, ()))
+        yield {**document, "changes": changed} if changes else document
 
 
 def _draw(output: Output, version: Opened, number: int | None) -> None:
@@ -135,22 +121,13 @@ def _draw(output: Output, version: Opened, number: int | None) -> None:
     branches, tip = (version.info.branches, None) if is_whole else ({}, version.raw_id)
     graph = ancestry_graph(version.info, branches, tip, plain=not output.has_colours)
     graph = replace(graph, dots=graph.dots[:number])
-    rows = [
-        {
-            "lane": dot.lane,
-            "id": dot.label.id,
-            "time": dot.label.time,
-            "branches": list(dot.label.branches),
-            "tags": list(dot.label.tags),
-            "message": dot.label.message,
-        }
-        for dot in graph.dots
-    ]
+    names = ("id", "time", "branches", "tags", "message")
+    rows = [{"lane": dot.lane, **{name: getattr(dot.label, name) for name in names}} for dot in graph.dots]
     output.emit(rows, map(str.rstrip, str(graph).splitlines()), pages=True)
 
 
 @verb("show")
-def show(output: Output, target: AnyTarget, chunks: bool) -> None:
+def show(output: Output, target: args.AnyTarget, chunks: bool) -> None:
     """Show one version: its whole id, parent, time in UTC, branches and tags, metadata, message, and changes.
 
     The changes are the nodes that differ from its parent. With a path, only changes of this node and the
@@ -193,7 +170,7 @@ def _show_lines(output: Output, document: dict[str, Any], chunks: bool) -> Itera
 
 
 @verb("refs")
-def refs(output: Output, target: Location) -> None:
+def refs(output: Output, target: args.Location) -> None:
     """List the branches and the tags: kind, name, the version that each of them names, and its time.
 
     Examples:
@@ -223,7 +200,7 @@ def _ref_documents(info: RepoInfo) -> list[dict[str, Any]]:
 
 
 @verb("status")
-def status(output: Output, target: Location) -> None:
+def status(output: Output, target: args.Location) -> None:
     """Show whether the repository accepts changes, the tip of each branch, and the leases of running work.
 
     Sessions with forks, and jobs, have leases.
@@ -238,43 +215,37 @@ def status(output: Output, target: Location) -> None:
     context = Opened(target).context
     info = context.catalog.repo_info()
     state = repo_status(info.status)
+    branches = [each for each in _ref_documents(info) if each["kind"] == "branch"]
+    times = {"since": "taken_at", "ends": "ends_at", "stale": "is_stale"}
+    held: list[dict[str, Any]] = [
+        {"id": each.id, "holder": each.holder(), **{name: getattr(each, of) for name, of in times.items()}}
+        for each in map(lease_info, leases(context.storage))
+    ]
     document = {
         "status": state.availability.name,
         "reason": state.limited_availability_reason,
         "spec_version": int(context.spec_version),
-        "branches": [each for each in _ref_documents(info) if each["kind"] == "branch"],
-        "leases": [
-            {
-                "id": each.id,
-                "holder": each.holder(),
-                "since": each.taken_at,
-                "ends": each.ends_at,
-                "stale": each.is_stale,
-            }
-            for each in map(lease_info, leases(context.storage))
-        ],
+        "branches": branches,
+        "leases": held,
     }
-    output.emit(document, _status_lines(output, document))
-
-
-def _status_lines(output: Output, document: dict[str, Any]) -> Iterator[str]:
-    reason = f": {document['reason']}" if document["reason"] else ""
-    yield f"{document['status'].replace('_', '-')}{reason}, spec version {document['spec_version']}"
+    reason = f": {state.limited_availability_reason}" if state.limited_availability_reason else ""
+    lines = [f"{state.availability.name.replace('_', '-')}{reason}, spec version {context.spec_version:d}"]
     rows = table(
         (each["name"], each["id"][:SHORT], clock(each["time"]), each["message"].partition("\n")[0])
-        for each in document["branches"]
+        for each in branches
     )
-    yield from (output.cut(f"  {line}") for line in rows)
-    for lease in document["leases"]:
-        stale = ", stale: its process has ended (`frazil lease --stale`)" if lease["stale"] else ""
-        yield f"lease {lease['id']}: {lease['holder']}, until {clock(lease['ends'])}{stale}"
+    lines += [output.cut(f"  {line}") for line in rows]
+    for each in held:
+        stale = ", stale: its process has ended (`frazil lease --stale`)" if each["stale"] else ""
+        lines.append(f"lease {each['id']}: {each['holder']}, until {clock(each['ends'])}{stale}")
+    output.emit(document, lines)
 
 
 _WORD_BEGIN: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=C)(?=Ran)")
 
 
 @verb("ops")
-def ops(output: Output, target: Location, number: Number, since: Time) -> None:
+def ops(output: Output, target: args.Location, number: args.Number, since: args.Time) -> None:
     """Show the ops log, newest first: time in UTC, kind, and details such as branch and version.
 
     It has every change of the repository: commits, branches, tags, configuration, status, collections,
@@ -300,18 +271,16 @@ def ops(output: Output, target: Location, number: Number, since: Time) -> None:
 
 
 def update_document(update: Update) -> dict[str, Any]:
-    """Return one update in the form that JSON has."""
+    """Return one update in the form that JSON has; a status is its availability and its reason."""
     kind = _WORD_BEGIN.sub("-", type(update.kind).__name__).lower()
-    details = {each.name: _detail(getattr(update.kind, each.name)) for each in fields(update.kind)}
+    details = {each.name: getattr(update.kind, each.name) for each in fields(update.kind)}
+    for name, value in details.items():
+        if hasattr(value, "availability"):
+            reason = value.limited_availability_reason
+            details[name] = f"{value.availability.name}{f': {reason}' if reason else ''}"
+        elif isinstance(value, Enum):
+            details[name] = value.name
     return {"time": update.updated_at, "update": kind, **details}
-
-
-def _detail(value: Any) -> Any:
-    """Return a detail of an update; a status is its availability and its reason."""
-    if hasattr(value, "availability"):
-        reason = value.limited_availability_reason
-        return f"{value.availability.name}{f': {reason}' if reason else ''}"
-    return value.name if isinstance(value, Enum) else value
 
 
 def _update_line(document: dict[str, Any]) -> str:
@@ -326,11 +295,13 @@ def _update_line(document: dict[str, Any]) -> str:
 @verb("watch")
 def watch(
     output: Output,
-    target: BranchTarget,
+    target: args.BranchTarget,
     cursor: str | None,
-    since: Time,
-    interval: Annotated[timedelta, option(default="5s", metavar="TIME", callback=converted(duration))],
-    timeout: Annotated[timedelta | None, option(metavar="TIME", callback=converted(duration))],
+    since: args.Time,
+    interval: Annotated[
+        timedelta, option(default="5s", metavar="TIME", callback=args.converted(args.duration))
+    ],
+    timeout: Annotated[timedelta | None, option(metavar="TIME", callback=args.converted(args.duration))],
 ) -> None:
     """Print a line for each new version of a branch, until Ctrl-C: id, time in UTC, kind of change, message.
 
@@ -373,12 +344,12 @@ def watch(
 @verb("bisect")
 def bisect(
     output: Output,
-    target: AnyTarget,
-    good: Version,
+    target: args.AnyTarget,
+    good: args.Version,
     program: Annotated[
         tuple[str, ...], argument(nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM...]")
     ],
-    rules: Rules,
+    rules: args.Rules,
 ) -> None:
     """Find the first version that fails a check, between the version GOOD, which passes, and that of TARGET.
 
@@ -416,12 +387,10 @@ def bisect(
         "skipped": report.skipped,
         "checks": [{"id": id_, "good": is_good} for id_, is_good in report.checks],
     }
-    lines = [
-        f"{name}  {output.paint(each.id[:SHORT], 'id')}  {clock(each.written_at)}  {each.message}".partition(
-            "\n"
-        )[0]
-        for name, each in (("first bad", report.first_bad), ("last good", report.last_good))
-    ]
+    lines = []
+    for name, each in (("first bad", report.first_bad), ("last good", report.last_good)):
+        line = f"{name}  {output.paint(each.id[:SHORT], 'id')}  {clock(each.written_at)}  {each.message}"
+        lines.append(line.partition("\n")[0])
     checks = f"{counted(len(report.checks), 'check')} of {counted(report.versions, 'version')}"
     output.emit(document, [*lines, checks])
 

@@ -25,7 +25,7 @@ from typing import Final
 import click
 
 from frazil.about import __version__
-from frazil.cli.command import SETTINGS, Frazil, debug_option
+from frazil.cli.command import DEBUG, SETTINGS, Frazil
 from frazil.cli.output import Output
 from frazil.errors import IcechunkError
 
@@ -62,7 +62,7 @@ frazil: Final = Frazil(
     help=_HELP,
     epilog="`frazil COMMAND --help` shows the options and examples of a command.",
     context_settings=SETTINGS,
-    params=[debug_option()],
+    params=[DEBUG],
     no_args_is_help=True,
 )
 click.version_option(__version__, prog_name="frazil", message="%(prog)s %(version)s")(frazil)

@@ -1,30 +1,18 @@
-"""Commands that move data: copy, clone, export, adopt, import, rechunk, recompress."""
+"""Commands that move data: copy, clone, export, adopt, import, rechunk, recompress, ingest."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import click
 
-from frazil.cli.arguments import (
-    LOCATION,
-    BranchNodeTarget,
-    DryRun,
-    Engine,
-    Message,
-    Metadata,
-    RequiredLocation,
-    RequiredTarget,
-    chunk_sizes,
-    container,
-)
-from frazil.cli.changes import BranchChange
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.contents import sizes_below
-from frazil.cli.documents import SHORT
+from frazil.cli.documents import SHORT, BranchChange, emit_tip
 from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -47,13 +35,13 @@ def open_or_create(storage: Storage) -> Repository:
 
 def _replicate(
     output: Output,
-    source: RequiredLocation,
-    target: RequiredLocation,
+    source: args.RequiredLocation,
+    target: args.RequiredLocation,
     branch: _Patterns,
     tag: _Patterns,
     shallow: bool,
-    dry_run: DryRun,
-    engine: Engine = "inline",
+    dry_run: args.DryRun,
+    engine: args.Engine = "inline",
     *,
     operation: str,
     **further: Any,
@@ -108,7 +96,6 @@ def clone(output: Output, **arguments: Any) -> None:
 
 
 def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
-    """Print how many objects were copied."""
     document = {name: getattr(report, name) for name in ("objects", "bytes", "existing")}
     existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
     action = "would copy " if dry_run else ""
@@ -117,7 +104,9 @@ def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = Fal
 
 
 @verb("export")
-def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, dry_run: DryRun) -> None:
+def export(
+    output: Output, target: args.RequiredTarget, to: _Text, overwrite: bool, dry_run: args.DryRun
+) -> None:
     """Write a version without its history.
 
     The result is a plain Zarr store, or such a store in one zip file if TO ends in `.zip`, or a group as a
@@ -158,12 +147,11 @@ def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, d
             path = frazil.pipeline.export_netcdf(source, to, group=version.path, overwrite=overwrite)
         else:
             with output.progress("export") as bar:
-                path = frazil.pipeline.export_zip(
-                    source, to, arrays=arrays, overwrite=overwrite, progress=bar
-                )
+                zipped: dict[str, Any] = {"arrays": arrays, "overwrite": overwrite, "progress": bar}
+                path = frazil.pipeline.export_zip(source, to, **zipped)
         output.emit({"file": str(path), "bytes": path.stat().st_size}, [f"wrote {path}"])
         return
-    storage = storage_of(LOCATION.convert(to, None, None))
+    storage = storage_of(args.LOCATION.convert(to, None, None))
     with output.progress("export") as bar:
         report = frazil.pipeline.export_zarr(source, storage, arrays=arrays, engine="inline", progress=bar)
     _emit_report(output, report, storage.label())
@@ -172,11 +160,11 @@ def export(output: Output, target: RequiredTarget, to: _Text, overwrite: bool, d
 @verb("adopt", commits=True)
 def adopt(
     output: Output,
-    source: RequiredLocation,
-    target: Annotated[RequiredTarget, argument(metavar="LOCATION[@BRANCH]")],
-    message: Message,
-    metadata: Metadata,
-    dry_run: DryRun,
+    source: args.RequiredLocation,
+    target: Annotated[args.RequiredTarget, argument(metavar="LOCATION[@BRANCH]")],
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Make a version with all groups and arrays of a Zarr store of version 3. No chunk is copied.
 
@@ -194,7 +182,7 @@ def adopt(
     from frazil.storage.urls import parse_url
 
     location = parse_url(profile_of(source.location).location).chunk_location.rstrip("/")
-    place = container(f"{location}/")
+    place = args.container(f"{location}/")
     store = read_zarr_store(storage_of(source))  # a wrong store must not leave a new repository
     storage = storage_of(target, dry_run)
     open_or_create(storage)
@@ -217,11 +205,11 @@ def adopt(
 @verb("import")
 def import_(
     output: Output,
-    source: RequiredLocation,
-    target: Annotated[Target | None, argument(type=LOCATION, required=False)],
+    source: args.RequiredLocation,
+    target: Annotated[Target | None, argument(type=args.LOCATION, required=False)],
     copy_chunks: bool,
     reference_chunks: bool,
-    dry_run: DryRun,
+    dry_run: args.DryRun,
 ) -> None:
     """Import a repository that was written by icechunk 0.1.0a1 to 0.1.3, or by the draft format before that.
 
@@ -265,10 +253,10 @@ def import_(
 
 def _rewrite(
     output: Output,
-    target: BranchNodeTarget,
-    message: Message,
-    dry_run: DryRun,
-    engine: Engine = "inline",
+    target: args.BranchNodeTarget,
+    message: args.Message,
+    dry_run: args.DryRun,
+    engine: args.Engine = "inline",
     *,
     operation: str,
     argument: Any,
@@ -311,8 +299,8 @@ def rechunk(
         frazil rechunk ice:era5/t time=-1,x=1            series along time
         frazil rechunk ice@dev:era5/t time=2 --dry-run   only rehearse
     """
-    outer = None if shards is None else chunk_sizes(shards)
-    _rewrite(output, operation="rechunk", argument=chunk_sizes(chunks), shards=outer, **arguments)
+    outer = None if shards is None else args.chunk_sizes(shards)
+    _rewrite(output, operation="rechunk", argument=args.chunk_sizes(chunks), shards=outer, **arguments)
 
 
 @verb("recompress", commits=True, like=_rewrite)
@@ -325,7 +313,19 @@ def recompress(output: Output, codec: _Text, **arguments: Any) -> None:
         frazil recompress ice:era5/t zstd:9            compress better
         frazil recompress ice:era5 none --dry-run      all arrays of a group; only rehearse
     """
-    _rewrite(output, operation="recompress", argument=_codecs_of(codec), **arguments)
+    name, _, level = codec.partition(":")
+    codecs: list[dict[str, Any]] = []
+    if codec.startswith("["):
+        try:
+            codecs = json.loads(codec)
+        except json.JSONDecodeError as error:
+            raise click.UsageError(f"CODEC must be JSON, got {codec!r}: {error}") from error
+    elif name in _CODECS and (level or "5").isdigit():
+        codecs = [{"name": name, "configuration": _CODECS[name](int(level or 5))}]
+    elif codec != "none":
+        names = ", ".join(_CODECS)
+        raise click.UsageError(f"CODEC must be one of {names} with a level, none or JSON, got {codec!r}")
+    _rewrite(output, operation="recompress", argument=codecs, **arguments)
 
 
 #: Codec -> its configuration for a level.
@@ -342,19 +342,179 @@ _CODECS: Final = {
 }
 
 
-def _codecs_of(text: str) -> list[dict[str, Any]]:
-    """Return the metadata of codecs for a name with a level, or for JSON."""
-    if text == "none":
-        return []
-    if text.startswith("["):
-        try:
-            documents: list[dict[str, Any]] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise click.UsageError(f"CODEC must be JSON, got {text!r}: {error}") from error
-        return documents
-    name, _, level = text.partition(":")
-    if name not in _CODECS or not (level or "5").isdigit():
-        raise click.UsageError(
-            f"CODEC must be one of {', '.join(_CODECS)} with a level, none or JSON, got {text!r}"
+@verb("ingest", commits=True)
+def ingest(
+    output: Output,
+    source: Annotated[tuple[str, ...], argument(nargs=-1, required=True)],
+    repository: args.RequiredLocation,
+    dry_run: args.DryRun,
+    inspect: bool,
+    concat_dim: Annotated[str | None, option(metavar="DIM")],
+    variables: Annotated[Any, option(metavar="A,B", callback=args.converted(args.comma_separated))],
+    chunks: Annotated[Any, option(metavar="DIM=N,...", callback=args.converted(args.chunk_sizes, {}))],
+    virtual: bool,
+    container: Annotated[
+        Any, option(metavar="PREFIX", multiple=True, callback=args.collected(args.container))
+    ],
+    unpack: bool,
+    format: str | None,
+    filter_by_keys: Annotated[
+        Any, option(metavar="KEY=VALUE,...", callback=args.converted(args.key_values, {}))
+    ],
+    reader_option: Annotated[
+        Any, option(metavar="KEY=VALUE", multiple=True, callback=args.collected(args.key_value, dict))
+    ],
+    allow: Annotated[Any, option(metavar="KIND,...", callback=args.converted(args.comma_separated, ()))],
+    message: str | None,
+    mode: Literal["create", "append", "insert", "upsert", "backfill"] = "create",
+    branch: str = "main",
+    group: str = "/",
+    source_group: Annotated[str, option(metavar="GROUP")] = "/",
+    compound: Literal["skip", "fields"] = "skip",
+    on_problem: Literal["fail", "skip", "quarantine"] = "fail",
+    on_change: Literal["fail", "ignore", "rewrite"] = "fail",
+    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+) -> int:
+    """Write many files into one dataset, in one commit.
+
+    The command inspects all files first. If some files do not fit, it prints their names and problems, and
+    does not write. A second run with the same files does not write either. With --mode append, a run with
+    more files writes the new files. If --on-problem skip or quarantine leaves files out, the exit status is
+    4, and the command lists them.
+
+    SOURCE is a file, or a glob in quotes: 'data/*.nc'. The repository is created if it does not exist. A
+    rehearsal (--dry-run) reads everything and holds the new chunks in memory.
+
+    Args:
+        inspect: Only print the contents and the problems of the files.
+        concat_dim: The dimension along which the files are joined.
+        variables: The data variables to ingest (all).
+        chunks: Chunk lengths; -1 is the whole dimension.
+        virtual: Refer to the bytes in the files, and copy only coordinates.
+        container: A prefix that virtual chunks may refer to: file:///folder, s3://bucket/prefix,
+            gs://bucket/prefix or az://account/container/prefix.
+        unpack: Store packed data (scale_factor, add_offset) as values.
+        format: The format of the files (recognised from each file).
+        filter_by_keys: The GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all).
+        reader_option: An option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2.
+        allow: Problems to tolerate: values, unordered, overlap, duplicate, hole.
+        message: The message of the commit.
+        mode: How the files relate to existing data.
+        branch: The branch to commit to.
+        group: The group in the repository.
+        source_group: The group in the files.
+        compound: Leave out HDF5 variables of compound types, or make an array of each field.
+        on_problem: What happens to files with problems.
+        on_change: What happens to files that changed since they were ingested.
+        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
+            inline for a few small files, else local.
+
+    Examples:
+        frazil ingest 'era5/*.nc' ice --inspect                print the problems of the files
+        frazil ingest 'era5/*.nc' ice --dry-run                show what the commit would change
+        frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
+        frazil ingest 'era5/*.nc' ice --mode append            append new files
+        frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
+                                                               write one kind of level of GRIB files
+    """
+    from frazil.pipeline import Target, inspect_files
+    from frazil.pipeline.ingest.operation import inspect_for_new_group, run_ingest
+    from frazil.pipeline.ingest.options import IngestRequest, is_small
+
+    files = list(source)
+    # Missing files must not leave a new repository.
+    automatic = "inline" if is_small(files) or dry_run else "local"
+    common: dict[str, Any] = {
+        "concat_dim": concat_dim,
+        "variables": variables,
+        "virtual": virtual,
+        "allow": allow,
+        "unpack": unpack,
+        "format": format,
+        "source_group": source_group,
+        "reader_options": {**reader_option, **({"filter_by_keys": filter_by_keys} if filter_by_keys else {})},
+        "compound": compound,
+        "engine": automatic if engine == "auto" else engine,
+    }
+    if inspect:
+        # The last argument, the repository, may be one more file: an inspection writes nothing.
+        report = inspect_files(files, **common)
+        output.emit(_report_document(report), [str(report)])
+        return 1 if report.fatal() else 0
+    storage = storage_of(repository, dry_run)
+    with output.progress("ingest") as progress:
+        request = IngestRequest(
+            files,
+            mode=mode,
+            chunks=chunks,
+            containers=container,
+            on_problem=on_problem,
+            on_change=on_change,
+            message=message,
+            progress=progress,
+            **common,
         )
-    return [{"name": name, "configuration": _CODECS[name](int(level or 5))}]
+        inspection = None
+        if on_problem == "fail" and not Repository.exists(storage):
+            # An inspection that fails must not leave a new repository.
+            inspection = inspect_for_new_group(request)
+        repo = open_or_create(storage)
+        if branch not in repo.list_branches():
+            repo.create_branch(branch, repo.lookup_branch("main"))
+        result = run_ingest(request, Target(repo, branch, group), inspection)
+    if dry_run and not result.done_before:
+        before = repo.lookup_snapshot(repo.lookup_branch(branch)).parent_id
+        emit_tip(output, repo, branch, before, dry_run=True, further=_notes(result))
+    else:
+        document = {"snapshot": result.snapshot_id, "done_before": bool(result.done_before)}
+        left_out = {"left_out": list(result.quarantined)}
+        outcome: Any = result.report
+        number, bad, known = len(outcome.urls), len(outcome.bad), outcome.unchanged
+        if result.done_before:
+            text = f"nothing to do: {known:,} of {number:,} files are ingested and unchanged"
+            lines = [text, *_left_out(outcome)]
+        else:
+            text = f"{result.snapshot_id}: {counted(number - bad - known, 'file')}"
+            text += f", {known:,} ingested before" if known else ""
+            text += f", {bad:,} left out because of problems" if bad else ""
+            lines = [text, *_notes(result)]
+        output.emit({**document, **left_out, **_report_document(outcome)}, lines)
+    return LEFT_OUT if result.quarantined else 0
+
+
+#: The exit status of an ingest that left files out because of problems.
+LEFT_OUT: Final = 4
+#: The number of notes, and of files that were left out, that are printed; `--inspect` prints more.
+_NOTES: Final = 10
+
+
+def _notes(result: Any) -> list[str]:
+    """Return the files that were left out, the chunks of new arrays, and the first notes, as lines."""
+    report = result.report
+    chunks = [f"chunks: {each}" for each in report.chunk_lines()[:_NOTES]]
+    return [*_left_out(report), *chunks, *(f"note: {each}" for each in report.notes[:_NOTES])]
+
+
+def _left_out(report: Any) -> list[str]:
+    first = {each.url: each for each in reversed(report.fatal()) if each.url is not None}
+    lines = [f"left out: {url}: {first[url].kind}: {first[url].message}" for url in report.bad[:_NOTES]]
+    more = len(report.bad) - len(lines)
+    return [*lines, *([f"left out: {counted(more, 'more file')}: `--inspect` lists them"] if more else [])]
+
+
+def _report_document(report: Any) -> dict[str, Any]:
+    """Return a report on files in the form that JSON has."""
+    problems = [
+        {"file": each.url, "kind": str(each.kind), "fatal": each.fatal, "text": each.message}
+        for each in report.problems
+    ]
+    return {
+        "files": len(report.urls),
+        "dimension": report.concat_dim,
+        "unchanged": report.unchanged,
+        "problems": problems,
+        "chunks": [
+            {"array": each.array, "shape": each.shape, "bytes": each.bytes, "reason": each.reason}
+            for each in report.chunks
+        ],
+    }

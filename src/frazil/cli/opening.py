@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from frazil.cli.command import AUTHOR
-from frazil.cli.target import MAIN, Target, VersionText, parse_version
+from frazil.cli.target import MAIN, Target, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
@@ -161,24 +161,22 @@ class Opened:
 def version_id(info: RepoInfo, text: str) -> bytes:
     """Return the id of the snapshot that the text of a version means."""
     exact = find_snapshot(text, lambda: info)
-    id_ = _ancestor(info, parse_version(text), text) if exact is None else exact
-    require_snapshot(info, id_)
-    return id_
-
-
-def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
-    id_ = find_snapshot(version.name, lambda: info)
+    if exact is not None:
+        require_snapshot(info, exact)
+        return exact
+    name, time, back = parse_version(text)
+    id_ = find_snapshot(name, lambda: info)
     if id_ is None:
-        raise no_version(info, version.name)
-    if version.time is not None:
-        id_ = at_time(info, id_, from_datetime(version.time))
-    steps = version.back
+        raise no_version(info, name)
+    if time is not None:
+        id_ = at_time(info, id_, from_datetime(time))
+    steps = back
     for rows in info.snapshots.parts(require_snapshot(info, id_)):
         if steps < len(rows):
             return info.snapshots.id_of(int(rows[steps]))
         steps -= len(rows)
     raise InvalidInputError(
-        f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {version.back} versions, "
-        f"got {version.back - steps}",
+        f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {back} versions, "
+        f"got {back - steps}",
         ErrorKind.INVALID_ARGUMENT,
     )

@@ -1,4 +1,4 @@
-"""Commands about the whole repository: init, config, upgrade, undo, redo, restore-to."""
+"""Commands that change the state of a repository: its refs, its configuration, the way back."""
 
 from __future__ import annotations
 
@@ -11,28 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import click
 
 import frazil
-from frazil.cli.arguments import (
-    AnyTarget,
-    DryRun,
-    Location,
-    RequiredLocation,
-    Yes,
-    converted,
-    key_value,
-    state,
-)
-from frazil.cli.changes import confirm
+from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
-from frazil.cli.history import update_document
+from frazil.cli.documents import SHORT, BranchChange, confirm
+from frazil.cli.history import rules_of, update_document
 from frazil.cli.opening import Opened, storage_of
 from frazil.cli.output import Output
+from frazil.cli.target import MAIN
 from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog.ancestry import is_in_history
+from frazil.repository.catalog.repo_changes import find_snapshot, snapshot_id
 from frazil.repository.handle.repository import context_of
 from frazil.repository.settings.config_document import document_to_save, from_document, to_document
 from frazil.repository.settings.manifest_config import AUTO
 
 if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
+
 
 #: The option that is "auto", or rules.
 _SPLITTING: Final = "manifest.splitting"
@@ -41,8 +36,8 @@ _SPLITTING: Final = "manifest.splitting"
 @verb("init")
 def init(
     output: Output,
-    target: Location,
-    dry_run: DryRun,
+    target: args.Location,
+    dry_run: args.DryRun,
     spec_version: Literal["1", "2"] = "2",
 ) -> None:
     """Create a repository in an empty folder or prefix, with the branch `main` on an empty version.
@@ -57,18 +52,14 @@ def init(
     """
     storage = storage_of(target, dry_run)
     repo = frazil.Repository.create(storage, spec_version=int(spec_version))
-    document = {
-        "location": target.location,
-        "spec_version": int(repo.spec_version),
-        "id": repo.lookup_branch("main"),
-        "dry_run": dry_run,
-    }
     action = "would create" if dry_run else "created"
+    document = {"location": target.location, "spec_version": int(repo.spec_version), "dry_run": dry_run}
+    document["id"] = repo.lookup_branch("main")
     output.emit(document, [f"{action} a repository of spec version {spec_version} in {storage.label()}"])
 
 
 @verb("upgrade")
-def upgrade(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+def upgrade(output: Output, target: args.Location, dry_run: args.DryRun, yes: args.Yes) -> None:
     """Upgrade a repository from spec version 1 to 2. No other process should write to it at the same time.
 
     If the upgrade was interrupted, run the same command again. `frazil import` reads formats before version
@@ -96,10 +87,10 @@ def upgrade(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None
 @verb("undo")
 def undo(
     output: Output,
-    target: Annotated[AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
+    target: Annotated[args.AnyTarget, argument(metavar="[LOCATION[@BRANCH]]")],
     branch: Annotated[str | None, option(metavar="NAME")],
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> None:
     """Undo the last update of `frazil ops` that is not undone yet.
 
@@ -124,7 +115,7 @@ def undo(
 
 
 @verb("redo")
-def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
+def redo(output: Output, target: args.Location, dry_run: args.DryRun, yes: args.Yes) -> None:
     """Make the last update again that `frazil undo` has undone.
 
     Examples:
@@ -137,10 +128,10 @@ def redo(output: Output, target: Location, dry_run: DryRun, yes: Yes) -> None:
 @verb("restore-to")
 def restore_to(
     output: Output,
-    target: Location,
-    when: Annotated[datetime | int, argument(callback=converted(state))],
-    dry_run: DryRun,
-    yes: Yes,
+    target: args.Location,
+    when: Annotated[datetime | int, argument(callback=args.converted(args.state))],
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> None:
     """Return to an earlier state of the repository: all branches, tags, the configuration and the metadata.
 
@@ -182,11 +173,11 @@ def _apply(output: Output, action: str, plan: Any, dry_run: bool, yes: bool) -> 
 @verb("config")
 def config(
     output: Output,
-    target: RequiredLocation,
+    target: args.RequiredLocation,
     values: Annotated[tuple[str, ...], argument(nargs=-1, metavar="[KEY=VALUE]...")],
     read_only: Annotated[str | None, option(metavar="REASON")],
     online: bool,
-    dry_run: DryRun,
+    dry_run: args.DryRun,
 ) -> None:
     """Print the saved configuration, or save options in it, VALUE as JSON or text; `null` is the default.
 
@@ -209,35 +200,35 @@ def config(
     if online:
         repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     if values:
-        _save(repo, values)
+        document = to_document(_saved_config(repo))
+        for name, value in map(args.key_value, values):
+            is_auto = name == _SPLITTING and value == AUTO
+            if name == _SPLITTING:
+                # "auto" is stored apart from rules.
+                _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if is_auto else None)
+            _set(document, name, None if is_auto else value)
+        config = from_document(document)
+        existing = dict(_options(to_document(config)))
+        for name, value in map(args.key_value, values):
+            if value is not None and not any(f"{each}.".startswith(f"{name}.") for each in existing):
+                raise click.UsageError(
+                    f"no option `{name}` in a configuration. docs/configuration.md lists the options"
+                )
+        config.validate()
+        saved = document_to_save(config, False, partial(_saved_config, repo))
+        context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
     if read_only is not None:
         availability = frazil.RepoAvailability.read_only
         repo.set_status(frazil.RepoStatus(availability, limited_availability_reason=read_only))
-    saved = dict(_options(to_document(_saved_config(repo))))
+    options = dict(_options(to_document(_saved_config(repo))))
     status = repo.status.availability.name if repo.spec_version > 1 else "online"
-    lines = [f"{name}={value}" for name, value in saved.items()]
-    output.emit({"status": status, "config": saved, "dry_run": dry_run}, [f"status: {status}", *lines])
+    lines = [f"{name}={value}" for name, value in options.items()]
+    output.emit({"status": status, "config": options, "dry_run": dry_run}, [f"status: {status}", *lines])
 
 
 def _saved_config(repo: Repository) -> frazil.RepositoryConfig:
     """Return the saved configuration alone: not the defaults of the storage, as a handle has them."""
     return frazil.Repository.fetch_config(repo.storage) or frazil.RepositoryConfig()
-
-
-def _save(repo: Repository, values: tuple[str, ...]) -> None:
-    """Save some options beside those that are saved already."""
-    document = to_document(_saved_config(repo))
-    for name, value in map(key_value, values):
-        if name == _SPLITTING:
-            # "auto" is stored apart from rules.
-            _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if value == AUTO else None)
-            value = None if value == AUTO else value
-        _set(document, name, value)
-    config = from_document(document)
-    _require_options(config, values)
-    config.validate()
-    saved = document_to_save(config, False, partial(_saved_config, repo))
-    context_of(repo).catalog.update_repo_info(repo_changes.save_config(saved))
 
 
 def _set(document: dict[str, Any], name: str, value: Any) -> None:
@@ -261,11 +252,160 @@ def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield (_SPLITTING if shown == "frazil.splitting" else shown), value
 
 
-def _require_options(config: frazil.RepositoryConfig, values: tuple[str, ...]) -> None:
-    """Raise an error for names that the configuration does not have."""
-    existing = dict(_options(to_document(config)))
-    for name, value in map(key_value, values):
-        if value is not None and not any(each == name or each.startswith(f"{name}.") for each in existing):
-            raise click.UsageError(
-                f"no option `{name}` in a configuration. docs/configuration.md lists the options"
-            )
+#: What the deletion of a ref loses.
+_LOSSES = {
+    "branch": "Its last versions are in no other branch or tag, and can expire.",
+    "tag": "Its name cannot be used again.",
+}
+
+
+def _change_ref(
+    output: Output,
+    target: args.AnyTarget,
+    name: args.Version,
+    delete: Annotated[bool, option("-d", "--delete")],
+    dry_run: args.DryRun,
+    yes: args.Yes,
+    *,
+    kind: str,
+) -> None:
+    """Create or delete a branch or a tag.
+
+    Args:
+        delete: Delete NAME.
+    """
+    if target.path is not None:
+        raise click.UsageError("a branch or tag names a whole version. Leave out :PATH")
+    if delete and target.version is not None:
+        raise click.UsageError(f"--delete deletes the {kind} NAME. Leave out @VERSION")
+    opened = Opened(target, dry_run=dry_run)
+    repo = opened.repo
+    lookup = getattr(repo, f"lookup_{kind}")
+    if delete:
+        id_ = lookup(name)
+        info = opened.context.catalog.repo_info()
+        tip = snapshot_id(id_, lambda: info)
+        others = {*info.tags.values(), *(each for other, each in info.branches.items() if other != name)}
+        # A branch is lost if no other branch or tag leads to its tip.
+        if kind == "tag" or not any(is_in_history(info, tip, of=each) for each in others):
+            confirm(output, f"Delete the {kind} {name}? {_LOSSES[kind]}", yes=yes or dry_run)
+        getattr(repo, f"delete_{kind}")(name)
+    else:
+        getattr(repo, f"create_{kind}")(name, opened.source(target.version or MAIN))
+        id_ = lookup(name)
+    document: dict[str, Any] = {kind: name, "id": id_, "deleted": delete, "dry_run": dry_run}
+    action = "delete" if delete else "create"
+    action = f"would {action}" if dry_run else f"{action}d"
+    output.emit(document, [f"{action} the {kind} {name} on {output.paint(id_[:SHORT], 'id')}"])
+
+
+@verb("branch", like=_change_ref)
+def branch(output: Output, **arguments: Any) -> None:
+    """Create a branch NAME on a version, or delete it. `frazil refs` lists the branches.
+
+    Examples:
+        frazil branch ice new              on the tip of `main`
+        frazil branch ice@v1 fix           on a tag
+        frazil branch ice --delete dev -y  delete a branch, without a question
+    """
+    _change_ref(output, kind="branch", **arguments)
+
+
+@verb("tag", like=_change_ref)
+def tag(output: Output, **arguments: Any) -> None:
+    """Create a tag NAME on a version, or delete it. A tag never moves. `frazil refs` lists tags.
+
+    Examples:
+        frazil tag ice v3                 on the tip of `main`
+        frazil tag ice@main~1 checked     on an ancestor
+        frazil tag ice --delete v2 -y     delete a tag, without a question
+    """
+    _change_ref(output, kind="tag", **arguments)
+
+
+@verb("reset")
+def reset(
+    output: Output, target: args.BranchTarget, version: args.Version, dry_run: args.DryRun, yes: args.Yes
+) -> None:
+    """Move a branch (default: `main`) to VERSION.
+
+    Commits that the branch leaves stay in the repository until they expire: `frazil ops` shows their ids. If
+    another writer moves the branch at the same time, nothing changes.
+
+    Examples:
+        frazil reset ice main~1 -y         drop the newest commit of `main`
+        frazil reset ice@dev v1 --dry-run  show what `dev` would lose
+    """
+    change = BranchChange(output, target, dry_run)
+    info = change.opened.context.catalog.repo_info()
+    source = change.opened.source(version)
+    goal = find_snapshot(source, lambda: info)
+    before = change.repo.lookup_branch(change.branch)
+    if goal is not None and not is_in_history(info, info.branches[change.branch], of=goal):
+        question = (
+            f"Move {change.branch} from {before[:SHORT]} to {version}? It loses the commits after {version}."
+        )
+        confirm(output, question, yes=yes or dry_run)
+    change.repo.reset_branch(change.branch, source, from_snapshot_id=before)
+    change.emit()
+
+
+@verb("protect")
+def protect(
+    output: Output,
+    target: args.Location,
+    name: Annotated[str | None, argument(type=args.VersionType(), required=False)],
+    by: Annotated[tuple[str, ...], option(metavar="USER")],
+    allow_reset: bool,
+    rules: args.Rules,
+    dry_run: args.DryRun,
+) -> None:
+    """Protect a branch, or all branches whose names match a pattern. Without NAME, list the protections.
+
+    A protected branch cannot be deleted, and it only moves to versions that contain its tip. Protections
+    prevent mistakes: other implementations ignore them.
+
+    Args:
+        by: Who may move it; may be repeated.
+        allow_reset: It may also move to versions without its tip.
+        rules: Rules of an audit.
+
+    Examples:
+        frazil protect ice                            list the protections
+        frazil protect ice main                       no reset, no undo, no deletion
+        frazil protect ice 'release-*' --by ada       only ada moves these branches
+        frazil protect ice main --rules rules.yaml    only versions that an audit with these rules has passed
+    """
+    repo = Opened(target, dry_run=dry_run).repo
+    if name is None:
+        protections = list(map(_protection_document, repo.branch_protections()))
+        output.emit(protections, map(_protection_line, protections))
+        return
+    parsed = () if rules is None else rules_of(rules)
+    protection = repo.protect_branch(name, principals=by, fast_forward_only=not allow_reset, rules=parsed)
+    document = {**_protection_document(protection), "dry_run": dry_run}
+    output.emit(document, [f"{'would protect' if dry_run else 'protected'} {_protection_line(document)}"])
+
+
+@verb("unprotect")
+def unprotect(output: Output, target: args.Location, name: args.Version, dry_run: args.DryRun) -> None:
+    """Remove the protection of a branch or a pattern. `frazil protect LOCATION` lists them.
+
+    Examples:
+        frazil unprotect ice main            remove the protection of `main`
+        frazil unprotect ice main --dry-run  only check whether it is possible
+    """
+    Opened(target, dry_run=dry_run).repo.unprotect_branch(name)
+    action = "would remove" if dry_run else "removed"
+    output.emit({"pattern": name, "dry_run": dry_run}, [f"{action} the protection of {name}"])
+
+
+def _protection_document(protection: Any) -> dict[str, Any]:
+    return {"pattern": protection.pattern, **protection.document()}
+
+
+def _protection_line(document: dict[str, Any]) -> str:
+    parts = ["no reset"] if document["fast_forward_only"] else []
+    parts += [f"only {', '.join(document['principals'])}"] if document["principals"] else []
+    parts += [f"{len(document['rules'])} rules"] if document["rules"] else []
+    return f"{document['pattern']}: {'; '.join(['no deletion', *parts])}"

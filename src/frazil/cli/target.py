@@ -132,29 +132,12 @@ _VERSION: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class VersionText:
-    """The parts of the text of a version.
-
-    Attributes:
-        name: The name of a branch or tag, or the first characters of an id.
-        time: A time with a time zone. None without one.
-        back: The number of steps from the version to its ancestor.
-    """
-
-    name: str = MAIN
-    time: datetime | None = None
-    back: int = 0
-
-
-def parse_version(text: str) -> VersionText:
-    """Return the parts of the text of a version."""
+def parse_version(text: str) -> tuple[str, datetime | None, int]:
+    """Return the parts of the text of a version: a name (or a part of an id), a time, the steps back."""
     match = _VERSION.fullmatch(text)
     assert match is not None  # the name may be any text
-    back = match["back"]
-    steps = 0 if "~" not in text[match.end("name") :] else int(back or 1)
-    time = None if match["time"] is None else parse_time(match["time"])
-    return VersionText(match["name"] or MAIN, time, steps)
+    steps = int(match["back"] or 1) if "~" in text[match.end("name") :] else 0
+    return match["name"] or MAIN, None if match["time"] is None else parse_time(match["time"]), steps
 
 
 def parse_time(text: str) -> datetime:

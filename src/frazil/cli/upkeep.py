@@ -1,38 +1,35 @@
-"""Commands that maintain a repository: expire, collect, compact, rewrite-manifests, doctor, lease."""
+"""Commands that maintain a repository, look for damage and repair it."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import click
 
 import frazil
-from frazil.cli.arguments import (
-    BranchTarget,
-    DryRun,
-    Location,
-    Message,
-    Metadata,
-    Time,
-    Yes,
-    converted,
-    moment,
-)
-from frazil.cli.changes import BranchChange, confirm
-from frazil.cli.command import option, verb
-from frazil.cli.documents import SHORT, clock
-from frazil.cli.opening import Opened
-from frazil.cli.output import Output
+from frazil.cli import arguments as args
+from frazil.cli.command import argument, option, verb
+from frazil.cli.documents import SHORT, BranchChange, clock, confirm
+from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
+from frazil.cli.output import Output, table
+from frazil.cli.target import Target
 from frazil.display import counted
+from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
+from frazil.extras import needs
+from frazil.format.ids import REPO
 from frazil.jobs.progress import size
-
-if TYPE_CHECKING:
-    from frazil.maintenance.retention import VersionReason
+from frazil.maintenance.verification.checks import LEVELS, VerifyLevel, checks
+from frazil.maintenance.verification.files import read_finding
+from frazil.maintenance.verification.findings import VerificationReport
+from frazil.maintenance.verification.repo_state import newest_readable
+from frazil.repository.handle.opening import HandleOptions, opened_before
+from frazil.repository.handle.repository import Repository
 
 _Count = Annotated[int, option(metavar="N", default=0)]
 
@@ -40,16 +37,16 @@ _Count = Annotated[int, option(metavar="N", default=0)]
 @verb("expire")
 def expire(
     output: Output,
-    target: Location,
-    newer_than: Time,
+    target: args.Location,
+    newer_than: args.Time,
     last: _Count,
     hourly: _Count,
     daily: _Count,
     weekly: _Count,
     monthly: _Count,
     yearly: _Count,
-    dry_run: DryRun,
-    yes: Yes,
+    dry_run: args.DryRun,
+    yes: args.Yes,
     verbose: Annotated[bool, option("-v", "--verbose")],
 ) -> None:
     """Remove old versions from the history. A version stays if one of the rules selects it.
@@ -78,30 +75,23 @@ def expire(
         raise click.UsageError("name a rule for the versions that stay: --newer-than, --last, --daily, ...")
     names = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
     numbers: dict[str, Any] = dict(zip(names, counts, strict=True))
-    policy = frazil.Retention(newer_than=newer_than, **numbers)
-    repo = Opened(target).repo
-    plan = repo.upkeep.retain(policy)
+    plan = Opened(target).repo.upkeep.retain(frazil.Retention(newer_than=newer_than, **numbers))
     report = plan.report
     if not dry_run and len(report.removed):
         confirm(output, f"Remove {counted(len(report.removed), 'version')} from the history?", yes=yes)
         report = plan.apply()
     most = (None if verbose else _LISTED) if dry_run else 0
-    document = _expiration_document(report, dry_run) if output.as_json else None
+    document: dict[str, Any] = {"dry_run": dry_run}
+    for name in ("removed", "retained") if output.as_json else ():
+        document[name] = [
+            {"id": each.id, "time": each.written_at, "message": each.message, "reasons": list(each.reasons)}
+            for each in getattr(report, name)
+        ]
     output.emit(document, _expiration_lines(output, report, dry_run, most), pages=dry_run)
 
 
 #: A rehearsal prints this number of the newest and of the oldest versions.
 _LISTED: Final = 10
-
-
-def _expiration_document(report: frazil.RetentionReport, dry_run: bool) -> dict[str, Any]:
-    def rows(versions: Any) -> list[dict[str, Any]]:
-        return [
-            {"id": each.id, "time": each.written_at, "message": each.message, "reasons": list(each.reasons)}
-            for each in versions
-        ]
-
-    return {"dry_run": dry_run, "removed": rows(report.removed), "retained": rows(report.retained)}
 
 
 def _expiration_lines(
@@ -114,25 +104,25 @@ def _expiration_lines(
     for sign, versions in (("-", report.removed), (" ", report.retained)) if most != 0 else ():
         more = 0 if most is None else len(versions) - 2 * most
         first, last = (versions[:most], versions[-(most or 0) :]) if more > 0 else (versions[:], [])
-        yield from (_expiration_line(output, sign, each) for each in first)
-        if more > 0:
-            yield f"{sign} ... {counted(more, 'version')} between these (--verbose prints them) ..."
-        yield from (_expiration_line(output, sign, each) for each in last)
-
-
-def _expiration_line(output: Output, sign: str, version: VersionReason) -> str:
-    text = f"{version.message.partition(chr(10))[0]}  [{', '.join(version.reasons)}]"
-    return output.cut(f"{sign} {version.id[:SHORT]}  {clock(version.written_at)}  {text}")
+        between = f"{sign} ... {counted(more, 'version')} between these (--verbose prints them) ..."
+        for each in (*first, *([None] if more > 0 else ()), *last):
+            if each is None:
+                yield between
+                continue
+            text = f"{each.message.partition(chr(10))[0]}  [{', '.join(each.reasons)}]"
+            yield output.cut(f"{sign} {each.id[:SHORT]}  {clock(each.written_at)}  {text}")
 
 
 @verb("collect")
 def collect(
     output: Output,
-    target: Location,
-    older_than: Annotated[datetime, option(metavar="TIME", required=True, callback=converted(moment))],
-    keep_ops: Time,
-    dry_run: DryRun,
-    yes: Yes,
+    target: args.Location,
+    older_than: Annotated[
+        datetime, option(metavar="TIME", required=True, callback=args.converted(args.moment))
+    ],
+    keep_ops: args.Time,
+    dry_run: args.DryRun,
+    yes: args.Yes,
 ) -> int:
     """Delete files that no branch, no tag and no young version needs, and that were modified before TIME.
 
@@ -161,34 +151,18 @@ def collect(
             confirm(output, f"Delete {files}, {size(_bytes(summary))}?", yes=not len(summary.files))
         with bar or nullcontext():
             summary = plan.apply()
-    output.emit(_collection_document(summary, dry_run), _collection_lines(summary, dry_run), pages=dry_run)
+    document = {"dry_run": dry_run, **{each.name: getattr(summary, each.name) for each in fields(summary)}}
+    document["leases"] = [each.holder() for each in summary.leases]
+    document["files"] = [
+        {"key": each.key, "bytes": each.size_bytes, "modified": each.modified_at, "reason": str(each.reason)}
+        for each in summary.files
+    ]
+    output.emit(document, _collection_lines(summary, dry_run), pages=dry_run)
     return 1 if summary.objects_failed_to_delete else 0
 
 
 def _bytes(summary: frazil.GCSummary) -> int:
     return summary.bytes_deleted + summary.backup_bytes_deleted
-
-
-def _collection_document(summary: frazil.GCSummary, dry_run: bool) -> dict[str, Any]:
-    names = [each.name for each in fields(summary) if each.name not in ("files", "leases")]
-    files = [
-        {"key": each.key, "bytes": each.size_bytes, "modified": each.modified_at, "reason": str(each.reason)}
-        for each in summary.files
-    ]
-    leases = [each.holder() for each in summary.leases]
-    return {
-        "dry_run": dry_run,
-        **{name: getattr(summary, name) for name in names},
-        "leases": leases,
-        "files": files,
-    }
-
-
-def _lease_line(lease: frazil.LeaseInfo) -> str:
-    held = ""
-    if lease.held_objects is not None and lease.held_bytes is not None:
-        held = f", holds back {counted(lease.held_objects, 'file')} ({size(lease.held_bytes)})"
-    return f"respected the lease {lease.id}: {lease.holder()}{held}"
 
 
 def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]:
@@ -201,7 +175,11 @@ def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]
         values = {kind: getattr(summary, f"{kind}_deleted") for kind in kinds_of}
         counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in values.items() if count)
     yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(_bytes(summary))})"
-    yield from map(_lease_line, summary.leases)
+    for lease in summary.leases:
+        held = ""
+        if lease.held_objects is not None and lease.held_bytes is not None:
+            held = f", holds back {counted(lease.held_objects, 'file')} ({size(lease.held_bytes)})"
+        yield f"respected the lease {lease.id}: {lease.holder()}{held}"
     if summary.objects_failed_to_delete:
         failures = counted(summary.objects_failed_to_delete, "file")
         yield f"{failures} could not be deleted: {'; '.join(summary.delete_errors[:3])}"
@@ -209,7 +187,11 @@ def _collection_lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]
 
 @verb("compact", commits=True)
 def compact(
-    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Write the live chunks of small and of mostly unused chunk files again, as packs.
 
@@ -226,24 +208,26 @@ def compact(
     plan = opened.repo.upkeep.compact(text, branch=branch, metadata=metadata or None)
     report = plan.report if dry_run else plan.apply()
     document = {"dry_run": dry_run, **{each.name: getattr(report, each.name) for each in fields(report)}}
-    output.emit({**document, "files": len(report.files)}, [_compaction_line(report, branch, dry_run)])
-
-
-def _compaction_line(report: Any, branch: str, dry_run: bool) -> str:
-    manifests = f"{report.manifests:,} manifests to {report.new_manifests:,}" if report.new_manifests else ""
-    if not len(report.files) and not manifests:
-        return "nothing to do"
+    manifests = (
+        f", {report.manifests:,} manifests to {report.new_manifests:,}" if report.new_manifests else ""
+    )
     files = counted(len(report.files), "chunk file")
-    work = f"{files} to {report.new_files:,}, {size(report.bytes_moved)} moved"
-    text = ", ".join(filter(None, (work, manifests)))
-    if dry_run:
-        return f"would write {text}"
-    return f"{branch} is at {report.snapshots[branch][:SHORT]}: wrote {text}"
+    work = f"{files} to {report.new_files:,}, {size(report.bytes_moved)} moved{manifests}"
+    line = f"would write {work}"
+    if not len(report.files) and not manifests:
+        line = "nothing to do"
+    elif not dry_run:
+        line = f"{branch} is at {report.snapshots[branch][:SHORT]}: wrote {work}"
+    output.emit({**document, "files": len(report.files)}, [line])
 
 
 @verb("rewrite-manifests", commits=True)
 def rewrite_manifests(
-    output: Output, target: BranchTarget, message: Message, metadata: Metadata, dry_run: DryRun
+    output: Output,
+    target: args.BranchTarget,
+    message: args.Message,
+    metadata: args.Metadata,
+    dry_run: args.DryRun,
 ) -> None:
     """Write all manifests at the tip of a branch again, in one commit. Values do not change.
 
@@ -260,7 +244,7 @@ def rewrite_manifests(
 
 
 @verb("doctor")
-def doctor(output: Output, target: Location) -> int:
+def doctor(output: Output, target: args.Location) -> int:
     """Look for what makes a repository slow, expensive or unsafe, and print the command that fixes it.
 
     The checks concern small chunk files, many backups, manifests that are too large or too small, stale
@@ -292,10 +276,10 @@ def doctor(output: Output, target: Location) -> int:
 @verb("lease")
 def lease(
     output: Output,
-    target: Location,
+    target: args.Location,
     end: Annotated[tuple[str, ...], option(metavar="ID")],
     stale: bool,
-    yes: Yes,
+    yes: args.Yes,
 ) -> None:
     """List the leases of a repository, or end some of them.
 
@@ -315,51 +299,202 @@ def lease(
     """
     repo = Opened(target).repo
     leases = repo.upkeep.leases()
+    now = datetime.now(UTC)
     if not (end or stale):
-        output.emit(list(map(_lease_document, leases)), [*map(_lease_state, leases)] or ["no leases"])
+        documents, lines = [], []
+        for each in leases:
+            values = {field.name: getattr(each, field.name) for field in fields(each)}
+            documents.append({**values, "stale": each.is_stale})
+            state = "stale" if each.is_stale else "ended" if each.ends_at < now else "held"
+            since, until = clock(each.protects_since), clock(each.ends_at)
+            times = f"taken {clock(each.taken_at)}, protects files since {since} until {until}"
+            lines.append(f"{each.id}  {state}  {_holder(each)}: {times}")
+        output.emit(documents, lines or ["no leases"])
         return
     chosen = [each for each in leases if each.id in end or (stale and each.is_stale)]
     unknown = sorted({*end} - {each.id for each in chosen})
     if unknown:
         repo.upkeep.break_lease(unknown[0])  # raises the error for an unknown id
-    _ask_for_leases(output, [each for each in chosen if not each.is_stale], yes=yes)
+    # Holders that may still need their files
+    needed = [each for each in chosen if not each.is_stale and each.ends_at > now]
+    if needed:
+        staged = " Staged results of a job are deleted." if any(each.is_of_job for each in needed) else ""
+        holders = f"End {counted(len(needed), 'lease')}: {'; '.join(map(_holder, needed))}?"
+        loss = "A collection may then delete the files of this work, and its commit is refused."
+        confirm(output, f"{holders} {loss}{staged}", yes=yes)
     for each in chosen:
         repo.upkeep.break_lease(each.id)
     text = f"ended {counted(len(chosen), 'lease')}" if chosen else "no stale leases"
     output.emit({"ended": [each.id for each in chosen]}, [text])
 
 
-_RUNS: Final = {True: "runs", False: "has ended", None: "is not on this machine"}
-
-
-def _ask_for_leases(output: Output, leases: Sequence[frazil.LeaseInfo], *, yes: bool) -> None:
-    """Ask before leases end whose holders may still need their files."""
-    now = datetime.now(UTC)
-    needed = [each for each in leases if each.ends_at > now]
-    if not needed:
-        return
-    staged = " Staged results of a job are deleted." if any(each.is_of_job for each in needed) else ""
-    confirm(
-        output,
-        f"End {counted(len(needed), 'lease')}: {'; '.join(map(_holder, needed))}? A collection may then "
-        f"delete the files of this work, and its commit is refused.{staged}",
-        yes=yes,
-    )
-
-
 def _holder(lease: frazil.LeaseInfo) -> str:
-    process = f", process {lease.process} {_RUNS[lease.running]}" if lease.process else ""
+    runs = {True: "runs", False: "has ended", None: "is not on this machine"}
+    process = f", process {lease.process} {runs[lease.running]}" if lease.process else ""
     return f"{lease.holder()}{process}"
 
 
-def _lease_state(lease: frazil.LeaseInfo) -> str:
-    state = "stale" if lease.is_stale else "ended" if lease.ends_at < datetime.now(UTC) else "held"
-    return (
-        f"{lease.id}  {state}  {_holder(lease)}: taken {clock(lease.taken_at)}, protects files since "
-        f"{clock(lease.protects_since)} until {clock(lease.ends_at)}"
+#: The number of chunks of one finding that are printed. `--json` prints all.
+_CHUNKS: Final = 5
+_Level = Annotated[VerifyLevel, option(type=click.Choice(LEVELS))]
+
+
+@verb("verify")
+def verify(
+    output: Output,
+    location: Annotated[Target | None, argument(type=args.LOCATION, required=False)],
+    state: Annotated[str | None, option(metavar="FILE")],
+    everything: Annotated[bool, option("--all")],
+    list_checks: bool,
+    level: _Level = "metadata",
+    engine: Literal["auto", "inline", "local", "spark"] = "auto",
+) -> int:
+    """Check a repository against the specification, and print what is damaged, missing or exchanged.
+
+    The command writes nothing into the repository, and may run beside writers. The exit status is 0 if there
+    are no problems, 1 if there are some, and 2 for wrong arguments.
+
+    Args:
+        state: Record the finished pieces of work in this file; a second run with it skips them.
+        everything: Also print findings with the severity information.
+        list_checks: Only print all checks, and end.
+        level: How much is read: metadata, also which files exist, also every byte, also every chunk decoded.
+        engine: Where tasks run: in this process (inline), in processes of this machine (local), on Spark, or
+            in threads of this process.
+
+    Examples:
+        frazil verify s3://bucket/repo                          check the metadata
+        frazil verify repo --level exists                       also check that all files exist
+        frazil verify repo --level decode --state verify.state  decode every chunk; repeat to continue
+        frazil verify repo --json > report.json                 a report for programs
+        frazil verify --list-checks                             print all checks
+    """
+    if list_checks:
+        names = ("name", "section", "level", "severity", "rule", "action")
+        documents = [{name: getattr(check, name) for name in names} for check in checks]
+        rows = (
+            (each.name, each.level, each.severity.value, f"{each.rule} [{each.section}]") for each in checks
+        )
+        output.emit(documents, table(rows))
+        return 0
+    if location is None:
+        raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
+    try:
+        report = _report(output, Opened(location).repo, level, state, engine)
+    except (FormatError, RepositoryNotFoundError) as error:
+        # Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding.
+        storage = storage_of(location)
+        if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+            raise
+        if (backup := newest_readable(storage)) is not None:
+            context = opened_before(storage, HandleOptions(authorized=virtual_access()), backup[1])
+            report = _report(output, Repository(context), level, state, engine)
+        elif storage.head(REPO) is None:  # there is no repository
+            raise
+        else:
+            report = VerificationReport(level, 0, 0, 0, 0, (read_finding(error, REPO),), {})
+    output.emit(json.loads(report.to_json()), [summary(report, everything=everything)])
+    return 0 if report.ok else 1
+
+
+def _report(
+    output: Output, repo: Repository, level: Any, state: str | None, engine: Any
+) -> VerificationReport:
+    if engine == "auto":
+        with output.progress("verify") as bar:
+            return repo.upkeep.verify(level, state=state, progress=bar)
+    with needs("verify --engine", extra="pipeline"):
+        from frazil.pipeline import Progress
+
+    with Progress("verify", 0) as progress:
+        return repo.upkeep.verify(level, engine=engine, state=state, progress=progress)
+
+
+def summary(report: VerificationReport, *, everything: bool = False) -> str:
+    """Return a report as lines: one line of numbers, and two lines for each finding."""
+    shown = report.findings if everything else report.problems
+    numbers = (
+        f"level {report.level}, {counted(report.snapshots, 'snapshot')}, "
+        f"{counted(report.manifests, 'manifest')}, {counted(report.references, 'reference')}"
     )
+    numbers += f", {report.bytes_read:,} bytes of chunks" if report.bytes_read else ""
+    problems = len(report.problems)
+    lines = [f"{counted(problems, 'problem') if problems else 'no problems'}: {numbers}"]
+    for each in shown:
+        path = report.paths.get(each.node)
+        chunks = [str(at) for at in each.coordinates[:_CHUNKS].tolist()]
+        more = f" and {len(each.coordinates) - _CHUNKS} more" if len(each.coordinates) > _CHUNKS else ""
+        where = f" of `{path}`" if path else ""
+        lines.append(f"{each.severity.value}: {each.check}: {each.key}{where}: {each.detail}")
+        if chunks:
+            number = counted(len(each.coordinates), "chunk")
+            lines.append(f"  {number}: {', '.join(chunks)}{more}")
+        if each.affected.snapshots or each.affected.arrays:
+            lines.append(f"  affected: {each.affected}")
+        lines.append(f"  {each.action}")
+    return "\n".join(lines)
 
 
-def _lease_document(lease: frazil.LeaseInfo) -> dict[str, object]:
-    values = {each.name: getattr(lease, each.name) for each in fields(lease)}
-    return {**values, "stale": lease.is_stale}
+@verb("repair", commits=True)
+def repair(
+    output: Output,
+    location: args.Location,
+    copy: Annotated[tuple[Target, ...], option(metavar="LOCATION", type=args.LOCATION)],
+    recover: Annotated[tuple[tuple[str, str], ...], option(metavar="SNAPSHOT BRANCH", type=(str, str))],
+    dry_run: bool,
+    yes: bool,
+    level: _Level = "exists",
+    lost: Literal["keep", "fill", "previous"] = "keep",
+) -> int:
+    """Look for lost, damaged and exchanged files, and print the steps that repair them without a guess.
+
+    With --yes, also make the steps. Files that are replaced are put aside below `quarantine/`; no file is
+    deleted.
+
+    The exit status is 0 if there is no damage, or if --yes repaired all damage. It is 1 if there is damage
+    that was not repaired, and after an error. It is 2 for wrong arguments.
+
+    Args:
+        copy: A copy of the repository, also an older or partial one; may be repeated.
+        recover: Put a detached snapshot of the plan on the branch that it belongs to; may be repeated, the
+            oldest snapshot first.
+        dry_run: Only print the plan (the default).
+        yes: Apply the plan.
+        level: How to look for damage, as in `frazil verify`.
+        lost: Chunks without a copy: change nothing, or make a commit in which they have the fill value or the
+            data of an older version.
+
+    Examples:
+        frazil repair ice                                   print the plan
+        frazil repair ice --copy s3://bucket/backup --yes   repair, also with files of a copy
+        frazil repair ice --lost fill --yes                 cells of chunks without a copy become missing
+        frazil repair ice --recover KMT725G7Z0ZJ dev --yes  put a detached snapshot of the plan on a branch
+    """
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other")
+    storage = storage_of(location)
+    copies = [storage_of(each) for each in copy]
+    plan = Repository.upkeep.repair(storage, copies=copies, level=level, lost=lost)
+    if yes:
+        plan = plan.apply(metadata=author_metadata())
+    recovered = []
+    for snapshot, branch in recover if yes else ():
+        # An id, or the beginning of an id of the plan
+        whole = [each.id for each in plan.detached if each.id.startswith(snapshot.upper())]
+        id_ = whole[0] if len(whole) == 1 else snapshot
+        recovered.append(Repository.open(storage).upkeep.recover(id_, branch))
+    left = [each for each in plan.detached if each.id not in recovered]
+    document = {**json.loads(plan.to_json()), "recovered": recovered}
+    # The commands that go on where the plan needs a decision
+    again, lines = f"frazil repair {location.location}", [str(plan)]
+    if plan.lost and not any(each.action == "commit" for each in plan.steps):
+        lines.append(f"to give lost chunks missing values: {again} --lost fill --yes")
+        lines.append(f"to give lost chunks the data of an older version: {again} --lost previous --yes")
+    lines += [
+        f"to put {each.id} on `{branch}`: {again} --recover {each.id} {branch} --yes"
+        for each in left
+        for branch in each.branches or ("NEW_BRANCH",)
+    ]
+    output.emit(document, lines)
+    done = plan.complete and not left if yes else plan.ok
+    return 0 if done else 1

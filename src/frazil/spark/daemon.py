@@ -15,7 +15,7 @@ from pyspark.daemon import manager
 import frazil.spark  # this and the next imports are for the workers
 import frazil.spark.data_source
 import frazil.spark.runtime.on_spark
-import frazil.spark.streams.stamps
+import frazil.spark.streams.sink
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":

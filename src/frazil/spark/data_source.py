@@ -1,25 +1,14 @@
 """The data source ``frazil`` of Spark, and functions that read rows and streams of an open repository.
 
 Spark calls the classes of a data source in separate processes on the driver's machine, one after the
-other. Each process gets a pickle of the object of the process before:
-
-    schema()        which version is read, and its columns
-    reader()        the requested columns, compared with the existing ones
-    partitions()    the tasks, with the references of their chunks
-    read()          on the executors
+other. Each process gets a pickle of the object of the process before: ``schema`` finds the version and its
+columns, ``reader`` compares them with the requested ones and plans the tasks, with the references of their
+chunks. Executors read only these chunks.
 
 ``schema`` looks the version up once, and the pickle carries it along. For a table of the catalog, and for
 a schema that the user passes, Spark does not call ``schema``; the version is then looked up during
 planning. ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options,
 except secrets, into the metadata of the columns, where ``reader`` and ``writer`` find them.
-
-    read         the data source, as SQL uses it
-    scan         the same rows by ``mapInArrow``: half the work
-    map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
-
-Tasks get the references of their chunks, and read only these chunks.
-
-For a repository that options can name, ``format("frazil")`` has the same streams: see `frazil.spark.streams`.
 """
 
 from __future__ import annotations
@@ -43,11 +32,11 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.jobs.job import Source, Target, Version
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.spark.functions.registration import register_functions
+from frazil.spark.functions.sql_functions import register_functions
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.runtime.session import get_spark
-from frazil.spark.streams.sink import RowsWriter, stream_writer
-from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader, stream_reader
+from frazil.spark.streams.sink import RowsWriter
+from frazil.spark.streams.source import FEED, SCHEMA, FeedReader, RefusedReader
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import Conditions, predicates
 from frazil.spark.tables.data_source_reader import (
@@ -73,9 +62,9 @@ from frazil.spark.tables.options import (
     repository_at,
     session_at,
 )
+from frazil.spark.tables.repository_tables import ROW_CHANGES
 from frazil.spark.tables.scan import Scan, ScanTask, Split, batches, blocks_of, plan_scan
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
-from frazil.spark.tables.snapshot_tables import ROW_CHANGES
+from frazil.spark.tables.schemas import argument_error, to_arrow_schema, to_spark
 from frazil.spark.tables.write_table import TableWriter
 
 
@@ -130,10 +119,9 @@ class FrazilDataSource(spark.DataSource):
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = self._options(READ, schema)
         if options.get("table") == FEED:
-            raise InvalidInputError(
+            raise argument_error(
                 f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
-                "table changes",
-                ErrorKind.INVALID_ARGUMENT,
+                "table changes"
             )
         if options.get("table") == ROW_CHANGES:
             changes = RowChangesTable(self._repository(options), {**options, **self._versions})
@@ -147,12 +135,11 @@ class FrazilDataSource(spark.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = self._options(WRITE, schema)
         if "path" not in options and self.handle is None:
-            raise InvalidInputError(
+            raise argument_error(
                 "Option `path` must be set to write, got none. Spark loses the path of a table if all "
                 "columns of an INSERT have the names and types of the table: rename one of them (SELECT x "
                 "AS a, ...), as columns go by position. CREATE TABLE ... AS SELECT never has the path: write "
-                "with DataFrame.write.format('frazil').option('path', ...)",
-                ErrorKind.INVALID_ARGUMENT,
+                "with DataFrame.write.format('frazil').option('path', ...)"
             )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
@@ -160,14 +147,20 @@ class FrazilDataSource(spark.DataSource):
     def streamReader(self, schema: StructType) -> FeedReader:
         try:
             options = self._options(STREAM, schema)
-            return stream_reader(self._repository(options), options, schema)
+            if (table := options.get("table")) != FEED:
+                source = "rows of arrays" if table is None else f"the table {table}"
+                raise argument_error(
+                    f"A stream must read commits, the table {FEED}, got {source}. Set the option "
+                    f"table={FEED}, or read {source} with a batch query (spark.read)"
+                )
+            return FeedReader(self._repository(options), options, schema.names)
         except IcechunkError as error:
             return RefusedReader(error)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = self._options(SINK, schema)
-        return stream_writer(self._repository(options), options, schema, overwrite)
+        return RowsWriter(self._repository(options), options, schema.names, overwrite)
 
     def _options(self, use: Use, schema: StructType) -> dict[str, str]:
         return self.profiles.resolve(options_of(self.options, use, schema))
@@ -205,17 +198,14 @@ def register(spark: SparkSession | None = None) -> None:
         >>> spark.sql("SELECT message FROM frazil_snapshots('s3://bucket/ice')").show()  # doctest: +SKIP
     """
     spark = get_spark() if spark is None else spark
-    profiles = Profiles.of_configuration(spark.conf.getAll)
-    spark.dataSource.register(_with_profiles(profiles))
-    register_functions(spark, profiles)
+    named = Profiles.of_configuration(spark.conf.getAll)
 
-
-def _with_profiles(named: Profiles) -> type[FrazilDataSource]:
     class WithProfiles(FrazilDataSource):
         """The data source with profiles. It is pickled by value, and its profiles with it."""
 
     WithProfiles.profiles = named
-    return WithProfiles
+    spark.dataSource.register(WithProfiles)
+    register_functions(spark, named)
 
 
 def register_repository(spark: SparkSession, repo: Repository) -> str:
@@ -315,8 +305,7 @@ def scan(
 ) -> DataFrame:
     """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
 
-    The version is looked up once, during the call. The DataFrame has the same rows as that of `read`, for
-    half the work.
+    The DataFrame has the same rows as that of `read`, for half the work.
 
     Args:
         spark: The session. The default, None, is the session of `get_spark`.
@@ -357,15 +346,7 @@ def scan(
     plan, tasks = plan_rows(
         session, columns, where, selection, missing=missing, split=split, batch_rows=batch_rows
     )
-    schema = to_spark(plan.schema)
-    shared = pickle.dumps(plan)
-
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan_: Scan = pickle.loads(shared)
-        for task in _messages(messages):
-            yield from batches(scan_, pickle.loads(task))
-
-    return _tasks(spark, tasks).mapInArrow(rows, schema)
+    return _on_tasks(spark, plan, tasks, batches, to_spark(plan.schema))
 
 
 def map_chunks(
@@ -394,12 +375,9 @@ def map_chunks(
         schema: The columns of the result, in the syntax of Spark: ``"total double, cells long"``.
         columns: The names of the columns that the function gets. The default, None, is all columns.
         where: Conditions on the cells, as in `scan`.
-        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
-            of the root group that share the dimensions of the array with the most dimensions.
-        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
-            each task.
-        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
-            ``main``.
+        selection: The `Selection`, as in `scan`.
+        split: The `Split`, as in `scan`.
+        branch: The name of the branch to read, by default ``main``.
         tag: The name of the tag to read.
         snapshot_id: The id of the snapshot to read.
 
@@ -423,17 +401,14 @@ def map_chunks(
     spark = get_spark() if spark is None else spark
     session = Version.of(source, branch=branch, tag=tag, snapshot_id=snapshot_id).session()
     plan, tasks = plan_rows(session, columns, where, selection, split=split)
-    shared = pickle.dumps(plan)
     names = [each.split()[0] for each in schema.split(",")]
 
-    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scan_: Scan = pickle.loads(shared)
-        for task in _messages(messages):
-            results = [function(block) for block in blocks_of(scan_, pickle.loads(task))]
-            if results:
-                yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
+    def results_of(plan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        results = [function(block) for block in blocks_of(plan, task)]
+        if results:
+            yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return _tasks(spark, tasks).mapInArrow(rows, schema)
+    return _on_tasks(spark, plan, tasks, results_of, schema)
 
 
 def plan_rows(
@@ -445,24 +420,30 @@ def plan_rows(
 ) -> tuple[Scan, list[ScanTask]]:
     """Return the tasks of a scan, with the settings of `plan_scan`."""
     grid = grid_of(session, selection)
-    schema = None
-    if columns is not None:
-        chosen = list(map(grid.column, columns))
-        schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
-    return plan_scan(session, grid, predicates(grid, where), schema=schema, **settings)
+    return plan_scan(session, grid, predicates(grid, where), schema=grid.schema(columns), **settings)
 
 
-def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
-    """Return one row for each task, each in a separate Spark partition."""
-    messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
-    if not messages:
-        return spark.createDataFrame([], "number int, task binary")
-    return spark.createDataFrame(messages, "number int, task binary").repartitionById(len(messages), "number")
+def _on_tasks(
+    spark: SparkSession,
+    plan: Scan,
+    tasks: Sequence[ScanTask],
+    work: Callable[[Scan, ScanTask], Iterator[pa.RecordBatch]],
+    schema: StructType | str,
+) -> DataFrame:
+    """Return the batches of a function of tasks, each of which is in a separate Spark partition."""
+    shared = pickle.dumps(plan)
 
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for batch in messages:
+            for task in batch.column(1).to_pylist():
+                yield from work(scan_, pickle.loads(task))
 
-def _messages(tasks: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    for batch in tasks:
-        yield from batch.column(1).to_pylist()
+    numbered = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
+    frame = spark.createDataFrame(numbered, "number int, task binary")
+    if numbered:
+        frame = frame.repartitionById(len(numbered), "number")
+    return frame.mapInArrow(rows, schema)
 
 
 def read_stream(
@@ -478,7 +459,7 @@ def read_stream(
 ) -> DataFrame:
     """Return the commits of a branch as a stream, with one row for each changed chunk and node.
 
-    `frazil.spark.streams.source` describes the columns.
+    docs/streaming.md describes the columns.
 
     Args:
         repo: The repository.

@@ -15,7 +15,8 @@ import zarr
 
 import frazil
 from frazil.errors import FormatError, RebaseFailedError, SessionStateError
-from frazil.spark.streams.stamps import BATCH, QUERY, STREAMS, Stamp, batches_done, commit_once
+from frazil.repository.catalog.history_records import BATCH, QUERY, STREAMS
+from frazil.spark.streams.sink import Stamp, batches_done, commit_once
 
 pytestmark = pytest.mark.interop
 

@@ -15,8 +15,8 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.spark.streams.sink import RowsWriter
-from frazil.spark.streams.stamps import STREAMS, Stamp, batches_done, commit_once
+from frazil.repository.catalog.history_records import STREAMS
+from frazil.spark.streams.sink import RowsWriter, Stamp, batches_done, commit_once
 
 pytestmark = pytest.mark.interop
 

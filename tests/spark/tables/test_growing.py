@@ -17,8 +17,7 @@ from tests.spark.tables.test_reading import memory
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
-from frazil.spark.streams.sink import write_batch
-from frazil.spark.streams.stamps import Stamp, commit_once
+from frazil.spark.streams.sink import Stamp, commit_once, write_batch
 from frazil.spark.tables.target_arrays import WriteOptions
 from frazil.spark.tables.write_table import TableWriter
 from frazil.storage.memory import MemoryStorage

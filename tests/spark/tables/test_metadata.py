@@ -15,7 +15,7 @@ from tests.counting import python_steps
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.spark.functions.declaration import parse_options
+from frazil.spark.functions.sql_functions import options_of_call
 from frazil.spark.tables import repository_tables
 from frazil.spark.tables.options import READ
 
@@ -192,8 +192,8 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="one of snapshots, history"):
         repository_tables.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        parse_options("brnch=main", READ)
-    assert parse_options("TAG=v1, array=a=b", READ) == {"tag": "v1", "array": "a=b"}
+        options_of_call({"options": "brnch=main"}, READ)
+    assert options_of_call({"options": "TAG=v1, array=a=b"}, READ) == {"tag": "v1", "array": "a=b"}
     with pytest.raises(RefNotFoundError, match=r"first 4 or more characters\), got `v9`"):
         repository_tables.changes(repo, "v9")
 

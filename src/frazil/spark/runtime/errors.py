@@ -3,13 +3,10 @@
 A task that fails raises `marked`: its failure as one line of JSON, which Spark passes on inside of its
 own text. The line has a token that only the driver and the tasks of one run know, because the text of an
 error may come from a foreign file, and must not be taken for a mark. An error without a mark comes from
-Spark itself: a worker or an executor died, the JVM has ended, or the function could not be loaded. Tables
-of patterns find the cause in the text, since the classes of these errors say little.
+Spark itself. Tables of patterns find the cause in the text, since the classes of these errors say little.
 
-Spark shows users the whole traceback of its Python process, with those of all causes, before the message.
-The text of an error of Frazil is enough, so it leaves the entry points of a data source or function
-(`causes_only`) without a traceback, and Spark's error begins with it. The log has the tracebacks at the
-level ``debug``. Other errors are defects, and keep their tracebacks.
+Spark shows users the whole traceback of its Python process before the message. So an error of Frazil leaves
+a data source or function (`causes_only`) without a traceback. The log has it at the level ``debug``.
 """
 
 from __future__ import annotations
@@ -52,7 +49,10 @@ def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: 
 
     ``numbers`` holds for each partition the first of its tasks; ``count`` is the number of all tasks.
     """
-    text = _text(error)
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # an error of the bridge asks the JVM for its text, which may be gone
+        text = type(error).__name__
     start = text.find(json.dumps({"frazil task": token})[:-1]) if token else -1
     if start >= 0:
         fields: dict[str, Any] = json.JSONDecoder().raw_decode(text, start)[0]
@@ -63,7 +63,14 @@ def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: 
     _log.debug("an error of Spark", exc_info=error)
     lost = _lost_worker(text)
     if lost is None:
-        return _of_spark(error, text)
+        sentence = next((words for pattern, words in _CAUSES if re.search(pattern, text)), None)
+        first = _first_cause(text)[:_LONGEST]
+        raised = IcechunkError(
+            f"Spark could not run the tasks: {first if sentence is None else f'{sentence} ({first})'}",
+            ErrorKind.CONCURRENCY,
+        )
+        raised.__cause__ = error.with_traceback(None)
+        return raised
     partition = re.search(r"Task (\d+) in stage \S+ failed (\d+) times", text)
     at = int(partition[1]) if partition else len(numbers)
     number = numbers[at] if at < len(numbers) else None
@@ -97,8 +104,12 @@ def _lost_worker(text: str) -> Failure | None:
         frames = [_LINE.format(**frame) for frame in every if not is_library(frame["file"])]
         return worker_lost(ending, *frames[:1])
     if (executor := _EXECUTOR.search(text)) is not None:
-        code = _EXIT_CODE.search(executor[1] or "")
-        ending = _of_code(int(code[1])) if code else "the loss of its executor"
+        ending = "the loss of its executor"
+        if (found := _EXIT_CODE.search(executor[1] or "")) is not None:
+            code = int(found[1])
+            # Shells and containers report a signal as 128 plus its number.
+            is_signal = code - 128 in signal.valid_signals()
+            ending = f"signal {signal.Signals(code - 128).name}" if is_signal else f"exit code {code}"
         failure = worker_lost(ending)
         return replace(failure, text=f"{failure.text}. Spark says: {(executor[1] or executor[0]).strip()}")
     if _CRASHED.search(text):
@@ -111,13 +122,6 @@ def _lost_worker(text: str) -> Failure | None:
             kind=ErrorKind.WORKER_LOST,
         )
     return None
-
-
-def _of_code(code: int) -> str:
-    """Return how a process ended. Shells and containers report a signal as 128 plus its number."""
-    if code - 128 in signal.valid_signals():
-        return f"signal {signal.Signals(code - 128).name}"
-    return f"exit code {code}"
 
 
 # Other errors of Spark
@@ -160,18 +164,6 @@ _JAVA_CAUSE: Final = re.compile(r"(?:most recent failure: Lost task .*?\): |Caus
 _LONGEST: Final = 2_000
 
 
-def _of_spark(error: BaseException, text: str) -> IcechunkError:
-    """Return the error for a text of Spark that does not belong to a task."""
-    sentence = next((words for pattern, words in _CAUSES if re.search(pattern, text)), None)
-    first = _first_cause(text)[:_LONGEST]
-    raised = IcechunkError(
-        f"Spark could not run the tasks: {first if sentence is None else f'{sentence} ({first})'}",
-        ErrorKind.CONCURRENCY,
-    )
-    raised.__cause__ = error.with_traceback(None)
-    return raised
-
-
 def _first_cause(text: str) -> str:
     """Return the line of Spark's text with the cause: of Frazil, of a Python traceback, or of a Java one."""
     if own := _OWN_CAUSE.findall(text):
@@ -184,42 +176,12 @@ def _first_cause(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no text")
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # an error of the bridge asks the JVM for its text, which may be gone
-        return type(error).__name__
-
-
-#: The methods that Spark calls.
-_ENTRIES: Final = (
-    "schema",
-    "reader",
-    "writer",
-    "streamReader",
-    "streamWriter",
-    "partitions",
-    "read",
-    "write",
-    "commit",
-    "abort",
-    "initialOffset",
-    "latestOffset",
-    "getDefaultReadLimit",
-    "prepareForTriggerAvailableNow",
-    "reportLatestOffset",
-    "analyze",
-    "eval",
-)
-
-
 def causes_only[C: type](cls: C) -> C:
-    """Return a class for Spark whose entry points raise errors of Frazil without traceback and causes."""
-    for name in _ENTRIES:
-        method = vars(cls).get(name)
+    """Return a class for Spark whose methods raise errors of Frazil without traceback and causes."""
+    for name, method in [*vars(cls).items()]:
         if isinstance(method, staticmethod):
             setattr(cls, name, staticmethod(_guarded(method.__func__)))
-        elif inspect.isfunction(method):
+        elif inspect.isfunction(method) and not name.startswith("_"):
             setattr(cls, name, _guarded(method))
     return cls
 
@@ -230,7 +192,11 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             yield
         except IcechunkError as error:
-            raise _bare(error) from None
+            _log.debug("an error in a process of Spark", exc_info=error)
+            if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+                # Spark begins its text with the traceback of its own frames. The worker ends with this error.
+                os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+            raise error.with_traceback(None) from None
 
     @functools.wraps(method)
     def generating(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -243,11 +209,3 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)
 
     return generating if inspect.isgeneratorfunction(method) else calling
-
-
-def _bare(error: IcechunkError) -> IcechunkError:
-    _log.debug("an error in a process of Spark", exc_info=error)
-    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
-        # Spark begins its text with the traceback of its own frames. The worker ends with this error.
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-    return error.with_traceback(None)

@@ -1,21 +1,14 @@
 """Tasks on Spark's executors: one partition for each task, so that a retry repeats only this task.
 
 Where there are many tasks, several tasks share a partition; their retry finds the results that the others
-have staged.
+have staged. The tasks are sent as a few Spark jobs, two of them at any time: the second job fills the slots
+that the first one leaves free, results arrive while other tasks run, and the driver never holds all tasks.
 
-The tasks are sent as a few Spark jobs, two of them at any time. The second job fills the slots that the
-first one leaves free, results arrive while other tasks run, and the driver never holds all tasks.
-(``toLocalIterator`` would run one partition after the other.) Each job costs 0.05 to 0.1 s, each
-partition 10 to 15 ms of two processors, and a task in it 1 ms: a thousand empty tasks take 3 s where four
-share a partition, and 11 to 28 s where each has its own. On a cluster the number of slots is not
-known beforehand, so tasks share partitions only where there are more of them.
-
-The rows of a job are the numbers of its partitions (``spark.range``), and the messages of its tasks are a
-part of the function. So the job has one stage. Rows with the messages need a shuffle, because only
-``repartitionById`` chooses the partition of a row: two stages, and twice the time. Many bytes travel as
-such rows, because each task reads the whole function. ``shared`` is a part of the function too. A classic
-session broadcasts functions of more than 1 MB, once to each executor. Through Connect they would go with
-every task (0.3 s for 20 MB). There it is sent once, as an artifact.
+The rows of a job are the numbers of its partitions (``spark.range``), and the messages of its tasks and
+``shared`` are a part of the function. So the job has one stage. Many bytes of messages travel as rows
+instead, because each task reads the whole function, and need a shuffle. A classic session broadcasts
+functions of more than 1 MB, once to each executor. Through Connect, a large ``shared`` is sent once, as an
+artifact.
 """
 
 from __future__ import annotations
@@ -42,9 +35,8 @@ from pyspark.sql import DataFrame, SparkSession
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.task_failures import sendable
-from frazil.spark.runtime.deployment import ready
 from frazil.spark.runtime.errors import SPARK_ERRORS, from_spark, marked
-from frazil.spark.runtime.session import get_spark
+from frazil.spark.runtime.session import get_spark, ready
 from frazil.threads import Purpose, start_threads
 
 #: The columns of the results.
@@ -63,22 +55,23 @@ def partitioned(spark: SparkSession, rows: Rows, limit: int) -> tuple[DataFrame,
     count = rows[-1][0] + 1
     if sum(len(message) for _, _, message in rows) > limit:
         frame = spark.createDataFrame(rows, "slot int, number int, task binary")
-        return frame.repartitionById(count, "slot"), _tasks_in_rows
+        return frame.repartitionById(count, "slot"), partial(_tasks_of, None)
     of_slots: list[list[tuple[int, bytes]]] = [[] for _ in range(count)]
     for slot, number, message in rows:
         of_slots[slot].append((number, message))
-    return spark.range(0, count, 1, count), partial(_tasks_of_slots, of_slots)
+    return spark.range(0, count, 1, count), partial(_tasks_of, of_slots)
 
 
-def _tasks_in_rows(batch: pa.RecordBatch) -> Iterable[tuple[int, bytes]]:
-    _, numbers, messages = (column.to_pylist() for column in batch.columns)
-    return zip(numbers, messages, strict=True)
-
-
-def _tasks_of_slots(
-    of_slots: list[list[tuple[int, bytes]]], batch: pa.RecordBatch
+def _tasks_of(
+    of_slots: list[list[tuple[int, bytes]]] | None, batch: pa.RecordBatch
 ) -> Iterable[tuple[int, bytes]]:
-    return chain.from_iterable(of_slots[slot] for slot in batch.column(0).to_pylist())
+    """Return the tasks of the slots of a batch, or those in its rows."""
+    slots, *tasks = (column.to_pylist() for column in batch.columns)
+    return (
+        zip(*tasks, strict=True)
+        if of_slots is None
+        else chain.from_iterable(of_slots[each] for each in slots)
+    )
 
 
 def worker(
@@ -104,11 +97,7 @@ def worker(
 
 @cache
 def _freeze_imports() -> None:
-    """Collect garbage and freeze the rest, once in each process, unless the daemon has done so.
-
-    Spark's worker collects garbage after each task: frozen objects of numpy and zarr are skipped. The number
-    of frozen objects is not asked for in each task, because the interpreter counts them one by one.
-    """
+    """Freeze all objects once: Spark's worker collects garbage after each task, and skips frozen objects."""
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
@@ -177,7 +166,11 @@ class OnSpark:
             SessionStateError: The Spark session was stopped (``not-allowed``).
             IcechunkError: Spark could not run the tasks (``concurrency``).
         """
-        _require_running(self.spark)
+        if not _is_connect(self.spark) and getattr(self.spark.sparkContext, "_jsc", None) is None:
+            raise SessionStateError(
+                "The Spark session of the engine was stopped. Make a new session and a new engine",
+                ErrorKind.NOT_ALLOWED,
+            )
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
         sendable(task, task, dumps)
@@ -244,15 +237,6 @@ def _partitions(spark: SparkSession) -> int:
 
 def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
-
-
-def _require_running(spark: SparkSession) -> None:
-    """Raise ``SessionStateError`` (``not-allowed``) for a classic session that was stopped."""
-    if not _is_connect(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
-        raise SessionStateError(
-            "The Spark session of the engine was stopped. Make a new session and a new engine",
-            ErrorKind.NOT_ALLOWED,
-        )
 
 
 def _labels(spark: SparkSession, tag: str, text: str) -> tuple[Callable[[], None], Callable[[], object]]:

@@ -1,70 +1,236 @@
-"""A sink: ``df.writeStream``, one commit for each micro-batch.
-
-    branch          the branch; the default is ``main``
-    group           the group of the arrays
-    write           ``upsert`` (the default): cells get the values of their rows, new coordinates are inserted
-                    in order; ``append``: all rows are new along ``append-dim`` and behind the existing ones;
-                    ``backfill``, ``insert``: see `frazil.spark.tables.target_arrays`
-    dims, chunks    for new arrays: see `frazil.spark.tables.write_table`
-    duplicates      two rows of one cell: ``error`` (the default), or the ``last`` row wins
-    txnAppId        a name for the query, instead of Spark's id: a query with a new checkpoint and the same
-                    name does not write its earlier batches again, if it cuts its batches in the same way
-    message         the message of the commits
+"""A sink for streams: one commit for each micro-batch, exactly once; and a whole pipeline for each batch.
 
 The tasks send their rows, compressed, to the driver's machine, where one process writes them and commits.
-So the rows of a batch must fit into memory there: limit the rate of the source. For more rows, use a pipeline
-for each batch (`foreach_batch`).
 
-A batch without rows makes no commit. If a batch fails, its chunks are not deleted: they are garbage.
+A batch is named by its query (an id of Spark's, or the ``txnAppId`` of the user) and its number. The metadata
+of its commit hold this stamp, so that data and stamp are one atomic step, and a retry finds that the batch is
+done. The same update writes a record of it into the repository's metadata, which outlives the commit (not in
+spec version 1). A version has a batch if the commit of the batch is in its history, even if the commit has
+expired, was amended, merged or picked since.
+
+Other writers may commit to the branch meanwhile, even a second driver of the same query. A late commit is
+rebased onto the new tip, where the stamp is looked for again. If its rows conflict with the other commits,
+the batch is written again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, override
+from typing import Any, Final, override
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
-from frazil.repository.handle.repository import Repository
-from frazil.repository.session.session import Session
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    NodeNotFoundError,
+    RebaseFailedError,
+    RefNotFoundError,
+)
+from frazil.format.ids import id_from_text
+from frazil.format.repo_info import RepoInfo
+from frazil.jobs.job import Target
+from frazil.repository.catalog.history_records import (
+    BATCH,
+    QUERY,
+    BatchHistory,
+    BatchRecord,
+    BatchSet,
+    with_records,
+)
+from frazil.repository.handle.repository import Repository, context_of
+from frazil.repository.session.conflicts import ConflictDetector
+from frazil.repository.session.session import Session, state_of
 from frazil.spark.runtime.errors import causes_only
-from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.options import Options, choice, flag, require_branch
-from frazil.spark.tables.row_chunks import InMemory, message_of, write_rows
+from frazil.spark.tables.schemas import argument_error
 from frazil.spark.tables.target_arrays import WriteOptions, prepare
-from frazil.spark.tables.write_layout import Layout, layout_of
+from frazil.spark.tables.write_layout import InMemory, flat_index, layout_of, message_of, write_rows
 from frazil.spark.tables.write_table import SentRows, dims_for, received, sent, write_options
 
 _log = logging.getLogger(__name__)
 
+_TRIES: Final = 20
+#: The property of Spark with the id of a query.
+_QUERY_ID: Final = "sql.streaming.queryId"
 #: How rows are written, and what happens to two rows of one cell. The first ones are the defaults.
 MODES: Final = ("upsert", "append", "backfill", "insert")
 DUPLICATES: Final = ("error", "last")
-_QUERY: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One micro-batch of one query."""
+
+    query: str
+    batch: int
+
+
+def batches_done(repo: Repository, snapshot_id: str, query: str) -> BatchSet:
+    """Return the batches that a version has. Raise ``SessionStateError`` (``not-allowed``) if unknown."""
+    context = context_of(repo)
+    return BatchHistory(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
+
+
+def commit_once(
+    repo: Repository, branch: str, stamp: Stamp, write: Callable[[Session], None], message: str
+) -> str | None:
+    """Commit the changes of ``write`` to a session, unless the batch is done; return the id of the snapshot.
+
+    ``write`` is called again, with another session, if its changes conflict with other commits.
+    """
+    failed: RebaseFailedError | None = None
+    for _ in _attempts():
+        session = repo.writable_session(branch)
+        done = batches_done(repo, session.snapshot_id, stamp.query)
+        if stamp.batch not in done:
+            write(session)
+        try:
+            while stamp.batch not in done:
+                try:
+                    return _stamped(session, branch, stamp, message, done)
+                except ConflictError as error:
+                    if error.kind != ErrorKind.COMMIT_CONFLICT:
+                        raise
+                session.rebase(ConflictDetector())
+                done = batches_done(repo, session.snapshot_id, stamp.query)
+            return None
+        except RebaseFailedError as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+def _stamped(session: Session, branch: str, stamp: Stamp, message: str, done: BatchSet) -> str:
+    """Commit on exactly the version that the session has seen, else raise ``ConflictError``.
+
+    ``branch`` is the branch of the batch, ``done`` are the batches of its query that this version has.
+    """
+
+    def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
+        return with_records(info, {stamp.query: [BatchRecord(stamp.batch, id_, branch), *done.amended]})
+
+    state_of(session).note = note
+    metadata = {QUERY: stamp.query, BATCH: stamp.batch}
+    return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0, allow_empty=True)
+
+
+def _attempts() -> Iterator[int]:
+    """Yield the number of each attempt. The time before the next one is random, and longer each time."""
+    for number in range(_TRIES):
+        yield number
+        time.sleep(random.uniform(0.5, 1) * min(0.05 * 2**number, 5.0))
+
+
+type Pipeline = Callable[[DataFrame, Target], object]
+
+
+def foreach_batch(
+    target: Target, pipeline: Pipeline, *, app_id: str | None = None, message: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``df.writeStream.foreachBatch(...)`` that runs a pipeline once for each batch.
+
+    The target that the pipeline gets is the given one, on a separate branch for the batch. Pass it to
+    operations as ``to``, or open sessions on ``target.branch``. After the pipeline, the target's branch moves
+    in one step. If other writers have committed meanwhile, or the driver dies, nothing was published, and the
+    pipeline runs again.
+
+    Args:
+        target: The `Target` of the pipeline.
+        pipeline: The function. It is called as ``pipeline(rows, target)``.
+        app_id: A name for the query, instead of Spark's id. It is required through Spark Connect.
+        message: The message of the commit of a batch. The default, None, is a message that names the batch.
+
+    Returns:
+        The function, which takes the rows and the number of a batch. It raises ``ConflictError`` if other
+        writers commit first at every attempt.
+
+    Examples:
+        >>> import frazil.spark
+        >>> from frazil.spark import Target, foreach_batch, write_table
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> def pipeline(rows, target):
+        ...     write_table(rows.toArrow(), target, dims=["x"])
+        >>> run = foreach_batch(Target(repo), pipeline, app_id="rain")
+        >>> rows = frazil.spark.get_spark().createDataFrame([(1, 2.0)], "x int, t double")
+        >>> run(rows, 0)
+        >>> run(rows, 0)  # the batch is done
+        >>> [info.message for info in repo.ancestry(branch="main")][0]
+        'Batch 0 of query rain: pipeline into main'
+    """
+
+    def run(rows: DataFrame, batch: int) -> None:
+        context = getattr(rows.sparkSession, "_sc", None)
+        query = app_id or (None if context is None else context.getLocalProperty(_QUERY_ID))
+        if query is None:
+            raise argument_error(
+                "app_id must be a name for the query where Spark does not give its id, got None"
+            )
+        stamp = Stamp(str(query), batch)
+        text = message or f"Batch {batch} of query {query}: pipeline into {target.branch}"
+        failed: ConflictError | None = None
+        for _ in _attempts():
+            tip = target.repo.lookup_branch(target.branch)
+            done = batches_done(target.repo, tip, stamp.query)
+            if batch in done:
+                return None
+            try:
+                return _publish(rows, target, tip, pipeline, stamp, done, text)
+            except ConflictError as error:
+                failed = error
+        assert failed is not None
+        raise failed
+
+    return run
+
+
+def _publish(
+    rows: DataFrame, target: Target, tip: str, pipeline: Pipeline, stamp: Stamp, done: BatchSet, message: str
+) -> None:
+    """Run the pipeline on a branch from the tip, and move the target's branch there in one step."""
+    repo = target.repo
+    work = f"{target.branch}.{hashlib.sha256(stamp.query.encode()).hexdigest()[:12]}.{stamp.batch}"
+    with suppress(RefNotFoundError):
+        repo.delete_branch(work)  # it may be left from a driver that died
+    repo.create_branch(work, tip)
+    try:
+        pipeline(rows, replace(target, branch=work))
+        snapshot_id = _stamped(repo.writable_session(work), target.branch, stamp, message, done)
+        repo.reset_branch(target.branch, snapshot_id, from_snapshot_id=tip)
+    finally:
+        with suppress(RefNotFoundError):
+            repo.delete_branch(work)
 
 
 @causes_only
 class RowsWriter(DataSourceStreamArrowWriter):
     """The writer of a stream: see the module."""
 
-    def __init__(self, repo: Repository, options: Options, names: Sequence[str]) -> None:
+    def __init__(
+        self, repo: Repository, options: Options, names: Sequence[str], overwrite: bool = False
+    ) -> None:
+        if overwrite:
+            raise argument_error('The output mode must be "append" or "update", got "complete"')
         self._repo = repo
         self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
         self._options = write_options(options, MODES)
         if flag(options, "merge-schema", False):
-            raise InvalidInputError(
+            raise argument_error(
                 "Option `merge-schema` must not be true for a stream, whose columns are checked before its "
-                "first batch. Add the arrays with one batch write of rows",
-                ErrorKind.INVALID_ARGUMENT,
+                "first batch. Add the arrays with one batch write of rows"
             )
         self._group = "/" + options.get("group", "/").strip("/")
         self._duplicates = choice(options, "duplicates", DUPLICATES)
@@ -78,8 +244,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Compress the rows of a task on an executor."""
         context = TaskContext.get()
-        spark_query = None if context is None else context.getLocalProperty(_QUERY)
-        query = self._query or spark_query
+        query = self._query or (None if context is None else context.getLocalProperty(_QUERY_ID))
         batches = [batch for batch in iterator if batch.num_rows]
         return SentRows(sent(pa.Table.from_batches(batches)) if batches else b"", query=query)
 
@@ -92,37 +257,19 @@ class RowsWriter(DataSourceStreamArrowWriter):
         if not tables:
             return
         if query is None:
-            raise InvalidInputError(
-                "The tasks must know the id of the query, got none. Set the option txnAppId",
-                ErrorKind.INVALID_ARGUMENT,
-            )
+            raise argument_error("The tasks must know the id of the query, got none. Set the option txnAppId")
         table = pa.concat_tables(tables)
-        stamp = Stamp(query, batchId)
         summary = message_of(len(table), table.column_names, self._group, self._options.mode)
         message = self._message or f"{summary}: batch {batchId} of query {query}"
         write = partial(
             write_batch, group=self._group, table=table, options=self._options, duplicates=self._duplicates
         )
-        snapshot_id = commit_once(self._repo, self._branch, stamp, write, message)
+        snapshot_id = commit_once(self._repo, self._branch, Stamp(query, batchId), write, message)
         _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing. Spark also calls it after a commit, if the query fails after the commit."""
-
-
-def stream_writer(
-    repo: Repository, options: Options, schema: StructType, overwrite: bool = False
-) -> RowsWriter:
-    """Return the writer of a data source, from options with names in lower case and the columns of the rows.
-
-    Raises ``InvalidInputError`` if the columns do not belong to arrays, or for the output mode "complete".
-    """
-    if overwrite:
-        raise InvalidInputError(
-            'The output mode must be "append" or "update", got "complete"', ErrorKind.INVALID_ARGUMENT
-        )
-    return RowsWriter(repo, options, schema.names)
 
 
 def write_batch(
@@ -131,14 +278,9 @@ def write_batch(
     """Write the rows of a batch through a session; arrays are created, or grow, before that."""
     dims = dims_for(session, group, table.schema, options.dims)
     layout = prepare(session, group, table.schema, InMemory(table).distinct(dims), options)
-    write_rows(session, layout, _last(layout, table) if duplicates == "last" else table, layout.edges)
-
-
-def _last(layout: Layout, table: pa.Table) -> pa.Table:
-    """Return the last row of each cell."""
-    cells = np.zeros(len(table), np.int64)
-    for at, size in zip(layout.require_positions(table), layout.shape, strict=True):
-        cells = cells * size + at
-    # `unique` gives the first row of each cell: here of the rows in reverse
-    last = len(cells) - 1 - np.unique(cells[::-1], return_index=True)[1]
-    return table.take(pa.array(last))
+    if duplicates == "last":
+        # `unique` gives the first row of each cell: here of the rows in reverse
+        cells = flat_index(layout.require_positions(table), layout.shape)
+        last = len(cells) - 1 - np.unique(cells[::-1], return_index=True)[1]
+        table = table.take(pa.array(last))
+    write_rows(session, layout, table, layout.edges)

@@ -1,11 +1,5 @@
 """The change feed of a branch as a source of streams: a row for each changed chunk and node.
 
-    snapshot_id, parent_id, written_at, message, metadata    the commit; metadata is JSON
-    change       new_group, new_array, deleted_group, deleted_array, updated_group, updated_array (their
-                 metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed
-    path, node_id, from_path
-    chunk        coordinates in the grid of chunks
-
 A transaction log names the touched chunks, and the manifests of both versions show how they changed. Only
 manifests that may have one of these chunks are read. A chunk that is in neither version (written and
 deleted by commits that have expired) has no row.
@@ -14,30 +8,13 @@ An offset is the id of the last snapshot that was read. A commit is in one batch
 valid when snapshots expire: the format keeps the ids of expired snapshots, and their transaction logs,
 with the next snapshot that stayed. A stream gets their changes as one step. An offset is lost if the
 branch was reset, or its commit was amended.
-
-    branch                      the branch; the default is ``main``
-    stream-from                 where a new query begins: ``earliest`` (the default), ``latest`` (with the
-                                next commit), or after a tag or snapshot id
-    stream-from-timestamp       or with the commits after a time: ISO 8601 (UTC without a zone), or
-                                milliseconds since 1970
-    stream-max-commits          the most commits of a batch
-    stream-max-rows             or the most changed chunks (at least one commit)
-    stream-fail-on-data-loss    ``false`` to continue after the branch was reset
-
-Spark 4.1 does not have these names. There a batch takes all available commits, and the stand-ins of this
-module only keep the source importable.
-
-A position in the history is the id of the last snapshot that was read. It stays valid when snapshots expire:
-the format keeps the ids of expired snapshots, and their transaction logs, with the next snapshot that stayed.
-A stream gets their changes as one step. A position is lost if the branch was reset, or its commit was
-amended.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
@@ -48,7 +25,6 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 from frazil.changes.change_set import union_of_chunks
 from frazil.changes.diff import compose_logs
@@ -62,8 +38,7 @@ from frazil.errors import (
 )
 from frazil.format.columns import I64
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.nodes import NodeTable
-from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.ancestry import at_time
@@ -74,15 +49,17 @@ from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.runtime.errors import causes_only
 from frazil.spark.tables.options import Options, count, flag, require_branch, timestamp
-from frazil.spark.tables.snapshot_tables import (
+from frazil.spark.tables.repository_tables import (
     CHUNK_CHANGES,
     columns,
     index_column,
     node_changes,
     paths_by_id,
 )
+from frazil.spark.tables.schemas import argument_error
 
-#: Whether Spark asks a source for a part of the available data.
+#: Whether Spark asks a source for a part of the available data. Spark 4.1 does not: there a batch takes all
+#: available commits, and the stand-ins below only keep this module importable.
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 
 if TYPE_CHECKING or HAS_LIMITS:
@@ -136,50 +113,23 @@ class CommitRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCommits:
-    """The commits after a position: rows of the snapshots, oldest first.
-
-    ``read`` are the logs of the first one that the stream has read before.
-    """
+    """The commits after a position, oldest first; ``read``: logs of the first one that were read before."""
 
     info: RepoInfo
     rows: I64
     read: frozenset[bytes] = frozenset()
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def first(self, count: int) -> PendingCommits:
-        """Return the first ``count`` of these commits."""
-        return PendingCommits(self.info, self.rows[:count], self.read)
-
-    @property
-    def end(self) -> bytes:
-        """The position after them."""
-        return self.info.snapshots.id_of(int(self.rows[-1]))
-
     def ranges(self) -> Iterator[CommitRange]:
-        """Return the steps of these commits, oldest first."""
-        return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
-
-    def _step(self, entry: SnapshotEntry) -> CommitRange:
-        logs = tuple(id_ for id_ in entry.logs if id_ not in self.read)
-        return CommitRange(
-            entry.id,
-            entry.parent or entry.id,
-            entry.id,
-            logs,
-            to_datetime(entry.flushed_at),
-            entry.message,
-            entry.metadata,
-        )
+        """Yield the steps of these commits, oldest first."""
+        for entry in self.info.snapshots.entries(self.rows):
+            logs = tuple(id_ for id_ in entry.logs if id_ not in self.read)
+            time = to_datetime(entry.flushed_at)
+            before = entry.parent or entry.id
+            yield CommitRange(entry.id, before, entry.id, logs, time, entry.message, entry.metadata)
 
 
 def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> PendingCommits:
-    """Return the commits after ``start``, up to ``tip``.
-
-    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not known to be in the history of ``tip``.
-    With ``fail=False``, returns those after the last snapshot that both histories have.
-    """
+    """Return the commits after ``start``, up to ``tip``; without ``fail``, after the last common snapshot."""
     row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
     for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):
@@ -258,78 +208,54 @@ def count_chunks(logs: Sequence[TransactionLog]) -> int:
     return sum(map(len, chain.from_iterable(log.updated_chunks.values() for log in logs)))
 
 
-def commit_slices(assets: Assets, ranges: Sequence[CommitRange], rows: int) -> Iterator[CommitSlice]:
-    """Yield the commits in slices of at most ``rows`` chunks."""
-    for commits in ranges:
-        count = max(count_chunks(logs_of(assets, commits)), 1)
-        for first in range(0, count, rows):
-            yield CommitSlice(commits, first, min(first + rows, count))
-
-
 def read(context: Context, slice_: CommitSlice) -> pa.Table:
     """Return the rows of a slice."""
     commits = slice_.commits
     logs = logs_of(context.assets, commits)
     before, after = Workspace(context, commits.before), Workspace(context, commits.after)
-    parts = [_node_part(logs, before.base, after.base)] if slice_.first == 0 else []
-    parts += _chunk_parts(union_of_chunks([log.updated_chunks for log in logs]), before, after, slice_)
-    table = pa.concat_tables(parts) if parts else _part()
-    commit = {
-        "snapshot_id": id_to_text(commits.id),
-        "parent_id": id_to_text(commits.before),
-        "written_at": commits.committed_at,
-        "message": commits.message,
-        "metadata": None if commits.metadata is None else json.dumps(commits.metadata, sort_keys=True),
-    }
-    fields = [SCHEMA.field(name) for name in commit]
-    columns = [pa.array([value], field.type) for value, field in zip(commit.values(), fields, strict=True)]
-    same = pa.array(np.zeros(len(table), np.int64))
-    return pa.table([*(column.take(same) for column in columns), *table.columns], schema=SCHEMA)
-
-
-def _part(**columns: Any) -> pa.Table:
-    """Return rows with the columns after those of the commit."""
-    schema = pa.schema(list(SCHEMA)[5:])
-    return pa.table({name: columns.get(name, []) for name in schema.names}, schema)
-
-
-def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> pa.Table:
-    changes = compose_logs(logs, before, after)
-    old, new = paths_by_id(before), paths_by_id(after)
-    ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
-    deleted = {path: id_to_text(id_) for id_, path in old.items()}
-    rows = [
-        (kind, path, (deleted if kind.startswith("deleted") else ids).get(path), source, None)
-        for kind, path, source in node_changes(changes)
-    ]
-    names = SCHEMA.names[5:]
-    return _part(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))) if rows else _part()
-
-
-def _chunk_parts(
-    touched: Mapping[bytes, NDArray[np.uint32]], before: Workspace, after: Workspace, slice_: CommitSlice
-) -> Iterator[pa.Table]:
     old, new = paths_by_id(before.base), paths_by_id(after.base)
+    of_changes = pa.schema(list(SCHEMA)[5:])
+    rows: list[dict[str, Any]] = []
+    if slice_.first == 0:
+        deleted = {path: id_to_text(id_) for id_, path in old.items()}
+        ids = deleted | {path: id_to_text(id_) for id_, path in new.items()}
+        for each in node_changes(compose_logs(logs, before.base, after.base)):
+            of_change = deleted if each["change"].startswith("deleted") else ids
+            rows.append({**each, "node_id": of_change.get(each["path"])})
+    parts = [pa.Table.from_pylist(rows, of_changes)]
+    touched = union_of_chunks([log.updated_chunks for log in logs])
     start = 0
     # of an array that was deleted since, the only row is its deletion
     for id_ in filter(new.__contains__, sorted(touched)):
-        index = touched[id_]
-        some = index[max(slice_.first - start, 0) : max(slice_.last - start, 0)]
-        start += len(index)
-        if not len(some):
+        index = touched[id_][max(slice_.first - start, 0) : max(slice_.last - start, 0)]
+        start += len(touched[id_])
+        if not len(index):
             continue
-        change = has_chunks(after, new[id_], some)
+        change = has_chunks(after, new[id_], index)
         if id_ in old:
-            change += 2 * has_chunks(before, old[id_], some)
-        rows = np.flatnonzero(change)
-        same = np.zeros(len(rows), np.int64)
-        yield _part(
-            change=pa.array(CHUNK_CHANGES).take(pa.array(change[rows])),
-            path=pa.array([new[id_]]).take(same),
-            node_id=pa.array([id_to_text(id_)]).take(same),
-            from_path=pa.nulls(len(rows), pa.string()),
-            chunk=index_column(some[rows]),
-        )
+            change += 2 * has_chunks(before, old[id_], index)
+        changed = np.flatnonzero(change)
+        part = {
+            "change": pa.array(CHUNK_CHANGES).take(pa.array(change[changed])),
+            "path": pa.repeat(new[id_], len(changed)),
+            "node_id": pa.repeat(id_to_text(id_), len(changed)),
+            "from_path": pa.nulls(len(changed), pa.string()),
+            "chunk": index_column(index[changed]),
+        }
+        parts.append(pa.table(part, of_changes))
+    table = pa.concat_tables(parts)
+    commit = (
+        id_to_text(commits.id),
+        id_to_text(commits.before),
+        commits.committed_at,
+        commits.message,
+        None if commits.metadata is None else json.dumps(commits.metadata, sort_keys=True),
+    )
+    columns = [
+        pa.repeat(pa.scalar(value, field.type), len(table))
+        for value, field in zip(commit, SCHEMA, strict=False)
+    ]
+    return pa.table([*columns, *table.columns], schema=SCHEMA)
 
 
 def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -367,11 +293,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: bytes | None = None
         unknown = set(self._names) - set(SCHEMA.names)
         if unknown:
-            raise InvalidInputError(
+            raise argument_error(
                 f"The columns must be those of the table {FEED} "
                 f"({', '.join(SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
-                f"table={FEED} to read commits",
-                ErrorKind.INVALID_ARGUMENT,
+                f"table={FEED} to read commits"
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
             raise InvalidInputError(
@@ -402,22 +327,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
         """Return the position where a new query begins."""
         info = self._context.catalog.repo_info()
-        return _offset(self._begin(info, repo_changes.branch_tip(info, self._branch)))
-
-    def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
+        tip = repo_changes.branch_tip(info, self._branch)
         first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find_snapshot(tip))[-1]))
         if self._since is not None:
             since = "stream-from-timestamp"
             try:
-                return at_time(info, tip, from_datetime(timestamp(self._since, since), since))
+                return _offset(at_time(info, tip, from_datetime(timestamp(self._since, since), since)))
             except SnapshotNotFoundError:
-                return first
+                return _offset(first)
         if self._from in ("earliest", "latest"):
-            return {"earliest": first, "latest": tip}[self._from]
+            return _offset(first if self._from == "earliest" else tip)
         start = info.tags.get(self._from) or id_from_text(self._from)
         repo_changes.require_snapshot(info, start)
         commits_after(info, tip, start, fail=self._fail)
-        return start
+        return _offset(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a batch that the options set."""
@@ -437,19 +360,17 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
         pending = commits_after(info, self._tip(info), _id(start), fail=self._fail)
+        number = len(pending.rows)
         if isinstance(limit, ReadMaxFiles):
-            pending = pending.first(limit.max_files)
+            number = min(limit.max_files, number)
         elif isinstance(limit, ReadMaxRows):
-            pending = pending.first(self._within(pending, limit.max_rows))
-        return _offset(pending.end) if len(pending) else start
-
-    def _within(self, pending: PendingCommits, rows: int) -> int:
-        """Return how many of the commits have at most ``rows`` rows together; at least one."""
-        for number, commits in enumerate(pending.ranges()):
-            rows -= count_chunks(logs_of(self._context.assets, commits))
-            if rows < 0:
-                return max(number, 1)
-        return len(pending)
+            left = limit.max_rows
+            for at, commits in enumerate(pending.ranges()):
+                left -= count_chunks(logs_of(self._context.assets, commits))
+                if left < 0:
+                    number = max(at, 1)  # at least one commit
+                    break
+        return _offset(info.snapshots.id_of(int(pending.rows[number - 1]))) if number else start
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
         """Return the position of the tip of the branch, for the progress of the query."""
@@ -463,12 +384,15 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
         tasks: list[list[CommitSlice]] = []
         size = _ROWS
-        for slice_ in commit_slices(self._context.assets, ranges, _ROWS):
-            if size >= _ROWS or len(tasks[-1]) == _COMMITS:
-                tasks.append([])
-                size = 0
-            tasks[-1].append(slice_)
-            size += slice_.last - slice_.first
+        for commits in ranges:
+            number = max(count_chunks(logs_of(self._context.assets, commits)), 1)
+            for first in range(0, number, _ROWS):
+                last = min(first + _ROWS, number)
+                if size >= _ROWS or len(tasks[-1]) == _COMMITS:
+                    tasks.append([])
+                    size = 0
+                tasks[-1].append(CommitSlice(commits, first, last))
+                size += last - first
         return [InputPartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -504,29 +428,3 @@ class RefusedReader(FeedReader):
     initialOffset = _refuse  # noqa: N815  # Spark's names
     latestOffset = partitions = _refuse  # type: ignore[assignment]  # noqa: N815
     getDefaultReadLimit = prepareForTriggerAvailableNow = reportLatestOffset = _refuse  # noqa: N815
-
-
-def stream_reader(repo: Repository, options: Options, schema: StructType) -> FeedReader:
-    """Return the reader of a data source.
-
-    The names of ``options`` are in lower case, and ``schema`` has the columns that Spark reads.
-    """
-    table = options.get("table")
-    if table != FEED:
-        source = "rows of arrays" if table is None else f"the table {table}"
-        raise InvalidInputError(
-            f"A stream must read commits, the table {FEED}, got {source}. Set the option "
-            f"table={FEED}, or read {source} with a batch query (spark.read)",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    return FeedReader(repo, options, schema.names)
-
-
-__all__ = [
-    "HAS_LIMITS",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxFiles",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-]

@@ -9,19 +9,19 @@
                 name  [NOT] LIKE 'x%' | '%x' | '%x%'
     literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
 
-All conditions must hold. OR and arithmetic are not supported; use them in queries of Spark. A condition
-is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals NaN and is
-larger than every other number. Numbers are compared exactly: float32 is widened to float64. Times of
-other calendars are compared as times, and with LIKE as text. Values without an exact comparison (a
-decimal, a date, a number with a text) are refused, so that Spark compares them itself.
+All conditions must hold. A condition is true, false or null; a row stays if all
+of its conditions are true. As in Spark, NaN equals NaN and is larger than every other number. Numbers are
+compared exactly: float32 is widened to float64. Times of other calendars are compared as times, and with LIKE
+as text. Values without an exact comparison (a decimal, a date, a number with a text) are refused.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from math import floor, inf, nan
@@ -33,9 +33,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.cf import coding_of
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidInputError
 from frazil.spark.tables.grid import Grid, Values, to_arrow
 from frazil.spark.tables.options import timestamp
+from frazil.spark.tables.schemas import argument_error
 
 type Mask = NDArray[np.bool_]
 
@@ -46,11 +47,7 @@ _EXACT: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """One condition on ``column``.
-
-    ``op`` is one of ``COMPARISONS``, ``TEXTS``, "in" or "null". ``value`` is compared with the column; it is
-    a tuple for "in", and unused for "null". With ``negated`` the condition is NOT.
-    """
+    """One condition on ``column``. ``op`` is one of ``COMPARISONS``, ``TEXTS``, "in" (a tuple) or "null"."""
 
     column: str
     op: str
@@ -68,41 +65,34 @@ class Predicate:
 
     def holds(self, values: Values) -> Mask:
         """Return where the condition is true, in the shape of the values."""
-        true, unknown = self._evaluate(values)
-        return ~(true | unknown) if self.negated else true & ~unknown
-
-    def _evaluate(self, values: Values) -> tuple[Mask, Mask]:
         nothing = np.zeros(values.data.shape, np.bool_)
-        null = nothing if values.null is None else values.null
-        if self.op == "null":
-            return null, nothing
-        if self.op == "<=>":
-            if self.value is None:
-                return null, nothing
-            return _compare("=", values, self.value) & ~null, nothing
-        if self.op == "in":
+        null = unknown = nothing if values.null is None else values.null
+        if self.op == "null" or (self.op == "<=>" and self.value is None):
+            true, unknown = null, nothing
+        elif self.op == "<=>":
+            true, unknown = _compare("=", values, self.value) & ~null, nothing
+        elif self.op == "in":
             given = [each for each in self.value if each is not None]
-            among = _among(values, given) & ~null
-            return among, null | (~among if len(given) < len(self.value) else nothing)
-        if self.value is None:
-            return nothing, ~nothing
-        return _compare(self.op, values, self.value), null
+            true = _among(values, given) & ~null
+            unknown = null | ~true if len(given) < len(self.value) else null
+        elif self.value is None:
+            true, unknown = nothing, ~nothing
+        else:
+            true = _compare(self.op, values, self.value)
+        return ~(true | unknown) if self.negated else true & ~unknown
 
 
 def _matches(column: pa.DataType, value: Any) -> bool:
     if pa.types.is_string(column):
         return isinstance(value, str) or hasattr(value, "calendar")
-    if pa.types.is_boolean(column):
-        return isinstance(value, bool)
+    if pa.types.is_boolean(column) or isinstance(value, bool):
+        return pa.types.is_boolean(column) and isinstance(value, bool)
     if pa.types.is_timestamp(column):
         return isinstance(value, datetime)
-    if isinstance(value, bool):
-        return False
     if pa.types.is_integer(column):
         return isinstance(value, int)
-    if pa.types.is_floating(column):
-        return isinstance(value, float) or (isinstance(value, int) and abs(value) <= _EXACT)
-    return False
+    is_exact = isinstance(value, float) or (isinstance(value, int) and abs(value) <= _EXACT)
+    return pa.types.is_floating(column) and is_exact
 
 
 def _compare(op: str, values: Values, value: Any) -> Mask:
@@ -111,12 +101,18 @@ def _compare(op: str, values: Values, value: Any) -> Mask:
         times = data if values.null is None else np.where(values.null, value, data)
         return np.asarray(_NUMBERS[op](times, value), np.bool_)
     if data.dtype.kind in "UTO":
-        return _compare_text(op, values, value)
+        return _mask(_WORDS[op](_texts(values), value), data.shape)
     if data.dtype.kind == "M":
         return _NUMBERS[op](_microseconds(data), micros(value))
-    if data.dtype.kind == "f":
-        return _FLOATS[op](data.astype(np.float64, copy=False), float(value))
-    return _NUMBERS[op](data, value)
+    if data.dtype.kind != "f":
+        return _NUMBERS[op](data, value)
+    # NaN equals NaN, and is larger than all other numbers.
+    if value != value:
+        is_nan = np.isnan(data)
+        return {"<": ~is_nan, "<=": ~np.zeros_like(is_nan), ">": np.zeros_like(is_nan)}.get(op, is_nan)
+    opposite = {">": "<=", ">=": "<"}.get(op)
+    holds = _NUMBERS[opposite or op](data.astype(np.float64, copy=False), float(value))
+    return ~holds if opposite else holds
 
 
 def _among(values: Values, given: list[Any]) -> Mask:
@@ -126,8 +122,7 @@ def _among(values: Values, given: list[Any]) -> Mask:
     if hasattr(given[0], "calendar"):
         return np.asarray(np.logical_or.reduce([_compare("=", values, each) for each in given]))
     if data.dtype.kind in "UTO":
-        flat = to_arrow(Values(data.reshape(-1), _flat(values.null)), pa.string())
-        return _mask(pc.is_in(flat, pa.array(given, pa.string())), data.shape)
+        return _mask(pc.is_in(_texts(values), pa.array(given, pa.string())), data.shape)
     if data.dtype.kind == "M":
         return np.isin(_microseconds(data), np.array(list(map(micros, given)), np.int64))
     if data.dtype.kind == "f":
@@ -136,16 +131,14 @@ def _among(values: Values, given: list[Any]) -> Mask:
         return is_among | np.isnan(wide) if any(each != each for each in given) else is_among
     if data.dtype.kind in "iu":
         limits = np.iinfo(data.dtype)
-        inside = [each for each in given if limits.min <= each <= limits.max]
-        return np.isin(data, np.array(inside, data.dtype))
+        given = [each for each in given if limits.min <= each <= limits.max]
     return np.isin(data, np.array(given, data.dtype))
 
 
 def micros(value: datetime) -> int:
     """Return microseconds since 1970; a time without a zone is UTC."""
     when = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-    delta = when - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return (when - _EPOCH) // timedelta(microseconds=1)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -155,13 +148,9 @@ def _microseconds(data: NDArray[Any]) -> NDArray[np.int64]:
     return data.astype("datetime64[us]", copy=False).view(np.int64)
 
 
-def _compare_text(op: str, values: Values, value: str) -> Mask:
-    flat = to_arrow(Values(values.data.reshape(-1), _flat(values.null)), pa.string())
-    return _mask(_WORDS[op](flat, value), values.data.shape)
-
-
-def _flat(null: Mask | None) -> Mask | None:
-    return None if null is None else null.reshape(-1)
+def _texts(values: Values) -> pa.Array:
+    null = None if values.null is None else values.null.reshape(-1)
+    return to_arrow(Values(values.data.reshape(-1), null), pa.string())
 
 
 def _mask(result: Any, shape: tuple[int, ...]) -> Mask:
@@ -169,35 +158,12 @@ def _mask(result: Any, shape: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _float_equal(data: NDArray[Any], value: float) -> Mask:
-    return np.isnan(data) if value != value else data == value
-
-
-def _float_less(data: NDArray[Any], value: float) -> Mask:
-    return ~np.isnan(data) if value != value else data < value
-
-
-def _not(compare: Callable[[NDArray[Any], Any], Mask], data: NDArray[Any], value: Any) -> Mask:
-    return ~compare(data, value)
-
-
-def _float_less_equal(data: NDArray[Any], value: float) -> Mask:
-    return np.ones(data.shape, np.bool_) if value != value else data <= value
-
-
-_FLOATS: Final[dict[str, Callable[[NDArray[Any], float], Mask]]] = {
-    "=": _float_equal,
-    "<": _float_less,
-    "<=": _float_less_equal,
-    ">": partial(_not, _float_less_equal),
-    ">=": partial(_not, _float_less),
-}
 _NUMBERS: Final[dict[str, Callable[[NDArray[Any], Any], Mask]]] = {
-    "=": lambda data, value: data == value,
-    "<": lambda data, value: data < value,
-    "<=": lambda data, value: data <= value,
-    ">": lambda data, value: data > value,
-    ">=": lambda data, value: data >= value,
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _WORDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "=": pc.equal,
@@ -245,22 +211,19 @@ _CONSTANTS: Final[dict[str, Any]] = {
 
 
 def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
-    """Return the conditions on columns of a grid.
-
-    Raises ``InvalidInputError`` (``invalid-argument``) for a text that is not a condition, and for a value
-    that cannot be compared exactly with a column; (``node-not-found``) for a missing column.
-    """
+    """Return the conditions on columns of a grid."""
     if isinstance(conditions, str):
         return [_checked(grid, each) for each in parse(conditions)]
-    return [_checked(grid, _of_tuple(*each)) for each in conditions]
-
-
-def _of_tuple(name: str, op: str, value: Any) -> Predicate:
-    op = op.lower()
-    if op not in _OPERATORS:
-        raise _refused(f"The comparison of a condition must be one of {', '.join(_OPERATORS)}", repr(op))
-    several = op in ("in", "not in")
-    return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
+    checked = []
+    for name, spelled, value in conditions:
+        op = spelled.lower()
+        if op not in _OPERATORS:
+            raise argument_error(
+                f"The comparison of a condition must be one of {', '.join(_OPERATORS)}, got {op!r}"
+            )
+        values = tuple(value) if op in ("in", "not in") else value
+        checked.append(_checked(grid, Predicate(name, _SPELLED.get(op, op), values, op in _NEGATED)))
+    return checked
 
 
 def _checked(grid: Grid, predicate: Predicate) -> Predicate:
@@ -275,8 +238,8 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
     if not checked.comparable(column.type):
-        raise _refused(
-            f"The value must be comparable with {column.name} ({column.type})", repr(predicate.value)
+        raise argument_error(
+            f"The value must be comparable with {column.name} ({column.type}), got {predicate.value!r}"
         )
     return checked
 
@@ -290,7 +253,7 @@ def _time(name: str, calendar: str, value: Any) -> Any:
     try:
         return coding.decode(coding.encode(text, name=f"A condition on {name}"))[0].item()
     except InvalidInputError as error:
-        raise InvalidInputError(str(error), ErrorKind.INVALID_ARGUMENT) from None
+        raise argument_error(str(error)) from None
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:
@@ -317,38 +280,29 @@ def _plain(column: pa.DataType, value: Any) -> Any:
 
 #: For a number with a fraction among integers: the comparison with the integer below it.
 _BELOW: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
-#: The comparisons with a number larger, or smaller, than all integers that are true.
-_TRUE_BELOW: Final = frozenset({"<", "<="})
-_TRUE_ABOVE: Final = frozenset({">", ">="})
 
 
 def _of_integers(predicate: Predicate) -> Predicate:
     """Return the same condition with integers only, so that it is exact. NaN is larger than all numbers."""
     if predicate.op == "in":
-        return replace(
-            predicate, value=tuple(each for each in map(_whole, predicate.value) if not _has_fraction(each))
-        )
+        values = (each for each in map(_whole, predicate.value) if not isinstance(each, float | Decimal))
+        return replace(predicate, value=tuple(values))
     value = _whole(predicate.value)
-    if not _has_fraction(value):
+    if not isinstance(value, float | Decimal):
         return replace(predicate, value=value)
     # No integer is equal to the value. Null stays null, which excludes the row.
     nothing = replace(predicate, op="in", value=())
     if predicate.op not in _BELOW:
         return nothing
     if value != value or abs(value) == inf:
-        true = _TRUE_ABOVE if value == -inf else _TRUE_BELOW
-        return replace(nothing, negated=predicate.op in true)
+        is_true = predicate.op in ((">", ">=") if value == -inf else ("<", "<="))
+        return replace(nothing, negated=is_true)
     return replace(predicate, op=_BELOW[predicate.op], value=floor(value))
 
 
 def _whole(value: Any) -> Any:
     """Return a number without a fraction as an integer; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _has_fraction(value: Any) -> bool:
-    """Return whether a number is not an integer, as NaN and the infinities."""
-    return isinstance(value, float | Decimal)
 
 
 def parse(text: str) -> list[Predicate]:
@@ -358,7 +312,9 @@ def parse(text: str) -> list[Predicate]:
     while is_open:
         match = _CONDITION.match(text, at)
         if match is None:
-            raise _refused("The conditions must be in SQL (see `where` in docs/sql.md)", repr(text[at:]))
+            raise argument_error(
+                f"The conditions must be in SQL (see `where` in docs/sql.md), got {text[at:]!r}"
+            )
         conditions += _conditions(match)
         at, is_open = match.end(), match["and"] is not None
     return conditions
@@ -383,7 +339,7 @@ def _conditions(match: re.Match[str]) -> list[Predicate]:
     ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
     kinds = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
     if not inner or set(inner) & {"%", "_", "\\"}:
-        raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
+        raise argument_error(f"The pattern of LIKE must be 'x%', '%x' or '%x%', got {pattern!r}")
     return [Predicate(name, kinds[ends], inner, negated)]
 
 
@@ -395,7 +351,3 @@ def _literal(token: str) -> Any:
     if token.lower() in _CONSTANTS:
         return _CONSTANTS[token.lower()]
     return int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
-
-
-def _refused(requirement: str, actual: str) -> InvalidInputError:
-    return InvalidInputError(f"{requirement}, got {actual}", ErrorKind.INVALID_ARGUMENT)

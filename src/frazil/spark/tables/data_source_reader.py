@@ -13,7 +13,7 @@ from pyspark.sql import datasource as spark
 
 from frazil.cf import coding_of
 from frazil.display import suggest
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
@@ -22,6 +22,7 @@ from frazil.spark.tables import repository_tables
 from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.grid import CALENDARS, Column, Decoder, Grid, Selection, grid_of
 from frazil.spark.tables.options import Options, choice, count, flag, listed, session_at, snapshot_named
+from frazil.spark.tables.repository_tables import TIME
 from frazil.spark.tables.row_changes import (
     BEFORE,
     CHANGE,
@@ -33,12 +34,10 @@ from frazil.spark.tables.row_changes import (
     Comparison,
     TableVersion,
     change_batches,
-    is_number,
     plan_changes,
 )
-from frazil.spark.tables.scan import MISSING, Scan, ScanTask, Split, batches, plan_scan
-from frazil.spark.tables.schemas import can_become
-from frazil.spark.tables.snapshot_tables import TIME
+from frazil.spark.tables.scan import MISSING, ScanTask, Split, batches, cast, plan_scan
+from frazil.spark.tables.schemas import argument_error, can_become, column_error, is_number
 from frazil.spark.tables.write_layout import require_distinct_names
 
 
@@ -56,11 +55,7 @@ def selection_of(options: Options) -> Selection:
 
 def schema_of_rows(session: Session, options: Options) -> pa.Schema:
     """Return the columns of the rows that the options choose."""
-    grid = grid_of(session, selection_of(options))
-    names = listed(options, "columns")
-    if not names:
-        return grid.schema
-    return pa.schema([grid.schema.field(grid.column(name).name) for name in names])
+    return grid_of(session, selection_of(options)).schema(listed(options, "columns") or None)
 
 
 def split_of(options: Options) -> Split:
@@ -69,7 +64,36 @@ def split_of(options: Options) -> Split:
 
 
 @causes_only
-class GridReader(spark.DataSourceReader):
+class TaskReader(spark.DataSourceReader):
+    """A reader of tasks. Its pickle for the executors has what all tasks share, and no task."""
+
+    def __init__(self, shared: Any, tasks: Sequence[Any]) -> None:
+        self._shared, self._tasks = shared, tasks
+
+    @override
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        # Spark requires at least one partition.
+        return list(map(spark.InputPartition, [*self._tasks] or [None]))
+
+    @override
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:
+            yield from self._batches(partition.value)
+
+    def _batches(self, task: Any) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_without_tasks, (type(self), self._shared))
+
+
+def _without_tasks(reader_class: type[TaskReader], shared: Any) -> TaskReader:
+    reader = reader_class.__new__(reader_class)
+    TaskReader.__init__(reader, shared, ())
+    return reader
+
+
+class GridReader(TaskReader):
     """The reader of rows that meet the conditions of the option ``where``.
 
     It does not take conditions from the query. Spark (4.1 to 4.3) keeps the plan with the conditions of one
@@ -79,48 +103,22 @@ class GridReader(spark.DataSourceReader):
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
-        self._session = session
-        self._options = dict(options)
-        self._schema = schema
-        self._grid: Grid = grid_of(session, selection_of(options))
-        require_columns(self._grid, schema)
-        self._where = predicates(self._grid, options.get("where", ()))
-        self._plan: tuple[Scan, list[ScanTask]] | None = None
+        grid = grid_of(session, selection_of(options))
+        require_columns(grid, schema)
+        plan = plan_scan(
+            session,
+            grid,
+            predicates(grid, options.get("where", ())),
+            schema=schema,
+            missing=choice(options, "include-missing", MISSING),
+            split=split_of(options),
+            batch_rows=count(options, "batch-rows") or 1 << 17,
+        )
+        super().__init__(*plan)
 
     @override
-    def partitions(self) -> Sequence[spark.InputPartition]:
-        # Spark requires at least one partition.
-        tasks: list[Any] = [*self._planned()[1]] or [None]
-        return list(map(spark.InputPartition, tasks))
-
-    @override
-    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        task: ScanTask | None = partition.value
-        if task is not None:
-            yield from batches(self._planned()[0], task)
-
-    def _planned(self) -> tuple[Scan, list[ScanTask]]:
-        if self._plan is None:
-            options = self._options
-            self._plan = plan_scan(
-                self._session,
-                self._grid,
-                self._where,
-                schema=self._schema,
-                missing=choice(options, "include-missing", MISSING),
-                split=split_of(options),
-                batch_rows=count(options, "batch-rows") or 1 << 17,
-            )
-        return self._plan
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The pickle for the tasks does not include nodes and tables of the session.
-        try:
-            scan = self._planned()[0]
-        except IcechunkError:
-            # ``partitions``, which Spark calls next, raises it again. Here it would be an error of pickle.
-            return (GridReader.__new__, (GridReader,))
-        return (_of_tasks, (scan,))
+    def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        return batches(self._shared, task)
 
 
 def require_columns(grid: Grid, schema: pa.Schema) -> None:
@@ -143,56 +141,31 @@ def require_columns(grid: Grid, schema: pa.Schema) -> None:
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):
-            raise InvalidInputError(
+            raise column_error(
                 f"The column {field.name} must have the type {stored} in Spark's catalog, or in the given "
-                f"schema, got {field.type}. Drop the table and create it again, or pass another schema",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"schema, got {field.type}. Drop the table and create it again, or pass another schema"
             )
 
 
-def _of_tasks(scan: Scan) -> GridReader:
-    reader = GridReader.__new__(GridReader)
-    reader._plan = (scan, [])
-    return reader
-
-
-@causes_only
-class MetadataReader(spark.DataSourceReader):
+class MetadataReader(TaskReader):
     """The reader of a table about the repository, in one task."""
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema) -> None:
-        self._repo = repo
-        self._options = dict(options)
-        self._schema = schema
+        super().__init__((repo, dict(options), schema), [options["table"]])
 
     @override
-    def partitions(self) -> Sequence[spark.InputPartition]:
-        return [spark.InputPartition(None)]
-
-    @override
-    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        table = repository_tables.table(self._repo, self._options)
-        columns = [_read_as(table, field, self._options["table"]) for field in self._schema]
-        yield from pa.table(columns, schema=self._schema).to_batches(max_chunksize=1 << 17)
-
-
-def _read_as(table: pa.Table, field: pa.Field, name: str) -> pa.ChunkedArray:
-    """Return a column of a table as a field of the user's schema; upper and lower case do not matter."""
-    names = [each for each in table.column_names if each.lower() == field.name.lower()]
-    if not names:
-        raise InvalidInputError(
-            f"The columns must be those of the table {name} ({', '.join(table.column_names)}), got "
-            f"{field.name}",
-            ErrorKind.NODE_NOT_FOUND,
-        )
-    column = table[names[0]]
-    try:
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"The column {field.name} must have values of {field.type}, got {column.type}: {error}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
+    def _batches(self, task: str) -> Iterator[pa.RecordBatch]:
+        repo, options, schema = self._shared
+        table = repository_tables.table(repo, options)
+        by_lower_case = {each.lower(): each for each in table.column_names}
+        if unknown := [name for name in schema.names if name.lower() not in by_lower_case]:
+            raise InvalidInputError(
+                f"The columns must be those of the table {task} ({', '.join(table.column_names)}), got "
+                f"{unknown[0]}",
+                ErrorKind.NODE_NOT_FOUND,
+            )
+        columns = [cast(table[by_lower_case[field.name.lower()]], field) for field in schema]
+        yield from pa.table(columns, schema=schema).to_batches(max_chunksize=1 << 17)
 
 
 class RowChangesTable:
@@ -200,16 +173,15 @@ class RowChangesTable:
 
     Attributes:
         versions: The options ``start`` and ``end``, as snapshot ids.
-        columns: All columns of the table.
-        schema: Those that the option ``columns`` names, after ``change``; by default all.
+        grid: All columns of the table, as those of a grid without dimensions.
+        schema: The columns that the option ``columns`` names, after ``change``; by default all.
     """
 
     def __init__(self, repo: Repository, options: Options) -> None:
         if options.get("include-missing", "fill") != "fill":
-            raise InvalidInputError(
+            raise argument_error(
                 "The table row_changes must be read with include-missing=fill, got "
-                f"{options['include-missing']!r}. Leave out the option",
-                ErrorKind.INVALID_ARGUMENT,
+                f"{options['include-missing']!r}. Leave out the option"
             )
         if "end" in options:
             session = repo.readonly_session(snapshot_id=snapshot_named(repo, options["end"]))
@@ -228,23 +200,16 @@ class RowChangesTable:
         ids = [start, *(each.id for each in self._commits[:-1])]
         earlier = [repo.readonly_session(snapshot_id=each) for each in ids]
         self._tables = [*(TableVersion.of(each, selection, where, last.grid) for each in earlier), last]
-        self.columns = _columns([each for each in self._tables if each is not None])
-        names = listed(options, "columns")
-        chosen = (
-            [self.grid.column(each) for each in dict.fromkeys([CHANGE, *names])] if names else self.columns
-        )
-        self.schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
-
-    @property
-    def grid(self) -> Grid:
-        """The columns as those of a grid without dimensions."""
+        self._columns = _columns([each for each in self._tables if each is not None])
         coding = coding_of({}, object)  # no element is read
-        columns = (Column(each.name, None, (), Decoder(each.type, coding)) for each in self.columns)
-        return Grid((), (), tuple(columns), ())
+        columns = (Column(each.name, None, (), Decoder(each.type, coding)) for each in self._columns)
+        self.grid = Grid((), (), tuple(columns), ())
+        names = listed(options, "columns")
+        self.schema = self.grid.schema(dict.fromkeys([CHANGE, *names]) if names else None)
 
     def plans(self, schema: pa.Schema) -> list[tuple[Comparison, list[ChangeTask]]]:
         """Return the comparisons and their tasks, for the columns and types of a schema."""
-        request = ChangeRequest(self.columns, schema, self._split)
+        request = ChangeRequest(self._columns, schema, self._split)
         pairs = zip(pairwise(self._tables), self._commits, strict=True)
         return [
             plan
@@ -257,10 +222,9 @@ def _commits(repo: Repository, start: str, end: str) -> list[SnapshotInfo]:
     """Return the commits after a version up to another, oldest first."""
     newer = list(takewhile(lambda each: each.id != start, repo.ancestry(snapshot_id=end)))
     if newer[-1].parent_id != start:
-        raise InvalidInputError(
+        raise argument_error(
             f"Option `start` must be a version in the history of `end` with net-changes=false, got {start}, "
-            f"which is not in the history of {end}. Leave out net-changes to compare the two versions",
-            ErrorKind.INVALID_ARGUMENT,
+            f"which is not in the history of {end}. Leave out net-changes to compare the two versions"
         )
     return newer[::-1]
 
@@ -277,10 +241,9 @@ def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
     commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
     added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
     if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
-        raise InvalidInputError(
+        raise column_error(
             f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
-            "name. Choose other arrays with the option variables",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "name. Choose other arrays with the option variables"
         )
     return (added[0], *rows, *added[1:])
 
@@ -292,34 +255,15 @@ def _common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
 
 
-@causes_only
-class RowChangesReader(spark.DataSourceReader):
+class RowChangesReader(TaskReader):
     """The reader of the rows that differ between two versions."""
 
     def __init__(self, table: RowChangesTable, schema: pa.Schema) -> None:
         require_columns(table.grid, schema)
         plans = table.plans(schema)
-        self._comparisons = [comparison for comparison, _ in plans]
-        self._tasks = [(number, task) for number, (_, tasks) in enumerate(plans) for task in tasks]
+        tasks = [(number, task) for number, (_, tasks) in enumerate(plans) for task in tasks]
+        super().__init__([comparison for comparison, _ in plans], tasks)
 
     @override
-    def partitions(self) -> Sequence[spark.InputPartition]:
-        # Spark requires at least one partition.
-        tasks: list[Any] = [*self._tasks] or [None]
-        return list(map(spark.InputPartition, tasks))
-
-    @override
-    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is not None:
-            number, task = partition.value
-            yield from change_batches(self._comparisons[number], task)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The pickle for the tasks does not include the tasks.
-        return (_of_comparisons, (self._comparisons,))
-
-
-def _of_comparisons(comparisons: list[Comparison]) -> RowChangesReader:
-    reader = RowChangesReader.__new__(RowChangesReader)
-    reader._comparisons, reader._tasks = comparisons, []
-    return reader
+    def _batches(self, task: tuple[int, ChangeTask]) -> Iterator[pa.RecordBatch]:
+        return change_batches(self._shared[task[0]], task[1])

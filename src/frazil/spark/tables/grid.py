@@ -1,17 +1,12 @@
 """Arrays as one table: a row for each cell of a grid, with decoded values.
 
-    grid       dimensions with a name and a size: those of the variables together
-    column     a dimension (its coordinate, or the number of the cell), a coordinate, or a variable; an array
-               of fewer dimensions is repeated along the others
-    block      the chunks that one read takes: those of the variable with all dimensions
+An array of fewer dimensions than the grid is repeated along the others. *Ragged data* (CF conventions,
+chapter 9) is a grid of one dimension, that of the observations. A value of an instance (a profile, station or
+trajectory) is repeated for its observations: by ``row_size`` (an array with the attribute
+``sample_dimension``), or by an index variable (with ``instance_dimension``).
 
-*Ragged data* (CF conventions, chapter 9) is a grid of one dimension, that of the observations. A value of
-an instance (a profile, station or trajectory) is repeated for its observations: by ``row_size`` (an array
-with the attribute ``sample_dimension``), or by an index variable (with ``instance_dimension``).
-
-Elements become values by the CF conventions (`frazil.cf`). Integers with a fill value stay integers:
-unlike numpy, columns have nulls. NaN stays NaN, unless it is the fill value. Times become timestamps
-(UTC, microseconds). Times in other calendars are objects of cftime, and become text in a column.
+Elements become values by the CF conventions (`frazil.cf`). Integers with a fill value stay integers, because
+columns have nulls. NaN stays NaN, unless it is the fill value. Times become timestamps (UTC, microseconds).
 """
 
 from __future__ import annotations
@@ -22,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import zarr
 from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
@@ -30,6 +26,7 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
+from frazil.spark.tables.schemas import column_error
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
 CALENDARS: Final = ("string", "raw", "error")
@@ -51,6 +48,12 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "float32": pa.float32(),
     "float64": pa.float64(),
 }
+_TYPES_OF_KINDS: Final[dict[str, pa.DataType]] = {
+    **dict.fromkeys("UTO", pa.string()),
+    **dict.fromkeys("SV", pa.binary()),
+    "M": TIMESTAMP,
+    "m": pa.duration("us"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,6 @@ class Values:
     def take(self, region: tuple[Any, ...]) -> Values:
         """Return the values of a region."""
         return Values(self.data[region], None if self.null is None else self.null[region])
-
-    def or_null(self, null: NDArray[np.bool_] | None) -> Values:
-        """Return the values with more nulls."""
-        if null is None:
-            return self
-        return Values(self.data, null if self.null is None else self.null | null)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +93,22 @@ class Decoder:
         return Values(data, null)
 
     def _undefined(self) -> InvalidInputError:
-        return InvalidInputError(
+        return column_error(
             "Times must have units of the CF conventions, and be after the calendar reform of 1582, got "
-            f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers"
         )
 
 
 def decoder(
     path: str, dtype: Any, attributes: Mapping[str, Any], *, cf: bool = True, calendars: str = "string"
 ) -> Decoder:
-    """Return how an array's elements become values.
-
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that a column cannot have.
-    """
+    """Return how an array's elements become values."""
     coding = coding_of(attributes if cf else {}, dtype)
     if coding.calendar is not None and coding.calendar not in _USUAL:
         if calendars == "error":
-            raise InvalidInputError(
+            raise column_error(
                 f"`{path}` must have times of a usual calendar, got the calendar {coding.calendar!r}. Set "
-                "the option calendar=string or calendar=raw",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                "the option calendar=string or calendar=raw"
             )
         if calendars == "string":
             return Decoder(pa.string(), coding)
@@ -124,32 +116,26 @@ def decoder(
     if coding.is_time:
         return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
     plain = np.dtype(bool) if coding.boolean else coding.floating or coding.unsigned or coding.dtype
-    return Decoder(_type(path, plain), coding)
-
-
-def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
-    if dtype.kind in "UT" or dtype.kind == "O":
-        return pa.string()
-    if dtype.kind == "S" or (dtype.kind == "V" and dtype.names is None):
-        return pa.binary()
-    if dtype.kind == "M":
-        return TIMESTAMP
-    if dtype.kind == "m":
-        return pa.duration("us")
-    column_type = _TYPES.get(dtype.name)
+    column_type = _type_of(plain)
     if column_type is None:
-        raise InvalidInputError(
-            f"`{path}` must have numbers, booleans, text, bytes or times, got {dtype}. Name the other arrays "
-            "with the option variables",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"`{path}` must have numbers, booleans, text, bytes or times, got {plain}. Name the other arrays "
+            "with the option variables"
         )
-    return column_type
+    return Decoder(column_type, coding)
 
 
-def is_readable(dtype: Any) -> bool:
-    """Return whether a column can hold elements of this type."""
-    dtype = np.dtype(dtype)
-    return dtype.kind in "UTOSMm" or (dtype.kind == "V" and dtype.names is None) or dtype.name in _TYPES
+def _type_of(dtype: np.dtype[Any]) -> pa.DataType | None:
+    """Return the type of a column for elements; None if no column can hold them."""
+    if dtype.kind == "V" and dtype.names is not None:
+        return None
+    return _TYPES_OF_KINDS.get(dtype.kind) or _TYPES.get(dtype.name)
+
+
+def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
+    """Return the names of the dimensions of an array."""
+    names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
+    return tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
 
 
 def as_texts(data: NDArray[Any]) -> NDArray[Any]:
@@ -165,34 +151,26 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
     """Return an Arrow array of values of one dimension. Plain types without nulls are not copied."""
     data, null = values.data, values.null
     kind = data.dtype.kind
-    if kind == "M":
-        whole = pa.array(np.ascontiguousarray(data).view(np.int64), pa.int64(), mask=null)
-        return whole.view(column)
+    if kind in "Mm":
+        return pa.array(np.ascontiguousarray(data).view(np.int64), pa.int64(), mask=null).view(column)
     if kind in "UTO":
         return pa.array(as_texts(data).astype(object), pa.string(), mask=null, from_pandas=False)
     if kind in "SV":
         return pa.array(data.tolist(), pa.binary(), mask=null)
     if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
-        raise InvalidInputError(
-            f"Numbers must be below 2**63, the largest integer of Spark, got {int(data.max())}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"Numbers must be below 2**63, the largest integer of Spark, got {int(data.max())}"
         )
     if not data.dtype.isnative:
         data = data.astype(data.dtype.newbyteorder("="))
     if kind in "uf" and data.dtype.name not in ("float32", "float64"):
         data = data.astype(column.to_pandas_dtype())
-    if kind == "m":
-        return pa.array(np.ascontiguousarray(data).view(np.int64), pa.int64(), mask=null).view(column)
     return pa.array(np.ascontiguousarray(data), column, mask=null, from_pandas=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """How observations belong to instances.
-
-    The array at ``path`` has the number of observations of each instance (``by_size``), or the number of the
-    instance of each observation.
-    """
+    """The array with the number of observations of each instance, or the instance of each one."""
 
     path: str
     by_size: bool
@@ -239,10 +217,7 @@ class Grid:
     block: tuple[int, ...]
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, in upper or lower case if only one column fits.
-
-        Raises ``InvalidInputError`` (``node-not-found``) for a missing column.
-        """
+        """Return a column by its name, in upper or lower case if only one column fits."""
         exact = [each for each in self.columns if each.name == name]
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
@@ -253,10 +228,10 @@ class Grid:
             )
         return loose[0]
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as an Arrow schema."""
-        return pa.schema([pa.field(each.name, each.type) for each in self.columns])
+    def schema(self, names: Iterable[str] | None = None) -> pa.Schema:
+        """Return the columns of these names as an Arrow schema; by default all columns."""
+        chosen = self.columns if names is None else map(self.column, names)
+        return pa.schema([pa.field(each.name, each.type) for each in chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +253,6 @@ class Selection:
     cf: bool = True
     calendars: str = "string"
     block_rows: int = 1 << 16
-
-
-def index_values(start: int, stop: int) -> Values:
-    """Return the numbers of cells along a dimension."""
-    numbers: NDArray[np.int64] = np.arange(start, stop, dtype=np.int64)
-    return Values(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +279,21 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     """Return the table of a group's arrays.
 
     Without named variables, it has those that share the dimensions of the array with the most dimensions.
-    Raises ``NodeNotFoundError`` for a missing group or variable, ``InvalidInputError``
-    (``invalid-array-metadata``) if the variables do not fit one grid.
     """
     group = "/" + selection.group.strip("/")
-    arrays = _arrays(session, group, selection.variables)
+    workspace = session.workspace
+    if group != "/" and workspace.require_node(group).array is not None:
+        raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
+    arrays = []
+    for name in dict.fromkeys(
+        [*workspace.children(group), *(each.strip("/") for each in selection.variables)]
+    ):
+        path = f"{group.rstrip('/')}/{name}"
+        node = workspace.node(path)
+        if node is not None and node.array is not None:
+            array = array_at(session, path)
+            named = (name, path, array.shape, dims_of(array), regular_grid(array))
+            arrays.append(_Array(*named, np.dtype(array.dtype), dict(array.attrs)))
     by_name = {each.name: each for each in arrays}
     wanted = list(selection.variables) or _largest(arrays)
     for name in wanted:
@@ -322,49 +301,29 @@ def grid_of(session: Session, selection: Selection) -> Grid:
             raise NodeNotFoundError(f"The group `{group}` has no array `{name}`{suggest(name, by_name)}")
     ragged = _ragged(arrays)
     dims: dict[str, int] = {}
-    for name in sorted(wanted, key=lambda each: -len(by_name[each].dims)):
-        array = by_name[name]
-        if ragged is not None and array.dims == (ragged.instance,):
+    for variable in sorted(map(by_name.__getitem__, wanted), key=lambda each: -len(each.dims)):
+        if ragged is not None and variable.dims == (ragged.instance,):
             continue
-        for dim, size in zip(array.dims, array.shape, strict=True):
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
             if dims.setdefault(dim, size) != size:
-                raise InvalidInputError(
+                raise column_error(
                     f"The variables must be on one grid, got the sizes {dims[dim]} and {size} for the "
                     f"dimension `{dim}` in the group `{group}`. Name the variables of one grid with the "
-                    "option variables",
-                    ErrorKind.INVALID_ARRAY_METADATA,
+                    "option variables"
                 )
     if ragged is not None and ragged.sample in dims and len(dims) > 1:
         ragged = None
     if ragged is not None and not dims:
-        dims = {ragged.sample: _size_of(arrays, ragged.sample)}
+        with_sample = [each for each in arrays if ragged.sample in each.dims]
+        if not with_sample:
+            raise column_error(f"The dimension `{ragged.sample}` must belong to an array, got no array")
+        dims = dict(zip(with_sample[0].dims, with_sample[0].shape, strict=True))
+        dims = {ragged.sample: dims[ragged.sample]}
     if ragged is not None and set(dims) != {ragged.sample}:
         ragged = None
-    columns = _ColumnMaker(arrays, wanted, dims, selection).columns(ragged)
+    columns = _columns(arrays, wanted, dims, selection, ragged)
     blocks = _block(columns, tuple(dims.values()), selection.block_rows)
     return Grid(tuple(dims), tuple(dims.values()), columns, blocks)
-
-
-def _arrays(session: Session, group: str, variables: Sequence[str]) -> list[_Array]:
-    workspace = session.workspace
-    prefix = group.rstrip("/") + "/"
-    if group != "/" and workspace.require_node(group).array is not None:
-        raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
-    names = dict.fromkeys([*workspace.children(group), *(each.strip("/") for each in variables)])
-    return [
-        _array(session, name, prefix + name)
-        for name in names
-        if (node := workspace.node(prefix + name)) is not None and node.array is not None
-    ]
-
-
-def _array(session: Session, name: str, path: str) -> _Array:
-    array = array_at(session, path)
-    names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
-    dims = tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
-    return _Array(
-        name, path, array.shape, dims, regular_grid(array), np.dtype(array.dtype), dict(array.attrs)
-    )
 
 
 def _named_by(arrays: Iterable[_Array], attribute: str) -> set[str]:
@@ -379,9 +338,9 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
     data = [
         each
         for each in arrays
-        if (each.dims != (each.name,) and each.name not in helpers and is_readable(each.dtype))
+        if (each.dims != (each.name,) and each.name not in helpers and _type_of(each.dtype) is not None)
         and "sample_dimension" not in each.attributes
-    ] or [each for each in arrays if is_readable(each.dtype)]
+    ] or [each for each in arrays if _type_of(each.dtype) is not None]
     if not data:
         raise InvalidInputError(
             "The group must have arrays that can be columns, got none. Set the option group",
@@ -397,10 +356,9 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
             f"({', '.join(dims)}): {', '.join(each.name for each in data if set(each.dims) == names)}"
             for names, dims in reversed(grids.items())
         )
-        raise InvalidInputError(
+        raise column_error(
             f"The variables must be on one grid, got {shown}. Name the variables of one grid with the option "
-            "variables",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "variables"
         )
     dims = next(iter(grids))
     return [each.name for each in data if set(each.dims) <= dims]
@@ -418,84 +376,48 @@ def _ragged(arrays: Sequence[_Array]) -> _Ragged | None:
     return None
 
 
-def _size_of(arrays: Sequence[_Array], dim: str) -> int:
-    for each in arrays:
-        if dim in each.dims:
-            return each.shape[each.dims.index(dim)]
-    raise InvalidInputError(
-        f"The dimension `{dim}` must belong to an array, got no array", ErrorKind.INVALID_ARRAY_METADATA
-    )
+def _columns(
+    arrays: Sequence[_Array],
+    wanted: Sequence[str],
+    dims: Mapping[str, int],
+    selection: Selection,
+    ragged: _Ragged | None,
+) -> tuple[Column, ...]:
+    """Return the columns: dimensions first, then values of instances, coordinates and variables."""
+    order = list(dims)
+    by_name = {each.name: each for each in arrays}
+    keys = _named_by(arrays, "coordinates") | _named_by(map(by_name.__getitem__, wanted), "ancillary")
+    bounds = _named_by(arrays, "bounds")
 
+    def column(array: _Array, is_key: bool, instances: Instances | None = None) -> Column:
+        axes = (0,) if instances else tuple(order.index(dim) for dim in array.dims)
+        cf, calendars = selection.cf, selection.calendars
+        codec = decoder(array.path, array.dtype, array.attributes, cf=cf, calendars=calendars)
+        return Column(array.name, array.path, axes, codec, array.chunks, array.shape, is_key, instances)
 
-@dataclass(frozen=True, slots=True)
-class _ColumnMaker:
-    """Makes the columns of a grid: dimensions first, then coordinates, then variables."""
+    def fits(array: _Array) -> bool:
+        return all(dims.get(dim) == size for dim, size in zip(array.dims, array.shape, strict=True))
 
-    arrays: Sequence[_Array]
-    wanted: Sequence[str]
-    dims: Mapping[str, int]
-    selection: Selection
-
-    def columns(self, ragged: _Ragged | None) -> tuple[Column, ...]:
-        ancillary = _named_by([each for each in self.arrays if each.name in self.wanted], "ancillary")
-        keys = _named_by(self.arrays, "coordinates") | ancillary
-        bounds = _named_by(self.arrays, "bounds")
-        by_name = {each.name: each for each in self.arrays}
-        columns = self._dimensions(by_name)
-        if ragged is not None:
-            columns |= self._instance_columns(ragged)
-        for each in self.arrays:
-            is_key = each.name in keys and each.name not in self.wanted
-            is_new = each.name not in columns and bool(each.dims)
-            if is_key and is_new and self._fits(each) and is_readable(each.dtype):
-                columns[each.name] = self._column(each, True)
-        for name in self.wanted:
-            if name not in columns:
-                columns[name] = self._column(by_name[name], name in keys)
-        return tuple(each for each in columns.values() if each.name not in bounds or each.name in self.wanted)
-
-    def _dimensions(self, by_name: Mapping[str, _Array]) -> dict[str, Column]:
-        """Return a column for each dimension: its coordinate, or the number of the cell."""
-        columns: dict[str, Column] = {}
-        for axis, (dim, size) in enumerate(self.dims.items()):
-            array = by_name.get(dim)
-            if array is not None and array.dims == (dim,) and self._fits(array):
-                columns[dim] = self._column(array, True)
-            else:
-                index = decoder(dim, np.int64, {})
-                columns[dim] = Column(dim, None, (axis,), index, shape=(size,), is_key=True)
-        return columns
-
-    def _instance_columns(self, ragged: _Ragged) -> dict[str, Column]:
-        """Return the columns whose values are those of instances."""
-        return {
-            each.name: Column(
-                each.name,
-                each.path,
-                (0,),
-                self._decoder(each),
-                each.chunks,
-                each.shape,
-                is_key=True,
-                instances=ragged.instances,
-            )
-            for each in self.arrays
-            if each.dims == (ragged.instance,)
-            and each.path != ragged.instances.path
-            and is_readable(each.dtype)
-        }
-
-    def _column(self, array: _Array, is_key: bool) -> Column:
-        order = list(self.dims)
-        axes = tuple(order.index(dim) for dim in array.dims)
-        return Column(array.name, array.path, axes, self._decoder(array), array.chunks, array.shape, is_key)
-
-    def _decoder(self, array: _Array) -> Decoder:
-        cf, calendars = self.selection.cf, self.selection.calendars
-        return decoder(array.path, array.dtype, array.attributes, cf=cf, calendars=calendars)
-
-    def _fits(self, array: _Array) -> bool:
-        return all(self.dims.get(dim) == size for dim, size in zip(array.dims, array.shape, strict=True))
+    columns: dict[str, Column] = {}
+    for axis, (dim, size) in enumerate(dims.items()):
+        array = by_name.get(dim)
+        if array is not None and array.dims == (dim,) and fits(array):
+            columns[dim] = column(array, True)
+        else:
+            index = decoder(dim, np.int64, {})
+            columns[dim] = Column(dim, None, (axis,), index, shape=(size,), is_key=True)
+    readable = [each for each in arrays if _type_of(each.dtype) is not None]
+    for each in readable:
+        if ragged and each.dims == (ragged.instance,) and each.path != ragged.instances.path:
+            columns[each.name] = column(each, True, ragged.instances)
+    for each in readable:
+        is_key = each.name in keys and each.name not in wanted
+        if is_key and each.name not in columns and each.dims and fits(each):
+            columns[each.name] = column(each, True)
+    for name in wanted:
+        if name not in columns:
+            columns[name] = column(by_name[name], name in keys)
+    return tuple(each for each in columns.values() if each.name not in bounds or each.name in wanted)
 
 
 def _block(columns: Sequence[Column], shape: tuple[int, ...], rows: int) -> tuple[int, ...]:

@@ -1,29 +1,13 @@
 """The options of the data source as text: the repository, the version, and profiles of options.
 
-    path                  a folder or a URL, see ``frazil.storage.urls``, or the name of a profile
-    profile               instead of a path, the name of a profile
-    authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
-    virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
-                          credentials in the environment of each process
-    branch, tag, snapshot-id, as-of-timestamp, version
-                          the version; the default is ``main``. A timestamp is text in ISO 8601 (UTC without
-                          a zone) or a number of milliseconds since 1970, and belongs to a branch. The option
-                          ``version`` is the name of a branch or tag, or (the start of) a snapshot id.
+docs/sql.md lists the options. The name of an option may be in upper or lower case, with ``_`` instead of
+``-``, or without both: ``snapshotId`` is ``snapshot-id``. Options are part of a query's plan, and Spark keeps
+the options of a table in its catalog, except those in ``SECRET``.
 
-Options of an object store are those of ``frazil.storage.urls``; without a key, the credentials are
-in the environment of each process. Options are part of a query's plan, and Spark keeps the options of a
-table in its catalog. So keys should be in the environment of the processes instead. ``CREATE TABLE``
-never keeps the options in ``SECRET``.
-
-A profile is a name of a location, with defaults of options. ``spark.frazil.profile.climate.location`` is the
+A profile is a name of a location, with defaults of options: ``spark.frazil.profile.climate.location`` is the
 location of the path ``climate``. Spark makes a folder of the path of a table in its catalog, so a table needs
-the option ``profile``. An option of a query replaces the option of the profile. The profile file of the
-command line has profiles too. Those of Spark's configuration come first. A process of an executor has neither
-the configuration nor the file. So `register` reads both, and the data source and the functions that it
-registers carry the profiles.
-
-The name of an option may be in upper or lower case, with ``_`` instead of ``-``, or without both:
-``snapshotId`` is ``snapshot-id``. ``_ALIASES`` has the names that Iceberg and Delta use.
+the option ``profile``. Profiles of Spark's configuration come before those of the profile file. A process of
+an executor has neither: so `register` reads both, and the data source and the functions carry the profiles.
 """
 
 from __future__ import annotations
@@ -47,9 +31,10 @@ from frazil.repository.handle.opening import HandleOptions, Opened, open_current
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.handle.sessions import readonly_session_of
 from frazil.repository.session.session import Session
+from frazil.spark.tables.schemas import argument_error
 from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
-from frazil.storage.profiles import Profile, is_name, profile_in, profile_of, tables
+from frazil.storage.profiles import is_name, profile_in, profile_of, tables
 from frazil.storage.urls import OPTION_NAMES, SECRET_OPTION_NAMES, parse_url
 
 type Options = Mapping[str, str]
@@ -66,10 +51,7 @@ PLACE_OPTIONS: Final = _STORAGE | frozenset(
 
 
 def storage_at(options: Options) -> Storage:
-    """Return the storage that ``path`` and its options name.
-
-    Raises ``InvalidInputError`` (``cannot-parse-url``) without a path, or for a path that is not valid.
-    """
+    """Return the storage that ``path`` and its options name."""
     named = {name: value for name, value in options.items() if name in _STORAGE}
     try:
         return parse_url(options.get("path", "")).storage(named)
@@ -85,9 +67,8 @@ def repository_at(options: Options) -> Repository:
 
 
 def _opened(options: Options) -> Opened:
-    prefixes = listed(options, "authorize-virtual")
     access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
-    authorized = {prefix: access(prefix) for prefix in prefixes}
+    authorized = {prefix: access(prefix) for prefix in listed(options, "authorize-virtual")}
     return open_current(storage_at(options), HandleOptions(authorized=authorized or None))
 
 
@@ -96,20 +77,13 @@ _ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_acce
 
 
 def open_session_at(options: Options) -> Session:
-    """Return a session that reads the repository and the version that the options name.
-
-    It reads the file ``repo`` once. Raises the errors of `repository_at` and `session_at`.
-    """
+    """Return a session of `session_at` for the repository of the options. It reads the file ``repo`` once."""
     opened = _opened(options)
     return _session_of(opened.context, opened.info, options)
 
 
 def session_at(repo: Repository, options: Options) -> Session:
-    """Return a session that reads the version that the options name.
-
-    Raises ``InvalidInputError`` (``conflicting-arguments``) if they name two, ``RefNotFoundError`` and
-    ``SnapshotNotFoundError`` if the version does not exist.
-    """
+    """Return a session that reads the version that the options name."""
     context = context_of(repo)
     return _session_of(context, context.catalog.repo_info(), options)
 
@@ -135,10 +109,7 @@ def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
 
 
 def snapshot_named(repo: Repository, name: str) -> str:
-    """Return the snapshot id for a branch, a tag, a snapshot id, or the first characters of an id.
-
-    Raises ``RefNotFoundError`` for another text, ``SnapshotNotFoundError`` for an id that does not exist.
-    """
+    """Return the snapshot id for a branch, a tag, a snapshot id, or the first characters of an id."""
     return _snapshot_in(context_of(repo).catalog.repo_info(), name)
 
 
@@ -151,16 +122,12 @@ def _snapshot_in(info: RepoInfo, name: str) -> str:
 
 
 def require_branch(options: Options) -> str:
-    """Return the branch of a stream or a writer.
-
-    Raises ``InvalidInputError`` (``invalid-argument``) if options name a version that cannot change.
-    """
+    """Return the branch of a stream or a writer."""
     given = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if given:
-        raise InvalidInputError(
+        raise argument_error(
             f"The version must be a branch for writers and streams, got the option {', '.join(given)}. Set "
-            "the option `branch`",
-            ErrorKind.INVALID_ARGUMENT,
+            "the option `branch`"
         )
     return options.get("branch", "main")
 
@@ -172,9 +139,8 @@ def timestamp(text: str, name: str) -> datetime:
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         when = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInputError(
-            f"Option `{name}` must be a time in ISO 8601 or milliseconds since 1970, got {text!r}",
-            ErrorKind.INVALID_ARGUMENT,
+        raise argument_error(
+            f"Option `{name}` must be a time in ISO 8601 or milliseconds since 1970, got {text!r}"
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
 
@@ -185,9 +151,7 @@ def flag(options: Options, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise InvalidInputError(
-            f"Option `{name}` must be true or false, got {text!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise argument_error(f"Option `{name}` must be true or false, got {text!r}")
     return text.lower() == "true"
 
 
@@ -202,9 +166,7 @@ def count(options: Options, name: str) -> int | None:
     if text is None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
-        raise InvalidInputError(
-            f"Option `{name}` must be a whole number of at least 1, got {text!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise argument_error(f"Option `{name}` must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
@@ -287,51 +249,44 @@ _ALIASES: Final[Mapping[str, str]] = {
     "timestampasof": "as-of-timestamp",
 }
 
-#: Option of other data sources, letters and digits only -> advice.
-_FOREIGN: Final[Mapping[str, str]] = {
-    "asof": "use `as-of-timestamp`",
-    "snapshot": "use `snapshot-id`",
-    "ref": "use `version`, `branch` or `tag`",
-    "startsnapshotid": "use `start`, with the option `table` and the value `row_changes` or `changes`",
-    "endsnapshotid": "use `end`, with the option `table` and the value `row_changes` or `changes`",
-    "startingversion": "for a query, set `start` to the version before the first change, with the value "
-    "`row_changes` of the option `table`; for a stream, use `stream-from` with the value `feed`",
-    "endingversion": "use `end`, with the option `table` and the value `row_changes`",
-    "startingtimestamp": "for a query, set `start` to a version, with the value `row_changes` of the option "
-    "`table`; for a stream, use `stream-from-timestamp` with the value `feed`",
-    "streamfromtimestampms": "use `stream-from-timestamp`",
-    "maxfilespertrigger": "use `stream-max-commits`",
-    "maxbytespertrigger": "use `stream-max-rows`",
-    "readchangefeed": "use the option `table` with the value `row_changes`",
-    "readchangedata": "use the option `table` with the value `row_changes`",
-    "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
-    "they would also apply to other queries of the same relation",
-    "overwriteschema": "delete the arrays first, and write them again",
-    "replacewhere": 'mode("overwrite") replaces the box around the rows',
-    "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
-    "partitionby": "use `chunks`",
-    "userMetadata".lower(): "use `message`",
-    "paths": "a relation has one path: read each repository separately, and combine them with union",
-    "accesskey": "use `access-key-id`",
-    "awsaccesskeyid": "use `access-key-id`",
-    "fss3aaccesskey": "use `access-key-id`",
-    "secretkey": "use `secret-access-key`",
-    "awssecretaccesskey": "use `secret-access-key`",
-    "fss3asecretkey": "use `secret-access-key`",
-    "awssessiontoken": "use `session-token`",
-    "endpoint": "use `endpoint-url`",
-    "fss3aendpoint": "use `endpoint-url`",
+_CHANGES: Final = "with the option `table` and the value `row_changes` or `changes`"
+#: Advice -> options of other data sources, letters and digits only.
+_ADVICE: Final[Mapping[str, str]] = {
+    "use `as-of-timestamp`": "asof",
+    "use `snapshot-id`": "snapshot",
+    "use `version`, `branch` or `tag`": "ref",
+    f"use `start`, {_CHANGES}": "startsnapshotid",
+    f"use `end`, {_CHANGES}": "endsnapshotid endingversion",
+    "for a query, set `start` to the version before the first change, with the value `row_changes` of the "
+    "option `table`; for a stream, use `stream-from` with the value `feed`": "startingversion",
+    "for a query, set `start` to a version, with the value `row_changes` of the option `table`; for a "
+    "stream, use `stream-from-timestamp` with the value `feed`": "startingtimestamp",
+    "use `stream-from-timestamp`": "streamfromtimestampms",
+    "use `stream-max-commits`": "maxfilespertrigger",
+    "use `stream-max-rows`": "maxbytespertrigger",
+    "use the option `table` with the value `row_changes`": "readchangefeed readchangedata",
+    "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, they would "
+    "also apply to other queries of the same relation": "pushdown",
+    "delete the arrays first, and write them again": "overwriteschema",
+    'mode("overwrite") replaces the box around the rows': "replacewhere partitionoverwritemode",
+    "use `chunks`": "partitionby",
+    "use `message`": "usermetadata",
+    "a relation has one path: read each repository separately, and combine them with union": "paths",
+    "use `access-key-id`": "accesskey awsaccesskeyid fss3aaccesskey",
+    "use `secret-access-key`": "secretkey awssecretaccesskey fss3asecretkey",
+    "use `session-token`": "awssessiontoken",
+    "use `endpoint-url`": "endpoint fss3aendpoint",
 }
+_FOREIGN: Final = {name: advice for advice, names in _ADVICE.items() for name in names.split()}
 
 
 def canonical(query: Options) -> dict[str, str]:
-    """Return options under their own names; unknown names stay.
-
-    Raises ``InvalidInputError`` (``conflicting-arguments``) for two names of one option.
-    """
+    """Return options under their own names; unknown names stay."""
     names: dict[str, str] = {}
     for each in query:
-        name = _canonical_name(each.lower())
+        name, letters = each.lower(), _letters(each.lower())
+        if name not in _ALL:
+            name = _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
         if name in names:
             raise InvalidInputError(
                 f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`",
@@ -339,16 +294,6 @@ def canonical(query: Options) -> dict[str, str]:
             )
         names[name] = each
     return {name: query[each] for name, each in names.items()}
-
-
-def _canonical_name(name: str) -> str:
-    letters = _letters(name)
-    return name if name in _ALL else _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
-
-
-def is_option(name: str) -> bool:
-    """Return whether the data source has an option of this name."""
-    return name in _ALL
 
 
 def _letters(name: str) -> str:
@@ -361,9 +306,7 @@ _BY_LETTERS: Final = {_letters(name): name for name in sorted(_ALL)}
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
     """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
-    A table of the catalog may also have options of another ``use``, because it is read and written. Raises
-    ``InvalidInputError`` for an unknown option, for an option that the use ignores (``invalid-argument``),
-    and for an option under two names (``conflicting-arguments``).
+    A table of the catalog may also have options of another ``use``, because it is read and written.
     """
     # A catalog passes each option of a table twice, and adds its own options.
     options = canonical({name.lower().removeprefix("option."): value for name, value in query.items()})
@@ -379,7 +322,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
             options = with_defaults(options, json.loads(stored))
     unknown = sorted(options.keys() - _ALL)
     if unknown:
-        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
+        raise argument_error("; ".join(advice(name, use) for name in unknown))
     _require_used(of_query, options, use)
     return options
 
@@ -398,11 +341,10 @@ def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
         return
     other = [name for name, each in TABLES.items() if ignored[0] in each and not use.options >= each]
     of_table = f". The option belongs to `table` = {' or '.join(other)}" if other and use is ROWS else ""
-    raise InvalidInputError(
+    raise argument_error(
         f"{', '.join(f'`{name}`' for name in ignored)} {'has' if len(ignored) == 1 else 'have'} no effect in "
         f"{use.verb}{of_table}. Its options are those of the place, "
-        f"and {', '.join(sorted(use.options - _PLACE))}",
-        ErrorKind.INVALID_ARGUMENT,
+        f"and {', '.join(sorted(use.options - _PLACE))}"
     )
 
 
@@ -448,62 +390,44 @@ class Profiles:
         return cls(settings, tables())
 
     def resolve(self, options: Options) -> dict[str, str]:
-        """Return options whose path is a location, with the defaults of the profile that the path names.
-
-        Raises ``InvalidInputError`` (``invalid-argument``) for a profile without a location, and for a
-        profile with an unknown option.
-        """
-        name = _name(options)
-        if name is None:
+        """Return options whose path is a location, with the defaults of the profile that the path names."""
+        name = options.get("profile") or options.get("path", "")
+        if "profile" in options and "path" in options:
+            raise InvalidInputError(
+                f"The repository must be one of the options path and profile, got both: {options['path']!r} "
+                f"and {name!r}",
+                ErrorKind.CONFLICTING_ARGUMENTS,
+            )
+        if "profile" not in options and not (name and is_name(name)):
             return dict(options)
         if name in self.settings:
             defaults = _checked(name, self.settings[name])
         else:
             profile = profile_of(name) if self.file is None else profile_in(self.file, name)
-            defaults = _as_options(profile)
+            texts = {
+                key: str(value).lower() if isinstance(value, bool) else str(value)
+                for key, value in profile.options.items()
+            }
+            defaults = {**canonical(texts), "path": profile.location}
         if "profile" in options and defaults == {"path": name}:
-            raise InvalidInputError(
+            raise argument_error(
                 f"Option `profile` must be the name of a profile, got {name!r}. Set {_PREFIX}{name}.location "
-                "before `frazil.spark.register`, or write the profile into the profile file",
-                ErrorKind.INVALID_ARGUMENT,
+                "before `frazil.spark.register`, or write the profile into the profile file"
             )
         resolved = {**with_defaults(options, defaults), "path": defaults["path"]}
         resolved.pop("profile", None)
         return resolved
 
 
-def _name(options: Options) -> str | None:
-    """Return the name of a profile that the options have, or may have as their path."""
-    if "profile" not in options:
-        path = options.get("path", "")
-        return path if path and is_name(path) else None
-    if "path" in options:
-        raise InvalidInputError(
-            f"The repository must be one of the options path and profile, got both: {options['path']!r} and "
-            f"{options['profile']!r}",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
-    return options["profile"]
-
-
 def _checked(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     defaults = canonical(settings)
     location = defaults.pop("location", "")
     if not location:
-        raise InvalidInputError(
-            f"The profile `{name}` must have a location, got none. Set {_PREFIX}{name}.location",
-            ErrorKind.INVALID_ARGUMENT,
+        raise argument_error(
+            f"The profile `{name}` must have a location, got none. Set {_PREFIX}{name}.location"
         )
-    unknown = [each for each in defaults if each == "path" or not is_option(each)]
+    unknown = [each for each in defaults if each == "path" or each not in _ALL]
     if unknown:
         texts = "; ".join(advice(each, READ) for each in unknown)
-        raise InvalidInputError(f"The profile `{name}` has an {texts}", ErrorKind.INVALID_ARGUMENT)
+        raise argument_error(f"The profile `{name}` has an {texts}")
     return {**defaults, "path": location}
-
-
-def _as_options(profile: Profile) -> dict[str, str]:
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in profile.options.items()
-    }
-    return {**canonical(texts), "path": profile.location}

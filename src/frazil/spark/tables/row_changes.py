@@ -1,13 +1,10 @@
 """The rows that differ between two versions: the table ``row_changes``.
 
-    codes     Equal labels of the two versions get one code, a number along their dimension. The codes follow
-              the order of the later version. Labels that only the earlier version has come last.
-    blocks    A block is a range of codes along each dimension, about as large as a block of a scan. It has
-              all rows of both versions with these labels, at any positions.
-    plan      A block is read if a label has other numbers of cells in the two versions, or if values may
-              differ: a chunk has another reference, the array has another meaning, or labels moved along
-              one of its dimensions.
-    task      Rows of both versions are joined by their codes, and their values are compared.
+Equal labels of the two versions get one code, a number along their dimension, in the order of the later
+version. A block is a range of codes along each dimension, with all rows of both versions with these labels.
+It is read if a label has other numbers of cells in the two versions, or if values may differ: a chunk has
+another reference, the array has another meaning, or labels moved along one of its dimensions. A task joins
+the rows of both versions by their codes, and compares their values.
 
 Labels may repeat. Rows with the same labels are in one block: equal rows are paired first, the others in the
 order of their positions. So the result does not depend on the size of the blocks.
@@ -22,7 +19,7 @@ from datetime import datetime
 from functools import reduce
 from itertools import chain
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -33,7 +30,6 @@ from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.diff import differing
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.format.nodes import ManifestRef, Node
 from frazil.repository.session.session import Session
 from frazil.spark.tables.conditions import Conditions, Mask, Predicate, predicates
 from frazil.spark.tables.grid import Column, Grid, Selection, Values, grid_of, to_arrow
@@ -53,6 +49,7 @@ from frazil.spark.tables.scan import (
     rows_in_box,
     split_blocks,
 )
+from frazil.spark.tables.schemas import is_number
 
 type I64 = NDArray[np.int64]
 
@@ -68,10 +65,7 @@ _NO_ENCODING: Final = frozenset({"attributes", "shape", "dimension_names"})
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """A column of the result.
-
-    ``source`` is the column of the rows; it is empty for the columns of the change itself.
-    """
+    """A column of the result. ``source``: the column of the rows, empty for columns of the change."""
 
     name: str
     type: pa.DataType
@@ -95,10 +89,7 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableVersion:
-    """One version of a table. ``values`` and ``tables`` keep what the plan has read.
-
-    A column that this version lacks is in the grid without an array and without dimensions. It is null.
-    """
+    """One version of a table. A column that it lacks is null: in the grid without an array."""
 
     session: Session
     grid: Grid
@@ -111,10 +102,7 @@ class TableVersion:
     def of(
         session: Session, selection: Selection, where: Conditions, last: Grid | None = None
     ) -> TableVersion | None:
-        """Return the table in a version, with the columns of the ``last`` version.
-
-        None if the version has no array of the table.
-        """
+        """Return the table in a version, with the columns of the ``last`` one; None if it lacks all."""
         folder = "/" + selection.group.strip("/")
         paths = {each: f"{folder.rstrip('/')}/{each}" for each in selection.variables}
         names = [each for each in paths if last is None or session.workspace.node(paths[each]) is not None]
@@ -172,10 +160,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisCells:
-    """Cells of one version along one dimension: ascending by the code of their label, then by position.
-
-    ``columns`` has the values of the columns that the driver reads, for these cells.
-    """
+    """Cells of one version along one dimension, by code and position; ``columns`` are those of the driver."""
 
     codes: I64
     positions: I64
@@ -210,12 +195,8 @@ class Comparison:
     written_at: datetime
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TaskRows:
-    """The rows of one version in a task: cells along each dimension, and references by path."""
-
-    cells: tuple[AxisCells, ...]
-    tables: Mapping[str, ChunkTable]
+#: The rows of one version in a task: cells along each dimension, and references by path.
+type TaskRows = tuple[tuple[AxisCells, ...], Mapping[str, ChunkTable]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,11 +249,6 @@ def _combined(codes: Iterable[I64]) -> I64:
     return first
 
 
-def is_number(column: pa.DataType) -> bool:
-    """Return whether a column has numbers."""
-    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
-
-
 def _exact(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return numbers as float64, and what float64 loses of large integers."""
     wide = values.cast(pa.float64(), safe=False)
@@ -295,20 +271,14 @@ def as_type(values: pa.Array, column: pa.DataType) -> pa.Array:
     return pc.if_else(pa.array(before == after), converted, pa.scalar(None, column))
 
 
-# The plan
-
-
 def plan_changes(
     before: TableVersion | None,
     after: TableVersion | None,
     request: ChangeRequest,
     commit: tuple[str, datetime],
 ) -> list[tuple[Comparison, list[ChangeTask]]]:
-    """Return the comparisons that find the changes from one version to another, each with its tasks.
-
-    Rows with other dimensions are other rows: those of the earlier version are deleted, and those of the
-    later version are inserted.
-    """
+    """Return the comparisons that find the changes from one version to another, each with its tasks."""
+    # Rows with other dimensions are other rows.
     if before is not None and after is not None and set(before.grid.dims) == set(after.grid.dims):
         pairs = [(before.in_order(after.grid.dims), after)]
     else:
@@ -375,18 +345,11 @@ class _Plan:
         require_bounded(self._grid, len(blocks), MOST_BLOCKS)
         tasks = []
         for numbers in split_blocks(blocks, self._grid, list(chain(*self._columns)), self._request.split):
-            low, high = (
-                (numbers.min(axis=0) * self._grid.block).tolist(),
-                ((numbers.max(axis=0) + 1) * self._grid.block).tolist(),
-            )
+            low = (numbers.min(axis=0) * self._grid.block).tolist()
+            high = ((numbers.max(axis=0) + 1) * self._grid.block).tolist()
+            spans = list(zip(self._axes, low, high, strict=True))
             before, after = (
-                self._task_rows(
-                    side,
-                    [
-                        each.cells[side].between(*span)
-                        for each, *span in zip(self._axes, low, high, strict=True)
-                    ],
-                )
+                self._task_rows(side, [axis.cells[side].between(*span) for axis, *span in spans])
                 for side in (0, 1)
             )
             flags = {
@@ -394,6 +357,21 @@ class _Plan:
             }
             tasks.append(ChangeTask(numbers, flags, (before, after)))
         return tasks
+
+    def _task_rows(self, side: int, cells: Sequence[AxisCells]) -> TaskRows:
+        """Return the cells of a task, and the references of their chunks."""
+        tables = {}
+        for path, column in self._paths(side).items():
+            steps = zip(column.axes, column.chunks, strict=True)
+            numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
+            low = [int(each[0]) if len(each) else 0 for each in numbers]
+            high = [int(each[-1]) + 1 if len(each) else 0 for each in numbers]
+            table = rows_in_box(self._versions[side].references(path), low, high)
+            if any(stop - start > len(each) for start, stop, each in zip(low, high, numbers, strict=True)):
+                inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
+                table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
+            tables[path] = table
+        return tuple(cells), tables
 
     def _paths(self, side: int) -> dict[str, Column]:
         """Return the arrays of a version that tasks read."""
@@ -422,27 +400,8 @@ class _Plan:
         moved[cells[0].codes[even[0]][is_other]] = True
         return _Axis(codes, cells, moved, uneven)
 
-    def _task_rows(self, side: int, cells: Sequence[AxisCells]) -> TaskRows:
-        """Return the cells of a task, and the references of their chunks."""
-        tables = {}
-        for path, column in self._paths(side).items():
-            steps = zip(column.axes, column.chunks, strict=True)
-            numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
-            spans = [(int(each[0]), int(each[-1]) + 1) if len(each) else (0, 0) for each in numbers]
-            table = rows_in_box(
-                self._versions[side].references(path), [low for low, _ in spans], [high for _, high in spans]
-            )
-            if any(high - low > len(each) for (low, high), each in zip(spans, numbers, strict=True)):
-                inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
-                table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
-            tables[path] = table
-        return TaskRows(tuple(cells), tables)
-
     def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
-        """Return the chunks of a column that differ; None if all values may differ.
-
-        Arrays are compared by their metadata and references: another array at the path is another array.
-        """
+        """Return the chunks of a column that differ; None if all values may differ."""
         if (one.axes, one.instances, repr(one.decoder)) != (other.axes, other.instances, repr(other.decoder)):
             return None
         chunks = self._changed_references(one.path, other.path)
@@ -457,9 +416,14 @@ class _Plan:
         before, after = self._versions
         old = before.session.workspace.require_array(one)
         new = after.session.workspace.require_array(other)
-        if _encoding(old) != _encoding(new):
+        assert old.array is not None
+        assert new.array is not None
+        documents = (json.loads(each.user_data).items() for each in (old, new))
+        # What gives the bytes of a chunk their elements. The decoder has the meaning of attributes.
+        encodings = [{key: value for key, value in each if key not in _NO_ENCODING} for each in documents]
+        if encodings[0] != encodings[1]:
             return None
-        if old.id == new.id and _manifests(old) == _manifests(new):
+        if old.id == new.id and list(old.array.manifests) == list(new.array.manifests):
             return np.zeros((0, 0), np.uint32)
         return differing(before.references(one), after.references(other))
 
@@ -511,77 +475,58 @@ def _cells(version: TableVersion, dim: str, codes: I64) -> AxisCells:
     return AxisCells(codes[positions], positions, columns)
 
 
-def _encoding(node: Node) -> Mapping[str, Any]:
-    """Return what gives the bytes of a chunk their elements. The decoder has the meaning of attributes."""
-    document = json.loads(node.user_data)
-    return {name: value for name, value in document.items() if name not in _NO_ENCODING}
-
-
-def _manifests(node: Node) -> Sequence[ManifestRef]:
-    return () if node.array is None else list(node.array.manifests)
-
-
-# The tasks
-
-
 def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.RecordBatch]:
     """Yield the changes of one task."""
-    work = _TaskWork(comparison, task)
-    yield from filter(None, prefetched(work.changes, range(len(task.blocks)), work.is_local))
+    request, size = comparison.request, np.array(comparison.block, np.int64)
+    columns = {each.name.lower(): each for each in request.columns}
+    sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
 
-
-class _TaskWork:
-    """The comparison of the blocks of one task."""
-
-    def __init__(self, comparison: Comparison, task: ChangeTask) -> None:
-        self._comparison = comparison
-        self._task = task
-        self._sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
-        self.is_local = all(each.is_local for each in self._sides)
-
-    def changes(self, number: int) -> pa.RecordBatch | None:
-        """Return the changes in a block; None if there are none."""
-        request, size = self._comparison.request, np.array(self._comparison.block, np.int64)
-        low = self._task.blocks[number] * size
+    def changes(number: int) -> pa.RecordBatch | None:
+        low = task.blocks[number] * size
         spans = list(zip(low.tolist(), (low + size).tolist(), strict=True))
-        before, after = (_BlockRows(each, spans) for each in self._sides)
-        differs = [name for name, blocks in self._task.differs.items() if blocks[number]]
+        before, after = (_BlockRows(each, spans) for each in sides)
+        differs = [name for name, blocks in task.differs.items() if blocks[number]]
         rows = _changed_rows(before, after, differs, request.compared)
         if not any(map(len, rows)):
             return None
-        columns = {each.name.lower(): each for each in request.columns}
         arrays = [
-            cast(self._values(columns[each.name.lower()], before, after, rows), each)
+            cast(_values(comparison, columns[each.name.lower()], before, after, rows), each)
             for each in request.schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
 
-    def _values(self, column: ChangeColumn, before: _BlockRows, after: _BlockRows, rows: _Rows) -> pa.Array:
-        """Return a column of the result: inserted rows, then updated, then deleted ones."""
-        inserted, old, new, deleted = rows
-        counts = [len(inserted), len(new), len(deleted)]
-        if column.name == CHANGE:
-            return pa.array(np.repeat(["inserted", "updated", "deleted"], counts), column.type)
-        if not column.source:
-            return pa.repeat(pa.scalar(getattr(self._comparison, column.name), column.type), sum(counts))
-        if column.is_before:
-            earlier = before.take(column.source, np.concatenate([old, deleted]))
-            return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
-        parts = (
-            after.take(column.source, np.concatenate([inserted, new])),
-            before.take(column.source, deleted),
-        )
-        return pa.concat_arrays([as_type(each, column.type) for each in parts])
+    is_local = all(each.is_local for each in sides)
+    yield from filter(None, prefetched(changes, range(len(task.blocks)), is_local))
+
+
+def _values(
+    comparison: Comparison, column: ChangeColumn, before: _BlockRows, after: _BlockRows, rows: _Rows
+) -> pa.Array:
+    """Return a column of the result: inserted rows, then updated, then deleted ones."""
+    inserted, old, new, deleted = rows
+    counts = [len(inserted), len(new), len(deleted)]
+    if column.name == CHANGE:
+        return pa.array(np.repeat(["inserted", "updated", "deleted"], counts), column.type)
+    if not column.source:
+        return pa.repeat(pa.scalar(getattr(comparison, column.name), column.type), sum(counts))
+    if column.is_before:
+        earlier = before.take(column.source, np.concatenate([old, deleted]))
+        return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
+    parts = (
+        after.take(column.source, np.concatenate([inserted, new])),
+        before.take(column.source, deleted),
+    )
+    return pa.concat_arrays([as_type(each, column.type) for each in parts])
 
 
 class _Side:
     """One version in a task, with its open arrays."""
 
     def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
-        session = shared.shared.session(rows.tables)
-        self.shared, self.cells = shared, rows.cells
-        self.is_local = is_local(session, rows.tables)
-        self._arrays = {path: array_at(session, path) for path in rows.tables}
+        self.shared, (self.cells, tables) = shared, rows
+        session = shared.shared.session(tables)
+        self.is_local = is_local(session, tables)
+        self._arrays = {path: array_at(session, path) for path in tables}
 
     def read(self, column: Column, cells: Sequence[AxisCells]) -> Values:
         """Return the values of a column at some cells. Cells that are far apart are not read as one box."""
@@ -601,10 +546,7 @@ class _Side:
 
 
 class _BlockRows:
-    """The rows of one version in a block, ascending by key. Columns are read when they are needed.
-
-    ``keys`` has a number for the labels of each row.
-    """
+    """The rows of one version in a block, ascending by ``keys``, the numbers of their labels."""
 
     def __init__(self, side: _Side, spans: Sequence[tuple[int, int]]) -> None:
         self._side = side

@@ -1,19 +1,12 @@
 """A scan of a grid: the plan of the blocks that tasks read, and the work of a task.
 
-    conditions on coordinates ──> where each one holds, along its own dimensions
-                              ──> blocks in which any cell is left
-
-    blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
-    task                             ──> a session over these references alone: it requests only chunks
-
-The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on
-all of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their
-rows are exact. Blocks of arrays become Arrow batches, column by column: values of a block are read once
-for each array, repeated along the dimensions that the array does not have, and cut into batches. No loop
-runs over rows. For a remote storage, the next blocks are read while Spark processes one.
+The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on all
+of its values, without assuming an order, and plans the blocks in which any cell is left. The tasks evaluate
+it again, cell by cell, so that their rows are exact. Values of a block are read once for each array, repeated
+along the dimensions that the array does not have, and cut into Arrow batches. No loop runs over rows.
 
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
-that are in its part of the grid.
+that are in its part of the grid, and requests only chunks.
 """
 
 from __future__ import annotations
@@ -36,7 +29,6 @@ from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.changes.change_set import ChangeSet, ChunkChanges
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -44,7 +36,8 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.session.session import Session, reading
 from frazil.repository.session.workspace import Workspace
 from frazil.spark.tables.conditions import Mask, Predicate
-from frazil.spark.tables.grid import Column, Grid, Values, as_texts, index_values, to_arrow
+from frazil.spark.tables.grid import Column, Grid, Values, as_texts, to_arrow
+from frazil.spark.tables.schemas import argument_error, column_error
 from frazil.threads import SIZES, Purpose, thread_pool
 
 #: References of some arrays, by path.
@@ -61,13 +54,15 @@ class SharedVersion:
 
     @staticmethod
     def of(session: Session, paths: Sequence[str]) -> SharedVersion:
-        """Return the version of a session, with the arrays at these paths.
-
-        ``session`` may have changes, if the tables of the tasks have them.
-        """
+        """Return the version of a session, with the arrays at these paths."""
         workspace = session.workspace
-        nodes = tuple(map(_without_manifests, map(workspace.require_array, paths)))
-        return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
+        nodes = []
+        for node in map(workspace.require_array, paths):
+            assert node.array is not None
+            of = node.array
+            array = type(of)(of.shape, of.num_chunks, of.dimension_names)  # without its manifests
+            nodes.append(replace(node, array=array))
+        return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, tuple(nodes))
 
     def session(self, tables: Tables) -> Session:
         """Return a session that reads these arrays, with the references of the tables."""
@@ -86,14 +81,6 @@ def _context(pickled: bytes) -> Context:
     """Return the context, one for each process: it keeps the connections."""
     context: Context = pickle.loads(pickled)
     return context
-
-
-def _without_manifests(node: Node) -> Node:
-    assert node.array is not None
-    array = node.array
-    return Node(
-        node.id, node.path, node.user_data, type(array)(array.shape, array.num_chunks, array.dimension_names)
-    )
 
 
 def rows_in_box(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
@@ -124,12 +111,11 @@ def is_small(grid: Grid, column: Column) -> bool:
 def read_column(session: Session, column: Column) -> Values:
     """Return all values of a column along its own dimensions; those of instances repeated."""
     if column.path is None:
-        return index_values(0, column.shape[0])
-    raw = np.asarray(_open(session, column.path)[...])
-    values = column.decoder.decode(raw)
+        return Values(np.arange(column.shape[0], dtype=np.int64))
+    values = column.decoder.decode(np.asarray(array_at(session, column.path)[...]))
     if column.instances is None:
         return values
-    numbers = np.asarray(_open(session, column.instances.path)[...]).astype(np.int64)
+    numbers = np.asarray(array_at(session, column.instances.path)[...]).astype(np.int64)
     if column.instances.by_size:
         numbers = np.repeat(np.arange(len(numbers)), numbers)
     return values.take((numbers,))
@@ -147,10 +133,7 @@ def counts_of(grid: Grid) -> tuple[int, ...]:
 def matching_blocks(
     session: Session, grid: Grid, where: Iterable[Predicate], coordinates: Mapping[str, Values]
 ) -> Mask:
-    """Return the blocks in which all conditions may hold.
-
-    ``coordinates`` are values in memory, by column.
-    """
+    """Return the blocks in which all conditions may hold. ``coordinates``: values in memory, by column."""
     matching = np.ones(counts_of(grid), np.bool_)
     by_axes: dict[tuple[int, ...], Mask] = {}
     for each in where:
@@ -166,25 +149,8 @@ def matching_blocks(
             starts = np.arange(0, grid.shape[axis], grid.block[axis])
             if len(starts):
                 any_holds = np.logical_or.reduceat(any_holds, starts, axis=at)
-        # The axes of an array may be in another order than those of the grid.
-        order = np.argsort(axes)
-        shape = [1] * len(grid.shape)
-        for axis in axes:
-            shape[axis] = matching.shape[axis]
-        matching &= any_holds.transpose(order).reshape(shape)
+        matching &= broadcast(any_holds, axes, matching.shape)
     return matching
-
-
-def stored_blocks(grid: Grid, variables: Sequence[Column], tables: Mapping[str, ChunkTable]) -> Mask:
-    """Return the blocks in which some variable has a stored chunk."""
-    stored = np.zeros(counts_of(grid), np.bool_)
-    if not variables:
-        return ~stored
-    numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
-    for each in variables:
-        assert each.path is not None
-        stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
-    return stored
 
 
 def blocks_of_chunks(
@@ -258,10 +224,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """One task: the numbers of its blocks (k, ndim), references by path, and values of coordinates.
-
-    ``coordinates``: column -> the first cell of its values along each of its axes, and the values.
-    """
+    """One task: its blocks (k, ndim), references by path, and the first cells and values of coordinates."""
 
     blocks: NDArray[np.int64]
     tables: Mapping[str, ChunkTable] = field(default_factory=dict)
@@ -278,19 +241,20 @@ def plan_scan(
     split: Split = Split(),  # a frozen value
     batch_rows: int = 1 << 17,
 ) -> tuple[Scan, list[ScanTask]]:
-    """Return the tasks that read all rows that may meet the conditions.
+    """Return the tasks that read all rows that may meet the conditions, and what they share.
 
-    ``schema`` has the columns of the result; the default is all columns. Raises ``InvalidInputError`` for a
-    column that does not exist.
+    ``schema`` has the columns of the result; the default is all columns.
     """
-    schema = grid.schema if schema is None else schema
+    schema = grid.schema() if schema is None else schema
     wanted = tuple(map(grid.column, schema.names))
     where = [replace(each, column=grid.column(each.column).name) for each in where]
     needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in wanted})
     every = (*wanted, *also)
     coordinates = {
-        each.name: read_column(session, each) for each in every if is_small(grid, each) and _is_in_tasks(each)
+        each.name: read_column(session, each)
+        for each in every
+        if is_small(grid, each) and (each.path is None or len(each.axes) <= 1)
     }
     variables = [each for each in every if each.path is not None and each.name not in coordinates]
     shared = SharedVersion.of(session, sorted({each.path for each in variables if each.path is not None}))
@@ -299,10 +263,14 @@ def plan_scan(
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
     require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates)
-    if missing == "skip":
-        needed_blocks &= stored_blocks(
-            grid, [each for each in variables if len(each.axes) == len(grid.shape)], tables
-        )
+    whole = [each.path for each in variables if len(each.axes) == len(grid.shape)]
+    if missing == "skip" and whole:
+        stored = np.zeros_like(needed_blocks)
+        numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
+        for each in variables:
+            if each.path is not None and each.path in whole:
+                stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
+        needed_blocks &= stored
     require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
     blocks = np.argwhere(needed_blocks).astype(np.int64)
     tasks = [
@@ -316,18 +284,12 @@ def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
-        raise InvalidInputError(
+        raise argument_error(
             f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
             f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
             "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
-            "help: Spark plans all tasks first",
-            ErrorKind.INVALID_ARGUMENT,
+            "help: Spark plans all tasks first"
         )
-
-
-def _is_in_tasks(column: Column) -> bool:
-    """Return whether tasks carry the values of a column: one of at most one dimension."""
-    return column.path is None or len(column.axes) <= 1
 
 
 def split_blocks(
@@ -337,7 +299,7 @@ def split_blocks(
     if not len(blocks):
         return []
     block_rows = int(np.prod(grid.block, dtype=np.int64))
-    row_bytes = sum(_width(each) for each in columns) or 1
+    row_bytes = sum(map(_width, columns)) or 1
     if split.partitions is not None:
         number = split.partitions
     elif split.rows is not None:
@@ -375,17 +337,11 @@ def _scan_task(
     for each in columns:
         if each.path is not None and each.name in coordinates:
             region = tuple(slice(int(low[axis]), int(high[axis])) for axis in each.axes)
-            values[each.name] = (
-                tuple(int(low[axis]) for axis in each.axes),
-                _compact(coordinates[each.name].take(region)),
-            )
+            part = coordinates[each.name].take(region)
+            null = None if part.null is None or not part.null.any() else part.null.copy()
+            # A copy, so that the whole array is not pickled.
+            values[each.name] = (tuple(s.start for s in region), Values(part.data.copy(), null))
     return ScanTask(blocks, refs, values)
-
-
-def _compact(values: Values) -> Values:
-    """Return a copy, so that the whole array is not pickled."""
-    null = values.null
-    return Values(values.data.copy(), None if null is None or not null.any() else null.copy())
 
 
 type _Region = tuple[slice, ...]
@@ -394,8 +350,18 @@ type _Region = tuple[slice, ...]
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     reader = _BlockReader(scan, task, scan.shared.session(task.tables))
-    for columns in prefetched(reader.block, task.blocks, reader.is_local):
-        yield from _cut(columns, scan)
+    schema = scan.schema
+    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
+        for start in range(0, rows, scan.batch_rows):
+            stop = min(start + scan.batch_rows, rows)
+            arrays = [
+                cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
+                for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
+            ]
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:  # rows without columns
+                yield pa.RecordBatch.from_struct_array(pa.array([{}] * (stop - start), pa.struct([])))
 
 
 class _BlockReader:
@@ -418,7 +384,12 @@ class _BlockReader:
         starts = number * np.array(grid.block, np.int64)
         stops = np.minimum(starts + grid.block, grid.shape)
         region = tuple(map(slice, starts.tolist(), stops.tolist()))
-        rows_along = self._matching_rows(region)
+        # The cells along each dimension that meet the conditions on columns of this dimension
+        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
+        for column, each in self._where:
+            if len(column.axes) == 1:
+                along[column.axes[0]] &= each.holds(self._read(column, region))
+        rows_along = list(map(np.flatnonzero, along))
         if not all(map(len, rows_along)):
             return [], 0
         # Chunks before the first and after the last matching cell are not read.
@@ -451,19 +422,11 @@ class _BlockReader:
             return out, int(np.prod(shape, dtype=np.int64))
         return [each.take((rows,)) for each in out], len(rows)
 
-    def _matching_rows(self, region: _Region) -> list[NDArray[np.intp]]:
-        """Return the cells along each dimension that meet the conditions on columns of this dimension."""
-        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
-        for column, each in self._where:
-            if len(column.axes) == 1:
-                along[column.axes[0]] &= each.holds(self._read(column, region))
-        return list(map(np.flatnonzero, along))
-
     def _read(self, column: Column, region: _Region) -> Values:
         """Return values of a column in its own dimensions."""
         mine = tuple(region[axis] for axis in column.axes)
         if column.path is None:
-            return index_values(mine[0].start, mine[0].stop)
+            return Values(np.arange(mine[0].start, mine[0].stop, dtype=np.int64))
         if column.name in self.task.coordinates:
             first, values = self.task.coordinates[column.name]
             return values.take(
@@ -473,18 +436,18 @@ class _BlockReader:
         # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
         if self.scan.missing == "fill" or column.is_key:
             return values
-        return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
+        absent = _missing(self.task.tables[column.path], column.chunks, mine)
+        if absent is None:
+            return values
+        return Values(values.data, absent if values.null is None else values.null | absent)
 
 
 def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
-    """Return whether all chunks of the tables are on this machine."""
-    return session.workspace.context.storage.is_local and not any(map(_is_remote, tables.values()))
-
-
-def _is_remote(table: ChunkTable) -> bool:
-    """Return whether its virtual chunks are on another machine, judged by the first one."""
-    locations = table.foreign.locations
-    return len(locations) > 0 and not locations.text(0).startswith("file:")
+    """Return whether all chunks are on this machine, judged by the first virtual one of each table."""
+    locations = (table.foreign.locations for table in tables.values())
+    return session.workspace.context.storage.is_local and all(
+        not len(each) or each.text(0).startswith("file:") for each in locations
+    )
 
 
 def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
@@ -512,24 +475,11 @@ def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Va
 
 
 def broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return values of some dimensions for all cells of a shape."""
-    order = np.argsort(axes)
+    """Return values of some dimensions, in any order, for all cells of a shape."""
     wide = [1] * len(shape)
     for at, axis in enumerate(axes):
         wide[axis] = data.shape[at]
-    return np.broadcast_to(data.transpose(order).reshape(wide), shape)
-
-
-def _cut(columns: tuple[list[Values], int], scan: Scan) -> Iterator[pa.RecordBatch]:
-    values, rows = columns
-    schema = scan.schema
-    for start in range(0, rows, scan.batch_rows):
-        stop = min(start + scan.batch_rows, rows)
-        arrays = [
-            cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
-            for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _empty(stop - start)
+    return np.broadcast_to(data.transpose(np.argsort(axes)).reshape(wide), shape)
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -539,15 +489,9 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}"
         ) from error
-
-
-def _empty(rows: int) -> pa.RecordBatch:
-    """Return rows without columns."""
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 def prefetched[B, T](

@@ -1,23 +1,13 @@
-"""Prepares the arrays for rows: creates them, lets dimensions grow, enforces the modes of writing.
+"""The arrays that rows are written to: their creation, the growth of dimensions, the modes of writing.
 
-    append             all coordinates are new, and behind the existing ones along the append dimension
-    insert             all coordinates exist: their values are replaced, nothing is added
-    upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
-    overwrite-region   as insert; cells without a row in the box around the rows are cleared: along each
-                       dimension it has the positions from the first to the last coordinate of the rows
-
-An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep
-that order. An axis of one value rises. Text and unsorted values have no order: their new values are added
-behind the existing ones, in ascending order. A dimension without coordinates grows to the largest number
-of a cell.
+`frazil.spark.tables.write_table.write_table` describes the modes. An axis of numbers, times or durations is
+in order if its values only rise or only fall; new values keep that order. An axis of one value rises. Text
+and unsorted values have no order: their new values are added behind the existing ones, in ascending order. A
+dimension without coordinates grows to the largest number of a cell.
 
 The chunks of new arrays do not depend on the number of rows of the first batch: with one chunk of a
 coordinate for each batch, every batch would read all chunks of the batches before it. A column without an
-array beside existing ones gets their dimensions and chunks.
-
-A new array has the dimensions of the existing arrays of the rows, and the chunks of the first of them by
-name. Its cells without a row are null for numbers with a fraction, times and durations, else zero, false or
-an empty text.
+array beside existing ones gets their dimensions, and the chunks of the first of them by name.
 """
 
 from __future__ import annotations
@@ -39,7 +29,8 @@ from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import decoder
+from frazil.spark.tables.grid import decoder, dims_of
+from frazil.spark.tables.schemas import argument_error, column_error
 from frazil.spark.tables.write_layout import (
     NAN_AS_TEXT,
     UNITS,
@@ -48,7 +39,6 @@ from frazil.spark.tables.write_layout import (
     Distinct,
     Layout,
     as_type,
-    dims_of,
     encode,
     layout_of,
     open_array,
@@ -75,11 +65,7 @@ GROWING: Final = ("upsert", "backfill")
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """An axis with new coordinates.
-
-    ``values`` are all coordinates, in order. ``old`` is the new position of each old one: int64 (size,),
-    ascending.
-    """
+    """An axis with new coordinates: all ``values``, and the new position of each ``old`` one, ascending."""
 
     values: pa.Array
     old: NDArray[np.int64]
@@ -115,30 +101,23 @@ def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
 
 def require_behind(axis: Axis, fresh: pa.Array) -> None:
     """Raise ``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
+    place, last, early = "behind the last cell", str(axis.size - 1), ""
     if axis.values is None:
-        numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        if len(numbers) and numbers.min() < axis.size:
-            raise _early(axis, "behind the last cell", axis.size - 1, numbers.min())
-        return
-    growth = grow_axis(axis, fresh)
-    if growth.first_moved < axis.size:
-        first = growth.values[growth.first_moved]
-        order: dict[bool | None, str] = {
-            True: "below the last one, as the axis falls,",
-            False: "above the last one",
-        }
-        place = order.get(_direction(growth.values), "behind the last one")
+        first = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False).min(initial=axis.size)
+        early = str(first) if first < axis.size else ""
+    elif (growth := grow_axis(axis, fresh)).first_moved < axis.size:
+        falls = _direction(growth.values)
+        places = {True: "below the last one, as the axis falls,", False: "above the last one"}
+        place = "behind the last one" if falls is None else places[falls]
         last = coordinate_text(axis.values[axis.size - 1])
-        raise _early(axis, place, last, coordinate_text(first))
-
-
-def _early(axis: Axis, place: str, last: Any, early: Any) -> InvalidInputError:
-    return InvalidInputError(
-        f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
-        f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, use "
-        "such a mode, or give each stream an axis of its own",
-        ErrorKind.INVALID_CHUNK_INDEX,
-    )
+        early = coordinate_text(growth.values[growth.first_moved])
+    if early:
+        raise InvalidInputError(
+            f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
+            f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, "
+            "use such a mode, or give each stream an axis of its own",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
 
 
 def box_around(layout: Layout, distinct: Distinct) -> Box | None:
@@ -193,22 +172,6 @@ def _numbers(values: pa.Array) -> NDArray[Any] | None:
     return None if numbers.dtype.kind == "f" and np.isnan(numbers).any() else numbers
 
 
-_DTYPES: Final[dict[pa.DataType, Any]] = {
-    pa.bool_(): "bool",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.uint8(): "uint8",
-    pa.uint16(): "uint16",
-    pa.uint32(): "uint32",
-    pa.uint64(): "uint64",
-    pa.float16(): "float16",
-    pa.float32(): "float32",
-    pa.float64(): "float64",
-    pa.string(): str,
-    pa.large_string(): str,
-}
 #: The integer for a missing time: that of NaT.
 _NO_TIME: Final = -(1 << 63)
 #: Elements in a chunk of a new array.
@@ -218,32 +181,23 @@ LABELS: Final = 4096
 
 
 def create_arrays(
-    session: Session,
-    group: str,
-    schema: pa.Schema,
-    distinct: Distinct,
-    dims: Sequence[str],
-    chunks: Mapping[str, int],
+    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
 ) -> list[str]:
     """Create arrays for columns of these types, on the coordinates of the rows in ascending order.
 
-    A dimension whose coordinate exists keeps it. Returns the names of these dimensions. Raises
-    ``InvalidInputError`` (``invalid-array-metadata``) for a type that no array has.
+    Returns the names of the dimensions that keep an existing coordinate.
     """
+    dims, chunks = list(options.dims or ()), options.chunks or {}
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
-        raise InvalidInputError(
+        raise column_error(
             f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
-            f"{', '.join(schema.names)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{', '.join(schema.names)}"
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
-        raise InvalidInputError(
-            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
+        raise argument_error(f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}")
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, existing = [], []
     for dim in dims:
@@ -262,24 +216,15 @@ def create_arrays(
         assert array is not None
         codec = decoder(array.path, array.dtype, array.attrs.asdict())
         array[...] = encode(as_type(values, codec.type, dim), codec, np.dtype(array.dtype), dim)
-    shape = tuple(sizes)
-    steps = _steps(shape, dims, chunks)
-    for name in variables:
-        create_array(node, name, schema.field(name).type, shape, dims, steps)
-    return existing
-
-
-def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
-    """Return chunks of whole rows along the last dimensions, at most ``_CHUNK`` elements.
-
-    Along the first dimension a chunk also has room for cells of later batches.
-    """
-    left, out = _CHUNK, []
-    for size, dim in zip(reversed(shape), reversed(dims), strict=True):
+    # Chunks of whole rows along the last dimensions. Along the first one, with room for later batches.
+    left, steps = _CHUNK, []
+    for size, dim in zip(reversed(sizes), reversed(dims), strict=True):
         wanted = max(size, LABELS) if dim == dims[0] else max(size, 1)
-        out.append(chunks.get(dim, min(wanted, left)))
-        left = max(1, left // out[-1])
-    return tuple(reversed(out))
+        steps.append(chunks.get(dim, min(wanted, left)))
+        left = max(1, left // steps[-1])
+    for name in variables:
+        create_array(node, name, schema.field(name).type, tuple(sizes), dims, tuple(reversed(steps)))
+    return existing
 
 
 def create_array(
@@ -290,18 +235,23 @@ def create_array(
     dims: Sequence[str],
     chunks: tuple[int, ...],
 ) -> None:
-    """Create an array for a column. Raise ``InvalidInputError`` for a type that no array has."""
+    """Create an array for a column. Raise ``InvalidInputError`` for a type that no array has.
+
+    Cells without a row are null for numbers with a fraction, times and durations, else zero, false or empty.
+    """
+    dtype: Any = "int64"
     attributes: dict[str, Any] = {}
     if pa.types.is_timestamp(column) or pa.types.is_date(column):
-        dtype, attributes = "int64", {"units": UNITS, "calendar": "proleptic_gregorian"}
+        attributes = {"units": UNITS, "calendar": "proleptic_gregorian"}
     elif pa.types.is_duration(column):
-        dtype, attributes = "int64", {"units": "microseconds", "dtype": "timedelta64[us]"}
-    elif column in _DTYPES:
-        dtype = _DTYPES[column]
+        attributes = {"units": "microseconds", "dtype": "timedelta64[us]"}
+    elif pa.types.is_string(column) or pa.types.is_large_string(column):
+        dtype = str
+    elif pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
+        dtype = np.dtype(column.to_pandas_dtype()).name
     else:
-        raise InvalidInputError(
-            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}"
         )
     fill: Any = None
     if name not in dims and pa.types.is_floating(column):
@@ -320,25 +270,17 @@ def create_array(
 
 
 def new_columns(session: Session, group: str, names: Sequence[str]) -> list[str]:
-    """Return the columns that are neither an array nor a dimension of an array among the columns.
-
-    Without an array among the columns, the result is empty: such arrays are created on the dimensions that
-    the caller passes.
-    """
+    """Return the columns that are neither an array nor a dimension of an array among them, if one is."""
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
     dims = {dim for name, array in arrays.items() if dims_of(array) != (name,) for dim in dims_of(array)}
     return [name for name in names if dims and name not in arrays and name not in dims]
 
 
-def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping[str, int]) -> list[str]:
-    """Create arrays for new columns, and return their names. ``chunks`` replaces chunks by dimension.
-
-    Raises the errors of `layout_of` for the other columns, and ``InvalidInputError``
-    (``invalid-array-metadata``) for a type that no array has.
-    """
+def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping[str, int]) -> None:
+    """Create arrays for new columns. ``chunks`` replaces chunks by dimension."""
     added = new_columns(session, group, schema.names)
     if not added:
-        return []
+        return
     layout = layout_of(session, group, [name for name in schema.names if name not in added])
     sibling = layout.variables[0]
     dims = [axis.name for axis in layout.axes]
@@ -346,7 +288,6 @@ def add_columns(session: Session, group: str, schema: pa.Schema, chunks: Mapping
     node = zarr.open_group(session.store, path=group.strip("/"), mode="r+", zarr_format=3)
     for name in added:
         create_array(node, name, schema.field(name).type, layout.shape, dims, steps)
-    return added
 
 
 _log: Final = logging.getLogger(__name__)
@@ -358,16 +299,11 @@ _MOVED: Final = 64 << 20
 
 
 def prepare(
-    session: Session,
-    group: str,
-    schema: pa.Schema,
-    distinct: Distinct,
-    options: WriteOptions,
+    session: Session, group: str, schema: pa.Schema, distinct: Distinct, options: WriteOptions
 ) -> Layout:
     """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
-    ``distinct`` has the coordinates of all rows by dimension. Raises ``InvalidInputError``
-    (``invalid-chunk-index``) if a mode does not allow the coordinates, and the errors of ``layout_of``.
+    ``distinct`` has the coordinates of all rows by dimension.
     """
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     if mode not in MODES:
@@ -387,42 +323,32 @@ def prepare(
         if not dims:
             raise
         _require_append_dim(append_dim, dims)
-        existing = create_arrays(session, group, schema, distinct, dims, options.chunks or {})
+        existing = create_arrays(session, group, schema, distinct, options)
         layout = layout_of(session, group, schema.names)
         if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
-        raise InvalidInputError(
+        raise column_error(
             f"dims must be the dimensions of the existing arrays, "
-            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}"
         )
-    if mode == OVERWRITE:
-        _new_coordinates(layout, distinct, mode, append_dim)
-        return _clear_region(session, layout, distinct)
     additions = _new_coordinates(layout, distinct, mode, append_dim)
+    if mode == OVERWRITE and (box := box_around(layout, distinct)) is not None:
+        _log.info("mode %s clears %s in `%s`", OVERWRITE, box_text(layout, box), layout.group)
+        for each in layout.variables:
+            own = [box[axis] for axis in each.axes]
+            fill_box(array_at(session, each.path, "r+"), own, each.missing, only_whole=True)
+        return replace(layout, cleared=(box,), edges=layout.find_edges([box]))
     if not additions:
         return layout
     added = [name for name, values in additions.items() if _grow(session, layout, name, values)]
     return _clear_added(session, layout, layout_of(session, group, schema.names), added)
 
 
-def _clear_region(session: Session, layout: Layout, distinct: Distinct) -> Layout:
-    """Return the layout with the box around the rows as cleared cells, after whole chunks are cleared."""
-    box = box_around(layout, distinct)
-    if box is None:
-        return layout
-    _log.info("mode %s clears %s in `%s`", OVERWRITE, box_text(layout, box), layout.group)
-    for each in layout.variables:
-        own = [box[axis] for axis in each.axes]
-        fill_box(array_at(session, each.path, "r+"), own, each.missing, only_whole=True)
-    return replace(layout, cleared=(box,), edges=layout.find_edges([box]))
-
-
 def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequence[str]) -> Layout:
     """Return the layout with the cells that the dimensions ``added`` have got as cleared cells.
 
-    Arrays of the group that the rows do not have are cleared here, the others only in whole chunks.
+    Here, whole chunks of the written arrays are cleared, and all new cells of the other arrays of the group.
     """
     ends = {new.name: (old.size, new.size) for old, new in zip(before.axes, layout.axes, strict=True)}
     columns = {each.name for each in layout.variables}
@@ -488,10 +414,7 @@ def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
 
 
 def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> bool:
-    """Make a dimension longer in all arrays of the group that have it, and move their elements.
-
-    Return whether the new cells are behind the others, and not cleared.
-    """
+    """Make a dimension of the group longer. Return whether the new cells are behind the others."""
     axis = next(each for each in layout.axes if each.name == name)
     growth = None
     if axis.values is None:
@@ -520,38 +443,29 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> bool:
 
 
 def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> None:
-    """The coordinates of an axis that has grown, from the first new one on."""
+    """Write the coordinates of an axis that has grown, from the first new one on."""
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
     if codec.calendar is not None:
-        raise InvalidInputError(
+        raise column_error(
             f"Times of the calendar {codec.calendar} must exist in `{array.path}`, got new ones. Rows cannot "
-            "add them, because they are texts here: add them with `frazil.xarray` or `ingest`",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "add them, because they are texts here: add them with `frazil.xarray` or `ingest`"
         )
     new = encode(growth.values.slice(start), codec, np.dtype(array.dtype), name)
     (step,) = regular_grid(array)
     if step < LABELS and len(growth.values) > _PIECES * step:
-        new = np.concatenate([np.asarray(array[:start]), new])
-        start = 0
-        array = _recut(session, array)
+        new, start = np.concatenate([np.asarray(array[:start]), new]), 0
+        path = "/" + array.path.strip("/")
+        document = json.loads(session.workspace.require_array(path).user_data)
+        if all(each.get("name") != "sharding_indexed" for each in document["codecs"]):
+            length = array.shape[0]
+            array.resize((0,))
+            grid = {"name": "regular", "configuration": {"chunk_shape": [LABELS]}}
+            document |= {"shape": [length], "chunk_grid": grid}
+            session.workspace.set_node(path, json.dumps(document).encode())
+            array = zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
     array[start:] = new
-
-
-def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the array without its elements, in larger chunks; unchanged if it has shards."""
-    path = "/" + array.path.strip("/")
-    node = session.workspace.require_array(path)
-    document = json.loads(node.user_data)
-    if any(codec.get("name") == "sharding_indexed" for codec in document["codecs"]):
-        return array
-    length = array.shape[0]
-    array.resize((0,))
-    document |= {"shape": [length]}
-    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [LABELS]}}
-    session.workspace.set_node(path, json.dumps(document).encode())
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
 
 
 def _move(array: zarr.Array[Any], axis: int, growth: Growth) -> None:

@@ -1,9 +1,10 @@
-"""The layout of rows in arrays: dimensions with their coordinates, and the arrays of the other columns.
+"""The layout of rows in arrays, and how rows become chunks.
 
     row ──coordinates──> position along each dimension ──> unit of writing ──> task
 
 A unit is the smallest box of whole chunks of all the arrays. A task that has all rows of a unit writes
-it, and no other task writes the same chunks.
+it, and no other task writes the same chunks. Every writer of rows ends in `write_rows`, which has to get all
+rows of each unit. A chunk that these rows do not fill is read first, and written with the new values.
 
 Before the rows are written, some boxes of cells are *cleared*: the cells of new coordinates, and in mode
 overwrite-region the box around the rows. The driver clears whole chunks, which costs one chunk for each
@@ -13,10 +14,13 @@ array. The tasks clear the *edges*: units that a cleared box contains in part.
 from __future__ import annotations
 
 import base64
+import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -26,10 +30,15 @@ from numpy.typing import NDArray
 
 from frazil.arrays.box_writing import missing_element, whole_chunks
 from frazil.arrays.zarr_arrays import array_at
+from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
+from frazil.jobs.engine import Task
+from frazil.jobs.task_results import Outcome
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.session.session import Session
-from frazil.spark.tables.grid import Decoder, decoder, to_arrow
+from frazil.spark.tables.grid import Decoder, decoder, dims_of, to_arrow
+from frazil.spark.tables.schemas import column_error
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
@@ -40,24 +49,27 @@ NAN_AS_TEXT: Final = base64.b64encode(struct.pack("<d", np.nan)).decode()
 def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     """Return the elements of ``dtype`` that ``decoder`` reads as these values, shape (n,).
 
-    Floats are rounded to the precision of the array. Raises ``InvalidInputError``
-    (``invalid-array-metadata``) for other values that the array cannot hold, for values whose element is the
-    fill value, and for nulls if the array has no element for them.
+    Floats are rounded to the precision of the array.
     """
     plain = as_type(values, decoder.type, name)
     null = plain.is_null().to_numpy(zero_copy_only=False)
-    if plain.null_count and not _holds_objects(plain.type):
-        plain = pc.fill_null(plain, _zero(plain.type))
+    if plain.null_count and not (pa.types.is_string(plain.type) or pa.types.is_binary(plain.type)):
+        zero = pa.scalar(0, pa.int64())
+        plain = pc.fill_null(plain, False if pa.types.is_boolean(plain.type) else zero.cast(plain.type))
     data = _numbers(plain)
     column = f"The column {name}"
     if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
-        raise InvalidInputError(
+        raise column_error(
             f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
-            "missing value",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            "missing value"
         )
-    if dtype.kind == "V":
-        _require_room(plain, dtype, name)
+    if dtype.kind == "V" and len(plain):
+        longest = pc.max(pc.binary_length(plain)).as_py() or 0
+        if longest > dtype.itemsize:  # numpy would cut the value
+            raise column_error(
+                f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of "
+                f"{longest}"
+            )
     return decoder.coding.encode(data, null, nearest=True, name=column)
 
 
@@ -72,9 +84,8 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
     if values.type == wanted:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
-        raise InvalidInputError(
-            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values"
         )
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
@@ -82,16 +93,27 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"The column {name} must have values of {wanted}, got {values.type}: {error}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The column {name} must have values of {wanted}, got {values.type}: {error}"
         ) from error
-    if pa.types.is_floating(wanted):
-        given, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
-        if pa.types.is_integer(values.type):
-            _exact(given, stored, str(wanted), name)
-        elif pa.types.is_floating(values.type):
-            _finite(given, stored, str(wanted), name)
+    if not pa.types.is_floating(wanted):
+        return converted
+    given, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
+    if pa.types.is_integer(values.type):
+        limit = 2 ** (np.finfo(stored.dtype).nmant + 1)
+        large = np.flatnonzero((given > limit) | (given < -limit))
+        lost = [at for at in large.tolist() if int(given[at]) != int(stored[at])]
+        if lost:
+            raise column_error(
+                f"The column {name} must have integers that are exact in {wanted}, got {given[lost[0]]}, "
+                f"which is read as {int(stored[lost[0]])}"
+            )
+    elif pa.types.is_floating(values.type):
+        too_large = np.isinf(stored) & ~np.isinf(given)
+        if too_large.any():
+            raise column_error(
+                f"The values of the column {name} must fit into {wanted}, got {given[too_large][0]}"
+            )
     return converted
 
 
@@ -110,58 +132,16 @@ def _kind(column: pa.DataType) -> int:
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
 
 
-def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
-    """Raise ``InvalidInputError`` for numbers that do not fit into a smaller type."""
-    lost = np.isinf(converted) & ~np.isinf(values)
-    if lost.any():
-        raise InvalidInputError(
-            f"The values of the column {name} must fit into {wanted}, got {values[lost][0]}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
-def _exact(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
-    """Raise ``InvalidInputError`` for integers that become other numbers."""
-    limit = 2 ** (np.finfo(converted.dtype).nmant + 1)
-    large = np.flatnonzero((values > limit) | (values < -limit))
-    lost = [at for at in large.tolist() if int(values[at]) != int(converted[at])]
-    if lost:
-        raise InvalidInputError(
-            f"The column {name} must have integers that are exact in {wanted}, got {values[lost[0]]}, which "
-            f"is read as {int(converted[lost[0]])}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
-def _holds_objects(column: pa.DataType) -> bool:
-    return bool(pa.types.is_string(column) or pa.types.is_binary(column))
-
-
-def _zero(column: pa.DataType) -> pa.Scalar:
-    return pa.scalar(0, pa.int64()).cast(column) if not pa.types.is_boolean(column) else pa.scalar(False)
-
-
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    kind = {pa.types.is_timestamp: "M", pa.types.is_duration: "m"}
-    for is_kind, letter in kind.items():
-        if is_kind(values.type):
-            times: NDArray[Any] = values.view(pa.int64()).to_numpy(zero_copy_only=False)
-            return times.view(f"{letter}8[{values.type.unit}]")
-    data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return data
+    is_time = pa.types.is_timestamp(values.type)
+    if not is_time and not pa.types.is_duration(values.type):
+        data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return data
+    times: NDArray[Any] = values.view(pa.int64()).to_numpy(zero_copy_only=False)
+    return times.view(f"{'M' if is_time else 'm'}8[{values.type.unit}]")
 
 
-def _require_room(values: pa.Array, dtype: np.dtype[Any], name: str) -> None:
-    """Raise ``InvalidInputError`` for bytes that are longer than the elements: numpy would cut them."""
-    longest = pc.max(pc.binary_length(values)).as_py() if len(values) else None
-    if longest is not None and longest > dtype.itemsize:
-        raise InvalidInputError(
-            f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of {longest}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
-type Positions = list[NDArray[np.int64]]
+type Positions = Sequence[NDArray[np.int64]]
 #: The distinct values of the columns that are dimensions.
 type Distinct = Mapping[str, pa.Array]
 #: The first cell and the end of a box along each dimension.
@@ -180,9 +160,8 @@ class Axis:
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
-            raise InvalidInputError(
-                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls",
-                ErrorKind.INVALID_ARRAY_METADATA,
+            raise column_error(
+                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls"
             )
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
@@ -195,10 +174,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An array to write to.
+    """An array to write to. ``axes`` are its dimensions, numbered as those of the layout.
 
-    ``axes`` are its dimensions, numbered as those of the layout. ``missing`` is the element of a cell without
-    a row: one that is read as null or NaN, else the fill value of the array.
+    ``missing``: the element of a cell without a row, which is read as null or NaN, or is the fill value.
     """
 
     name: str
@@ -212,11 +190,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of rows: see the module.
-
-    ``unit`` is the shape of a unit in cells. ``edges`` are the units (k, ndim) that tasks write even if they
-    have no row.
-    """
+    """The layout of rows. ``unit`` is the shape of a unit in cells, ``edges`` (k, ndim) are units."""
 
     group: str
     axes: tuple[Axis, ...]
@@ -250,17 +224,12 @@ class Layout:
                 parts.append(np.stack([each.reshape(-1) for each in grid], axis=1))
         return np.unique(np.concatenate(parts), axis=0) if parts else np.zeros((0, len(self.axes)), np.int64)
 
-    def find_positions(self, rows: pa.Table) -> Positions:
-        """Return the positions of all rows along each dimension, -1 for an unknown coordinate."""
-        return [axis.find_positions(_whole(rows[axis.name])) for axis in self.axes]
-
     def require_positions(self, rows: pa.Table) -> Positions:
-        """Return the positions of all rows along each dimension.
-
-        Raises ``InvalidInputError`` for an unknown coordinate.
-        """
-        located = self.find_positions(rows)
-        for axis, positions in zip(self.axes, located, strict=True):
+        """Return the positions of all rows along each dimension, or raise ``InvalidInputError``."""
+        located = []
+        for axis in self.axes:
+            positions = axis.find_positions(rows[axis.name].combine_chunks())
+            located.append(positions)
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
                 raise InvalidInputError(
@@ -271,13 +240,16 @@ class Layout:
         return located
 
 
-def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
-    """Return the layout for columns of these names: dimensions, and arrays on all of them.
+def flat_index(positions: Positions, shape: Sequence[int]) -> NDArray[np.int64]:
+    """Return one number for the positions of each row along the dimensions of a shape."""
+    index = np.zeros_like(positions[0])
+    for at, size in zip(positions, shape, strict=True):
+        index = index * size + at
+    return index
 
-    Raises ``NodeNotFoundError`` if no column is an array, ``InvalidInputError`` (``invalid-array-metadata``)
-    for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
-    coordinates that occur twice.
-    """
+
+def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
+    """Return the layout for columns of these names: dimensions, and arrays on all of them."""
     require_distinct_names(names)
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
     # The dimensions of the first array by name: columns have any order. A coordinate alone is not a table.
@@ -290,21 +262,30 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
         )
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
-            raise InvalidInputError(
+            raise column_error(
                 f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}"
-                f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}"
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
-        raise InvalidInputError(
-            f"The rows must have a column for each dimension, got none for {', '.join(missing)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"The rows must have a column for each dimension, got none for {', '.join(missing)}"
         )
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
-    targets = tuple(_variable(group, name, array, dims) for name, array in variables.items())
+    targets = tuple(
+        Variable(
+            name,
+            f"{group.rstrip('/')}/{name}",
+            tuple(dims.index(dim) for dim in dims_of(array)),
+            tuple(regular_grid(array)),
+            np.dtype(array.dtype),
+            decoder(array.path, array.dtype, array.attrs.asdict()),
+            missing_element(array),
+        )
+        for name, array in variables.items()
+    )
     steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
     return Layout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
@@ -316,14 +297,7 @@ def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | Non
     node = session.workspace.node(path)
     if node is None or node.array is None:
         return None
-    mode = "r" if session.read_only else "r+"
-    return array_at(session, path, mode)
-
-
-def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
-    """Return the names of the dimensions of an array."""
-    names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
-    return tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
+    return array_at(session, path, "r" if session.read_only else "r+")
 
 
 def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
@@ -333,24 +307,10 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
-        raise InvalidInputError(
-            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish",
-            ErrorKind.INVALID_ARRAY_METADATA,
+        raise column_error(
+            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
         )
     return Axis(dim, size, values, "/" + array.path.strip("/"))
-
-
-def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]) -> Variable:
-    chunks = regular_grid(array)
-    return Variable(
-        name,
-        f"{group.rstrip('/')}/{name}",
-        tuple(dims.index(dim) for dim in dims_of(array)),
-        tuple(chunks),
-        np.dtype(array.dtype),
-        decoder(array.path, array.dtype, array.attrs.asdict()),
-        missing_element(array),
-    )
 
 
 def normalize_zeros(values: pa.Array) -> pa.Array:
@@ -364,11 +324,228 @@ def require_distinct_names(names: Sequence[str]) -> None:
     """Raise ``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
+        raise column_error(f"The columns must have different names, got several named {', '.join(twice)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which task writes which unit.
+
+    ``ranks``    for each dimension, the number of each unit among those with rows; -1 for a unit without
+    ``counts``   for each dimension, the number of units with rows
+    ``groups``   the number of tasks
+    """
+
+    layout: Layout
+    ranks: tuple[NDArray[np.int64], ...]
+    counts: tuple[int, ...]
+    groups: int
+
+    @staticmethod
+    def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
+        """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
+        ranks = []
+        for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
+            rank = np.full(count, -1, np.int64)
+            units = np.union1d(positions // step, layout.edges[:, axis])
+            rank[units] = np.arange(len(units))
+            ranks.append(rank)
+        counts = tuple(int(rank.max(initial=-1)) + 1 for rank in ranks)
+        return Grouping(layout, tuple(ranks), counts, max(1, min(groups, math.prod(counts))))
+
+    @property
+    def total(self) -> int:
+        """Number of units."""
+        return math.prod(self.counts)
+
+    def group(self, rows: pa.Table) -> NDArray[np.int32]:
+        """Return the task of each row."""
+        positions = self.layout.require_positions(rows)
+        return self._groups_of([at // step for at, step in zip(positions, self.layout.unit, strict=True)])
+
+    def edges(self, group: int) -> NDArray[np.int64]:
+        """Return those edges (k, ndim) of the layout that a task writes."""
+        every = self.layout.edges
+        return np.asarray(every[self._groups_of(list(every.T)) == group])
+
+    def _groups_of(self, units: Positions) -> NDArray[np.int32]:
+        """Return the task of each unit, given by its position along each dimension."""
+        ranks = [rank[at] for at, rank in zip(units, self.ranks, strict=True)]
+        return (flat_index(ranks, self.counts) * self.groups // max(self.total, 1)).astype(np.int32)
+
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+else:
+    pd = ModuleOnDemand("pandas")
+
+#: The rows of the task that runs in this thread.
+CURRENT: ContextVar[pa.Table] = ContextVar("rows")
+
+
+class RowSource(Protocol):
+    """Rows that a job writes: in memory, or in a DataFrame."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+
+    def distinct(self, dims: Sequence[str]) -> Distinct:
+        """Return the distinct values of some columns."""
+
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows."""
+
+    def run(
+        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
+    ) -> Iterator[bytes]:
+        """Call ``task`` for each group, with its rows in ``CURRENT``, and its message."""
+
+
+@contextmanager
+def with_rows(rows: pa.Table) -> Iterator[None]:
+    """Enter a context in which ``CURRENT`` has these rows."""
+    token = CURRENT.set(rows)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """Rows of an Arrow table. ``total`` is the digest of these rows and of rows that tasks have written."""
+
+    table: pa.Table
+    total: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.table.schema
+
+    def distinct(self, dims: Sequence[str]) -> Distinct:
+        """Return the distinct values of some columns."""
+        return {name: distinct_values([self.table[name]]) for name in dims}
+
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows."""
+        return rows_digest(self.table) if self.total is None else self.total
+
+    def run(
+        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
+    ) -> Iterator[bytes]:
+        """Call the task for each group in this process, and yield its results."""
+        groups = grouping.group(self.table)
+        order = np.argsort(groups, kind="stable")
+        bounds = np.searchsorted(groups[order], np.arange(grouping.groups + 1))
+        for number, message in messages.items():
+            with with_rows(self.table.take(pa.array(order[bounds[number] : bounds[number + 1]]))):
+                yield task(shared, message)
+
+
+def distinct_values(columns: Sequence[Any]) -> pa.Array:
+    """Return the distinct values of columns of one type."""
+    return pc.unique(normalize_zeros(columns[0] if len(columns) == 1 else pa.chunked_array(columns)))
+
+
+def rows_digest(rows: pa.Table) -> int:
+    """Return the sum of the hashes of all rows, modulo 2**64: it does not depend on their order."""
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for column in map(pa.ChunkedArray.combine_chunks, rows.columns):
+        kind = column.type
+        if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind):
+            column = column.view(pa.int64())
+        elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+            column = column.cast(pa.binary() if is_bytes else pa.string())
+        # All nulls have one hash.
+        of_column = np.zeros(len(column), np.uint64)
+        values = column.drop_null().to_numpy(zero_copy_only=False)
+        of_column[column.is_valid().to_numpy(zero_copy_only=False)] = pd.util.hash_array(values)
+        hashes = hashes * np.uint64(1_000_003) + of_column
+    mixed: NDArray[np.uint64] = pd.util.hash_array(hashes)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+#: The most columns that a message names.
+_NAMED: Final = 8
+
+
+def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str:
+    """Return the commit message for rows, if the user gives none."""
+    names = ", ".join([*columns[:_NAMED], *(["..."] if len(columns) > _NAMED else [])])
+    return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
+
+
+def write_rows(
+    session: Session, layout: Layout, rows: pa.Table, edges: NDArray[np.int64] | None = None
+) -> Outcome:
+    """Write the rows to the arrays of the layout, through a session or a fork.
+
+    Cleared cells without a row get the missing element of their array. ``edges`` (k, ndim) are units that are
+    written even if they have no row.
+    """
+    positions = layout.require_positions(rows)
+    cells = flat_index(positions, layout.shape)
+    order = np.argsort(cells, kind="stable")
+    twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
+    if len(twice):
+        row = int(order[twice[0]])
+        cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
         raise InvalidInputError(
-            f"The columns must have different names, got several named {', '.join(twice)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
+            f"Each cell must have one row, got {len(twice)} more, the first at {cell}",
+            ErrorKind.INVALID_CHUNK_INDEX,
         )
+    units = [at // step for at, step in zip(positions, layout.unit, strict=True)]
+    number = flat_index(units, layout.units)
+    order = np.argsort(number, kind="stable")
+    numbers, firsts = np.unique(number[order], return_index=True)
+    members = dict(zip(numbers.tolist(), np.split(order, firsts[1:]) if len(numbers) else [], strict=True))
+    wanted = numbers if edges is None else np.union1d(numbers, flat_index(list(edges.T), layout.units))
+    nobody = np.zeros(0, np.int64)
+    arrays = [array_at(session, each.path, "r+") for each in layout.variables]
+    values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
+    stored_bytes = 0
+    for unit in wanted.tolist():
+        mine = members.get(unit, nobody)
+        corner = np.unravel_index(unit, layout.units) if layout.units else ()
+        starts = [int(at) * step for at, step in zip(corner, layout.unit, strict=True)]
+        region = [
+            slice(start, min(start + step, size))
+            for start, step, size in zip(starts, layout.unit, layout.shape, strict=True)
+        ]
+        local = [at[mine] - start for at, start in zip(positions, starts, strict=True)]
+        parts = [  # of the cleared boxes, as positions in the region
+            [
+                slice(max(start - own.start, 0), min(stop, own.stop) - own.start)
+                for (start, stop), own in zip(box, region, strict=True)
+            ]
+            for box in layout.cleared
+        ]
+        cleared = [part for part in parts if all(each.start < each.stop for each in part)]
+        for variable, array, column in zip(layout.variables, arrays, values, strict=True):
+            own = tuple(region[axis] for axis in variable.axes)
+            boxes = [tuple(box[axis] for axis in variable.axes) for box in cleared]
+            block = _block(array, own, len(mine), boxes, variable.missing)
+            if len(mine):
+                block[tuple(local[axis] for axis in variable.axes)] = column[mine]
+            array[own] = block
+            stored_bytes += block.nbytes
+    return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
 
 
-def _whole(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _block(
+    array: zarr.Array[Any], region: tuple[slice, ...], rows: int, cleared: Sequence[Any], missing: Any
+) -> NDArray[Any]:
+    """Return the values of a region before the rows are written: empty, or the existing ones, cleared."""
+    shape = tuple(each.stop - each.start for each in region)
+    whole = tuple(slice(0, size) for size in shape)
+    if rows == math.prod(shape):
+        return np.empty(shape, array.dtype)
+    if whole in cleared:
+        return np.full(shape, missing, array.dtype)
+    block = np.array(array[region])
+    for box in cleared:
+        block[box] = missing
+    return block

@@ -8,8 +8,6 @@
 This is a job as any other (`frazil.jobs.job`), on an engine that brings each task its rows. The tasks of
 the data source send their rows, compressed, to the driver instead, which commits once. So the data source
 is for few rows.
-
-So this writer is for few rows. ``write_table`` sends each row to the task of its chunk.
 """
 
 from __future__ import annotations
@@ -38,20 +36,9 @@ from frazil.jobs.task_results import Outcome
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.runtime.errors import SPARK_ERRORS, causes_only, from_spark, marked
-from frazil.spark.runtime.on_spark import labelled
+from frazil.spark.runtime.on_spark import RESULTS, labelled
 from frazil.spark.tables.options import Options, choice, flag, listed, require_branch
-from frazil.spark.tables.row_chunks import (
-    Grouping,
-    InMemory,
-    RowSource,
-    current_rows,
-    distinct_values,
-    message_of,
-    rows_digest,
-    with_rows,
-    write_rows,
-)
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import argument_error, column_error, to_arrow_schema, to_spark
 from frazil.spark.tables.target_arrays import (
     MODES,
     OVERWRITE,
@@ -61,7 +48,21 @@ from frazil.spark.tables.target_arrays import (
     new_columns,
     prepare,
 )
-from frazil.spark.tables.write_layout import Distinct, Layout, layout_of, require_distinct_names
+from frazil.spark.tables.write_layout import (
+    CURRENT,
+    Distinct,
+    Grouping,
+    InMemory,
+    Layout,
+    RowSource,
+    distinct_values,
+    layout_of,
+    message_of,
+    require_distinct_names,
+    rows_digest,
+    with_rows,
+    write_rows,
+)
 
 #: The column that has the number of the group of a row.
 _GROUP: Final = "__frazil_group"
@@ -97,12 +98,7 @@ class DataFrameRows:
                 yield pa.RecordBatch.from_arrays(lists, schema.names)
 
         as_lists = pa.schema([pa.field(field.name, pa.list_(field.type)) for field in schema])
-        spark = self.frame.sparkSession
-        try:
-            with labelled(spark, description(unique)):
-                every = columns.mapInArrow(unique, to_spark(as_lists)).toArrow()
-        except SPARK_ERRORS as error:
-            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
+        every = self._result(unique, columns.mapInArrow(unique, to_spark(as_lists)).toArrow)
         return {
             name: distinct_values(
                 [each.flatten() for each in every[name].chunks] or [pa.array([], field.type)]
@@ -119,11 +115,7 @@ class DataFrameRows:
                 rows = pa.table(batch.columns, schema.names).cast(schema)
                 yield pa.RecordBatch.from_pydict({"digest": [rows_digest(rows).to_bytes(8)]})
 
-        try:
-            with labelled(self.frame.sparkSession, description(sums)):
-                digests = self.frame.mapInArrow(sums, "digest binary").collect()
-        except SPARK_ERRORS as error:
-            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
+        digests = self._result(sums, self.frame.mapInArrow(sums, "digest binary").collect)
         return sum(int.from_bytes(row[0]) for row in digests) % 2**64
 
     def run(
@@ -132,62 +124,45 @@ class DataFrameRows:
         """Send each row to the task of its group, and yield the results of the tasks."""
         schema, token = self.schema, str(uuid.uuid4())
         keyed = to_spark(pa.schema([*schema, pa.field(_GROUP, pa.int32())]))
-        work = _group_worker(task, messages, shared, to_arrow_schema(keyed), token)
-        shuffled = self.frame.mapInArrow(_group_keys(grouping, schema, token), keyed)
-        shuffled = shuffled.repartitionById(grouping.groups, _GROUP)
-        try:
-            with labelled(self.frame.sparkSession, description(task)):
-                collected = shuffled.mapInArrow(work, "number int, result binary").collect()
-        except SPARK_ERRORS as error:
-            groups = range(grouping.groups)
-            raise from_spark(error, token, groups, grouping.groups)  # noqa: B904  # the error has a cause
-        results = {row[0]: bytes(row[1]) for row in collected}
+
+        def key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                try:
+                    group = pa.array(grouping.group(pa.Table.from_batches([batch])), pa.int32())
+                except IcechunkError as error:
+                    raise marked(token, None, error) from None
+                yield pa.RecordBatch.from_arrays([*batch.columns, group], [*schema.names, _GROUP])
+
+        def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            number = context.partitionId()  # the partition is one group
+            filled = [batch for batch in batches if batch.num_rows]
+            if number not in messages:
+                return
+            rows = pa.Table.from_batches(filled) if filled else to_arrow_schema(keyed).empty_table()
+            if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
+                raise InternalError(f"task {number} got rows of another task")
+            with with_rows(rows.drop_columns([_GROUP])):
+                try:
+                    result = task(shared, messages[number])
+                except BaseException as error:
+                    raise marked(token, number, error) from None
+            arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
+            yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
+
+        shuffled = self.frame.mapInArrow(key, keyed).repartitionById(grouping.groups, _GROUP)
+        call = shuffled.mapInArrow(work, RESULTS).collect
+        results = {row[0]: bytes(row[1]) for row in self._result(task, call, token, grouping.groups)}
         yield from map(results.__getitem__, messages)
 
-
-#: A function that Spark calls with the batches of a partition.
-type PartitionFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _group_keys(grouping: Grouping, schema: pa.Schema, token: str) -> PartitionFunction:
-    """Return a function that adds the number of its group to each row."""
-
-    def key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            try:
-                number = pa.array(grouping.group(rows), pa.int32())
-            except IcechunkError as error:
-                raise marked(token, None, error) from None
-            yield pa.RecordBatch.from_arrays([*batch.columns, number], [*schema.names, _GROUP])
-
-    return key
-
-
-def _group_worker(
-    task: Task, messages: Mapping[int, bytes], shared: bytes, schema: pa.Schema, token: str
-) -> PartitionFunction:
-    """Return a function that calls the task of a partition with its rows. The partition is one group."""
-
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        number = context.partitionId()
-        filled = [batch for batch in batches if batch.num_rows]
-        if number not in messages:
-            return
-        rows = pa.Table.from_batches(filled) if filled else schema.empty_table()
-        if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
-            raise InternalError(f"task {number} got rows of another task")
-        with with_rows(rows.drop_columns([_GROUP])):
-            try:
-                result = task(shared, messages[number])
-            except BaseException as error:
-                raise marked(token, number, error) from None
-        arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
-        yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
-
-    return work
+    def _result(self, function: Any, call: Callable[[], Any], token: str = "", groups: int = 0) -> Any:
+        """Return the result of a Spark job that calls a function."""
+        try:
+            with labelled(self.frame.sparkSession, description(function)):
+                return call()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, token, range(groups), groups or 1)  # noqa: B904  # the error has a cause
 
 
 #: Bytes of elements that one task writes, if the number of tasks is not given.
@@ -214,8 +189,12 @@ def job_of(
     def prepare_arrays(session: Session) -> Tasks:
         distinct = source.distinct(dims_for(session, target.group, source.schema, options.dims))
         layout = prepare(session, "/" + target.group.strip("/"), source.schema, distinct, options)
-        grouping = _grouping(layout, distinct, options.partitions)
-        engine.grouping = grouping
+        touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
+        with_cells = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
+        units = math.prod(with_cells) + len(layout.edges)
+        size = math.prod(layout.unit) * sum(each.dtype.itemsize for each in layout.variables)
+        groups = options.partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
+        engine.grouping = grouping = Grouping.of(layout, touched, groups)
         items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
         return Tasks(items, grouping)
 
@@ -254,32 +233,18 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
         problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
-        raise InvalidInputError(
-            f"The rows must have a column for each dimension, got {problem}", ErrorKind.INVALID_ARRAY_METADATA
-        )
+        raise column_error(f"The rows must have a column for each dimension, got {problem}")
     return result
-
-
-def _grouping(layout: Layout, distinct: Distinct, partitions: int | None) -> Grouping:
-    touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
-    with_rows = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
-    units = math.prod(with_rows) + len(layout.edges)
-    size = int(np.prod(layout.unit, dtype=np.int64)) * sum(each.dtype.itemsize for each in layout.variables)
-    groups = partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
-    return Grouping.of(layout, touched, groups)
 
 
 def _write(fork: ForkSession, shared: Grouping, item: bytes) -> Outcome:
     """Return the work of a task: it writes the rows and the edges of its group."""
     number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
-    return write_rows(fork, shared.layout, current_rows(), shared.edges(number))
+    return write_rows(fork, shared.layout, CURRENT.get(), shared.edges(number))
 
 
 class _RowEngine:
-    """An engine that brings each task its rows.
-
-    It does not stage results, because a later run may have other rows.
-    """
+    """An engine that brings each task its rows. It stages no results: a later run may have other rows."""
 
     resumable = False
 
@@ -360,19 +325,17 @@ def write_table(
         >>> zarr.open_group(result.version.session().store, mode="r")["t2m"][:].tolist()
         [1.0, 2.0, 3.0]
     """
-    source: RowSource = InMemory(_without_views(rows)) if isinstance(rows, pa.Table) else DataFrameRows(rows)
+    source: RowSource
+    if isinstance(rows, pa.Table):
+        # Arrow cannot take rows of string views.
+        is_view = pa.types.is_string_view
+        fields = [each.with_type(pa.string()) if is_view(each.type) else each for each in rows.schema]
+        source = InMemory(rows.cast(pa.schema(fields)))
+    else:
+        source = DataFrameRows(rows)
     options = WriteOptions(mode, dims, append_dim, chunks, partitions, merge_schema)
     job, engine = job_of(source, target, options, id=job_id, message=message, metadata=metadata)
     return run_job(job, engine, progress=progress)
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return the rows with strings instead of string views, from which Arrow cannot take rows."""
-    fields = [
-        field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
 
 
 #: The most bytes of compressed rows that all tasks together may send to the driver.
@@ -469,9 +432,8 @@ def write_options(options: Options, modes: Sequence[str]) -> WriteOptions:
     """Return how rows are written: the option ``write`` is one of the modes, by default the first."""
     pairs = [each.partition("=") for each in listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
-        raise InvalidInputError(
-            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}",
-            ErrorKind.INVALID_ARGUMENT,
+        raise argument_error(
+            f"Option `chunks` must be dimension=number, such as time=24,lat=100, got {options['chunks']!r}"
         )
     return WriteOptions(
         choice(options, "write", tuple(modes)),
