@@ -153,14 +153,13 @@ def decode_index(data: Buffer) -> StoredIndex | None:
 
 def _digests(stream: zstandard.ZstdDecompressionReader, count: int) -> U64 | None:
     """Read digests in blocks, because all of them may be large. Return None if the stream ends too early."""
-    words = np.zeros((count, 8), np.uint8)
+    words = np.zeros((count, 4), "<u2")
     for start in range(0, count, _BLOCK):
         rows = min(_BLOCK, count - start)
         block = stream.read(rows * DIGEST_BYTES)
         if len(block) < rows * DIGEST_BYTES:
             return None
-        short = np.frombuffer(block, np.uint8).reshape(rows, DIGEST_BYTES)
-        words[start : start + rows, :DIGEST_BYTES] = short
+        words[start : start + rows, :3] = np.frombuffer(block, "<u2").reshape(rows, 3)
     return words.view("<u8").reshape(-1)
 
 

@@ -160,21 +160,23 @@ class Survey:
         for start in range(0, len(values), _BLOCK):
             marks.mark(values[start : start + _BLOCK])
         new = manifests.select_manifests(np.flatnonzero(~among(manifests.ids, stored.ids)))
+        if not len(new):
+            return
+
+        def held() -> Iterator[ManifestChunks]:
+            """Mark the chunk files of new manifests. Yield those that are held for the next survey."""
+            yield stored
+            for chunks in self.chunk_digests(new):
+                values = chunks.digests.compact().values
+                marks.mark(values)
+                if self._digests_held + len(values) <= MOST_DIGESTS:
+                    self._digests_held += len(values)
+                    self._is_new = True
+                    yield chunks
+
         expected = int(new.num_chunk_refs.sum(dtype=np.uint64))
         expected = min(expected, MOST_DIGESTS - self._digests_held) + stored.digests.total()
-        fresh = self._marked(self.chunk_digests(new), marks)
-        chunks = ManifestChunks.concat(chain([stored], fresh), expected)
-        self._loaded = StoredIndex(self._index.snapshots, chunks)
-
-    def _marked(self, parts: Iterator[ManifestChunks], marks: Marks) -> Iterator[ManifestChunks]:
-        """Mark the chunk files of manifests. Yield those that are held for the next survey."""
-        for chunks in parts:
-            values = chunks.digests.compact().values
-            marks.mark(values)
-            if self._digests_held + len(values) <= MOST_DIGESTS:
-                self._digests_held += len(values)
-                self._is_new = True
-                yield chunks
+        self._loaded = StoredIndex(self._index.snapshots, ManifestChunks.concat(held(), expected))
 
     def chunk_digests(self, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Yield the digests of the chunk files of manifests in parts, always from the files."""
