@@ -85,7 +85,7 @@ def _starts(digests: U64) -> I64:
 
 
 class Marks:
-    """Marks on the files of a list, by the digests of their ids. Memory: 17 bytes for each file, and 1 MiB."""
+    """Marks on the files of a list, by the digests of their ids. Memory: 17 bytes for each, and 1 MiB."""
 
     __slots__ = ("_digests", "_marked", "_order", "_starts")
 
