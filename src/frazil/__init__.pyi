@@ -93,11 +93,11 @@ from frazil.maintenance.compaction_info import CompactionReport as CompactionRep
 from frazil.maintenance.repair.repair_plan import LostChunks as LostChunks
 from frazil.maintenance.repair.repair_plan import RepairPlan as RepairPlan
 from frazil.maintenance.repair.repair_plan import RepairStep as RepairStep
-from frazil.maintenance.restoration import RestoreReport as RestoreReport
-from frazil.maintenance.verification.checks import Check as Check
+from frazil.maintenance.repair.repo_file import RestoreReport as RestoreReport
+from frazil.maintenance.verification.findings import Check as Check
 from frazil.maintenance.verification.findings import Finding as Finding
 from frazil.maintenance.verification.findings import VerificationReport as VerificationReport
-from frazil.maintenance.verification.verification_state import VerificationState as VerificationState
+from frazil.maintenance.verification.plan import VerificationState as VerificationState
 from frazil.ops import GCSummary as GCSummary
 from frazil.ops import LeaseInfo as LeaseInfo
 from frazil.ops import Update as Update

@@ -22,8 +22,8 @@ from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
-from frazil.maintenance.verification import leftovers
-from frazil.maintenance.verification.checks import checks
+from frazil.maintenance.verification import repo_state as leftovers
+from frazil.maintenance.verification.findings import checks
 from frazil.storage.memory import MemoryStorage
 
 REPO, SNAPSHOT, MANIFEST, LOG = (

@@ -20,7 +20,7 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.format.envelope import HEADER_BYTES
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.maintenance.verification.findings import LEVELS
 from frazil.storage.memory import MemoryStorage
 
 M, E, C, D = LEVELS

@@ -16,7 +16,7 @@ import frazil
 from frazil.errors import IcechunkError
 from frazil.format.ids import REPO, backup_key
 from frazil.format.repo_info import UpdateKind, decode_repo_info
-from frazil.maintenance.verification.checks import Severity
+from frazil.maintenance.verification.findings import Severity
 from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 

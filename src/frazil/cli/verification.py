@@ -18,9 +18,8 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFo
 from frazil.extras import needs
 from frazil.format.ids import REPO
 from frazil.maintenance.repair.repair_plan import DetachedSnapshot, RepairPlan
-from frazil.maintenance.verification.checks import LEVELS, VerifyLevel, checks
 from frazil.maintenance.verification.files import read_finding
-from frazil.maintenance.verification.findings import VerificationReport
+from frazil.maintenance.verification.findings import LEVELS, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository

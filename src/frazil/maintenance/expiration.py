@@ -1,4 +1,4 @@
-"""Expiration: removes old snapshots from the history.
+"""Expiration and squash: they remove versions from a history.
 
     stay     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
              tips of other branches and of tags unless the user wants to delete those
@@ -12,29 +12,44 @@ tags. The oldest remaining snapshot gets the first snapshot as its parent, and i
 place. The snapshots in between are skipped, even if another ref leads to them: then the snapshot stays, but
 not in this history. Each file is written separately. If the process dies in between, a part is expired, and
 another run continues.
+
+The contents of the two versions stay the same. The later version gets the earlier one as its parent, and the
+list of the transaction logs in between. So comparisons and rebases over the range see all its changes.
+
+Versions in between that another branch or a tag needs stay in the repository. They are no longer in the
+history of this branch.
+
+A new message needs a new snapshot, because snapshots are immutable. Then the tip of the branch is replaced,
+as ``Session.amend`` does: the files of the new snapshot are stored first, and one update of the repository
+makes it visible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_matrix, snapshot_key
-from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.format.snapshot import encode_snapshot
-from frazil.maintenance.links import NewParent, collapse
+from frazil.format.ids import id_matrix, id_to_text, snapshot_key, transaction_key
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
+from frazil.format.snapshot import Snapshot, encode_snapshot
+from frazil.format.transaction_log import encode_transaction_log
+from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.maintenance.plan import RecordedChange
 from frazil.maintenance.retention import RetentionReport, Rules, VersionList
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import SnapshotsV1
-from frazil.repository.catalog.history_records import with_expiring
+from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag
-from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
 from frazil.repository.catalog.repo_update import RepoUpdate
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.survey.steps import NO_PROGRESS, Progress
 
 
@@ -160,3 +175,160 @@ def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: byte
     )
     context.assets.forget_snapshot(id_)
     snapshots.reparent(id_, parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The versions of a branch after ``since``, up to ``until``, as ids. ``until`` None is the tip."""
+
+    branch: str
+    since: bytes
+    until: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """The message of the version that replaces the tip, and items that are added to its metadata."""
+
+    message: str
+    metadata: Mapping[str, Any]
+
+
+def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
+    """Remove the versions between two versions of a branch, in one update of the repository."""
+    if commit is None:
+        change = _squash_change(span)
+        return change.result(context.catalog.update_repo_info(change))
+    while (id_ := _attempt(context, span, commit)) is None:
+        pass  # a garbage collection ran at the same time, and may have deleted the new files
+    return id_
+
+
+def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
+    """Store a new tip, and make it visible. Return None if a garbage collection ran in between."""
+    start = context.catalog.begin_commit()
+    require_online(start.info)
+    rows = _rows_of(start.info, span)
+    table = start.info.table
+    tip = start.info.table.entry(int(rows[0]))
+    if start.info.branches[span.branch] != tip.id:
+        raise InvalidInputError(
+            f"until must be the tip of the branch `{span.branch}` if a message is given, got "
+            f"`{id_to_text(tip.id)}`. Leave out until or message",
+            ErrorKind.NOT_ALLOWED,
+        )
+    start.save_backup(context.storage)
+    snapshot = context.assets.snapshot(tip.id)
+    new = replace(
+        snapshot,
+        id=new_object_id(),
+        flushed_at=max(now_us(), tip.flushed_at + 1),
+        message=commit.message,
+        metadata={**tip.metadata, **commit.metadata},
+        parent_id=table.id_of(int(rows[-1])),
+    )
+    _put_files(context, new, tip.id)
+    if context.catalog.finish_commit(_squash_change(replace(span, until=tip.id), new), start) is None:
+        return None
+    return new.id
+
+
+def _put_files(context: Context, snapshot: Snapshot, replaced: bytes) -> None:
+    """Store the snapshot, and its transaction log, which has the changes of the replaced snapshot."""
+    level = context.settings.compression_level
+    log = replace(context.assets.transaction_log(replaced), id=snapshot.id)
+    encoded = encode_transaction_log(log, level=level, spec_version=context.spec_version)
+    context.storage.put(transaction_key(snapshot.id), encoded)
+    context.storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
+
+
+def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the rows from the later version to the earlier one, both included."""
+    history = info.table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    ends = [require_snapshot(info, span.since)]
+    ends.append(int(history[0]) if span.until is None else require_snapshot(info, span.until))
+    places = [np.flatnonzero(history == row) for row in ends]
+    for name, row, place in zip(("since", "until"), ends, places, strict=True):
+        if not len(place):
+            raise InvalidInputError(
+                f"{name} must be a version in the history of the branch `{span.branch}`, got "
+                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions",
+                ErrorKind.NOT_ALLOWED,
+            )
+    since, until = (int(place[0]) for place in places)
+    if until >= since:
+        raise InvalidInputError(
+            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return history[until : since + 1]
+
+
+def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> RetentionReport:
+    """Return the versions that leave the history of the branch, and those that stay in it."""
+    require_online(info)
+    table, rows = info.table, _rows_of(info, span)
+    leaving = rows[1:-1] if commit is None else rows[:-1]
+    removed, stays = Rules(len(table)), Rules(len(table))
+    removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
+    history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    left = history[~np.isin(history, leaving)]
+    stays.add(f"in the history of `{span.branch}`", left)
+    return RetentionReport(
+        VersionList(table, leaving, tuple(removed)), VersionList(table, left, tuple(stays))
+    )
+
+
+def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[bytes]:
+    """Return the repo change of a squash. ``new`` replaces the tip. Its result is the later version."""
+
+    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, bytes]:
+        rows = _rows_of(info, span)
+        end, since = int(rows[0]), int(rows[-1])
+        old = info.table.id_of(end)
+        if new is None:
+            after = replace(info, snapshots=relink(info.table, end, since))
+            left = _without_unused(info, after, rows[1:-1])
+            return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
+        if info.branches[span.branch] != old:
+            raise InvalidInputError(
+                f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
+                "since. Squash again",
+                ErrorKind.NOT_ALLOWED,
+            )
+        before = _with_new_tip(info, span.branch, old, new)
+        table = before.table
+        tip, parent = map(table.find_snapshot, (new.id, info.table.id_of(since)))
+        after = replace(before, snapshots=relink(table, tip, parent))
+        unused = table.find_snapshots(info.table.ids()[rows[:-1]])
+        entry = OpsEntry(
+            UpdateKind.COMMIT_AMENDED, now, name=span.branch, previous_snapshot=old, new_snapshot=new.id
+        )
+        return RepoUpdate(_without_unused(before, after, unused), entry), old
+
+    return RecordedChange(change)
+
+
+def _with_new_tip(info: RepoInfo, branch: str, old: bytes, new: Snapshot) -> RepoInfo:
+    """Return the repo info after ``new`` replaced the tip ``old`` of a branch. Both are listed."""
+    replaced = info.table.entry(info.table.find_snapshot(old))
+    entry = SnapshotEntry(
+        new.id, replaced.parent, new.flushed_at, new.message, new.metadata, replaced.pruned_ancestor_tx_logs
+    )
+    branches = {**info.branches, branch: new.id}
+    after = replace(info, snapshots=info.table.added(entry), branches=branches)
+    return replace(after, metadata=with_amended(after, old, new.id, branch))
+
+
+def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.dtype[np.int64]]) -> RepoInfo:
+    """Return ``after`` without those of the rows that no branch and no tag needs.
+
+    ``before`` has the links before the squash, with which the records of streams and jobs are found.
+    """
+    table: SnapshotTable = after.table
+    refs = id_matrix([*after.branches.values(), *after.tags.values()])
+    keep = np.ones(len(table), bool)
+    keep[rows] = table.reachable(table.find_snapshots(refs))[rows]
+    snapshots = collapse(table, keep, NewParent.NEXT)
+    metadata = with_expiring(replace(before, metadata=after.metadata), keep, snapshots)
+    return replace(after, metadata=metadata, snapshots=snapshots)

@@ -1,4 +1,4 @@
-"""Retention: which versions of a history stay, and which versions an expiration removes.
+"""Retention: policies for the versions of a history that stay, and the expiration of the others.
 
 A version stays if
 
@@ -15,36 +15,366 @@ has the versions that stay and that are removed, with reasons, as columns.
 order of the history. It does not depend on the clocks of writers.
 
 The lists are columns. A row becomes an object when it is read, so that a report of a long history is small.
+
+A policy is a value, so that a program can store it, compare it and send it. A version stays if one rule of
+the policy selects it. A rule has a number of versions, of periods, an age, or patterns for the message and
+for items of the metadata.
+
+A period is an integer. Two times have the same integer if they are in the same hour, day, week, month or year
+of a time zone, and a later period has a larger integer. Weeks begin on Monday, as in ISO 8601.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import ClassVar, Final, overload
+from typing import Any, ClassVar, Final, Literal, overload
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import check_fields
 from frazil.display import Record, Shown, counted, literal, utc
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
 from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention_policy import (
-    BranchPolicies,
-    CommitPattern,
-    Count,
-    Period,
-    Retention,
-    periods,
-)
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import from_datetime, to_datetime
+
+_AUTHOR: Final = "author"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPattern:
+    """A condition on commits. A commit meets it if it meets every part that is set.
+
+    The patterns are those of `fnmatch`: ``*`` is any text, ``?`` is one character, and case matters.
+
+    Attributes:
+        message: A pattern for the message.
+        author: A pattern for the item ``author`` of the metadata.
+        metadata: Items that the metadata must have. A text is a pattern. Any other value must be equal.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if no part is set.
+
+    Examples:
+        >>> releases = CommitPattern(message="release *", metadata={"reviewed": True})
+        >>> releases.meets("release 3", {"reviewed": True}), releases.meets("release 3", {})
+        (True, False)
+    """
+
+    message: str | None = None
+    author: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.message is None and not self.items():
+            raise InvalidInputError(
+                "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
+                'would meet it. Pass message="*" for that',
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+    def items(self) -> dict[str, Any]:
+        """Return the items that the metadata of a commit must have.
+
+        Returns:
+            The patterns and values by name, with the pattern of the author.
+
+        Examples:
+            >>> CommitPattern(author="ada*").items()
+            {'author': 'ada*'}
+        """
+        return {**self.metadata, **({} if self.author is None else {_AUTHOR: self.author})}
+
+    def meets(self, message: str, metadata: Mapping[str, Any]) -> bool:
+        """Return whether a commit meets the condition.
+
+        Args:
+            message: The message of the commit.
+            metadata: The metadata of the commit.
+
+        Returns:
+            True if every part is met.
+
+        Examples:
+            >>> CommitPattern(author="ada*").meets("first", {"author": "ada lovelace"})
+            True
+        """
+        if self.message is not None and not fnmatchcase(message, self.message):
+            return False
+        return all(
+            name in metadata and _is_like(metadata[name], value) for name, value in self.items().items()
+        )
+
+
+def _is_like(value: Any, pattern: Any) -> bool:
+    if isinstance(pattern, str):
+        return isinstance(value, str) and fnmatchcase(value, pattern)
+    return bool(value == pattern)
+
+
+_SECOND_US: Final = 1_000_000
+_HOUR_US: Final = 3600 * _SECOND_US
+_QUARTER_US: Final = _HOUR_US // 4
+_DAY_US: Final = 24 * _HOUR_US
+#: 1970-01-01 was a Thursday, three days after a Monday.
+_DAYS_AFTER_MONDAY: Final = 3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The range of ``datetime`` with a tolerance of two days for zones. Other times are clipped to it.
+_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+class Period(StrEnum):
+    """The length of a period."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+def periods(times: I64, period: Period, zone: tzinfo) -> I64:
+    """Return the period of each time.
+
+    When clocks go back one hour, the repeated hour counts as two hours.
+    """
+    times = np.clip(times, 0, _LAST_US)
+    offsets = utc_offsets(times, zone)
+    if period is Period.HOUR:
+        return (times + offsets % _HOUR_US) // _HOUR_US
+    days = (times + offsets) // _DAY_US
+    if period is Period.DAY:
+        return days
+    if period is Period.WEEK:
+        return (days + _DAYS_AFTER_MONDAY) // 7
+    dates = days.astype("datetime64[D]")
+    return dates.astype("datetime64[M]" if period is Period.MONTH else "datetime64[Y]").astype(np.int64)
+
+
+def utc_offsets(times: I64, zone: tzinfo) -> I64:
+    """Return the difference between local time and UTC at each time. It changes at full quarters of hours."""
+    if zone is UTC:
+        return np.zeros(len(times), np.int64)
+    quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
+    return _offsets_one_by_one(quarters * _QUARTER_US, zone)[place]
+
+
+def _offsets_one_by_one(times: I64, zone: tzinfo) -> I64:
+    moments = [_EPOCH + timedelta(microseconds=time) for time in times.tolist()]
+    offsets = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
+    return np.array([offset // timedelta(microseconds=1) for offset in offsets], np.int64)
+
+
+#: The number of periods of a rule: the newest ones, or all.
+type Count = int | Literal["all"]
+
+_PERIODS: Final = {
+    "hourly": Period.HOUR,
+    "daily": Period.DAY,
+    "weekly": Period.WEEK,
+    "monthly": Period.MONTH,
+    "yearly": Period.YEAR,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The rules for the versions of a branch that stay. A version stays if one rule selects it.
+
+    The first version, the tips of branches, and the versions of tags that match ``tags`` always stay.
+
+    ``hourly`` to ``yearly`` select the newest version of each period, for the newest periods that have a
+    version. ``daily=7`` selects one version for each of the last seven days with versions. ``"all"`` selects
+    one version for every period.
+
+    Attributes:
+        last: The number of newest versions.
+        hourly: The number of hours.
+        daily: The number of days.
+        weekly: The number of weeks. A week begins on Monday.
+        monthly: The number of months.
+        yearly: The number of years.
+        newer_than: Selects versions that are not older than this: a duration before now, or a time with a
+            time zone.
+        where: Selects commits that meet one of these conditions.
+        tags: Patterns of the tags that stay. The default is every tag. A tag that matches no pattern is
+            deleted if no rule selects its version. The name of a deleted tag cannot be used again.
+        zone: The time zone of the periods, such as ``"Europe/Rome"``. Default: ``"UTC"``.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if no rule is set, for a negative number, or for an unknown
+            time zone.
+
+    Examples:
+        >>> Retention(last=10, daily=7, monthly="all").counts()
+        {<Period.DAY: 'day'>: 7, <Period.MONTH: 'month'>: 'all'}
+    """
+
+    last: int = 0
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+    newer_than: timedelta | datetime | None = None
+    where: CommitPattern | Sequence[CommitPattern] = ()
+    tags: str | Sequence[str] = "*"
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        for name in ("last", *_PERIODS):
+            _require_count(name, getattr(self, name), allows_all=name != "last")
+        _require_age(self.newer_than)
+        object.__setattr__(self, "where", tuple(_conditions(self.where)))
+        object.__setattr__(self, "tags", tuple(_patterns(self.tags)))
+        self.time_zone()
+        if not (self.last or self.counts() or self.newer_than is not None or self.where):
+            raise InvalidInputError(
+                "Retention() must have a rule, got none. Every version except the tips and tags would be "
+                "removed. Pass last=1 for that",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+    def counts(self) -> dict[Period, Count]:
+        """Return the periods of the rules that are set.
+
+        Returns:
+            The number of periods, or ``"all"``, by the length of the period.
+
+        Examples:
+            >>> Retention(weekly=4).counts()
+            {<Period.WEEK: 'week'>: 4}
+        """
+        return {period: getattr(self, name) for name, period in _PERIODS.items() if getattr(self, name)}
+
+    def conditions(self) -> tuple[CommitPattern, ...]:
+        """Return the conditions on commits.
+
+        Returns:
+            The patterns of ``where``.
+
+        Examples:
+            >>> Retention(where=CommitPattern(message="release*")).conditions()[0].message
+            'release*'
+        """
+        return tuple(_conditions(self.where))
+
+    def covers_tag(self, name: str) -> bool:
+        """Return whether a tag stays.
+
+        Args:
+            name: The name of the tag.
+
+        Returns:
+            True if the name matches one pattern of ``tags``.
+
+        Examples:
+            >>> Retention(last=1, tags=["v*"]).covers_tag("test-3")
+            False
+        """
+        return any(fnmatchcase(name, pattern) for pattern in _patterns(self.tags))
+
+    def time_zone(self) -> tzinfo:
+        """Return the time zone of the periods.
+
+        Returns:
+            The zone.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if this host does not know the zone.
+
+        Examples:
+            >>> Retention(last=1).time_zone()
+            datetime.timezone.utc
+        """
+        if isinstance(self.zone, str) and self.zone == "UTC":
+            return UTC
+        try:
+            return ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+            raise InvalidInputError(
+                f'zone must be the name of a time zone, such as "Europe/Rome", got {self.zone!r:.80}. If the '
+                "name is right, this host has no data of time zones: install the package tzdata",
+                ErrorKind.INVALID_ARGUMENT,
+            ) from error
+
+
+def _require_count(name: str, value: object, *, allows_all: bool) -> None:
+    if allows_all and isinstance(value, str) and value == "all":
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        expected = 'an integer or "all"' if allows_all else "an integer"
+        raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
+    if value < 0:
+        raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
+
+
+def _require_age(value: object) -> None:
+    if value is not None and not isinstance(value, timedelta | datetime):
+        raise TypeError(
+            f"Retention(): newer_than must be a timedelta, a datetime or None, got {type(value).__name__}"
+        )
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise TypeError(
+            f"Retention(): newer_than must have a time zone, got {value.isoformat()}. Add tzinfo=datetime.UTC"
+        )
+
+
+def _conditions(where: object) -> Iterator[CommitPattern]:
+    for each in [where] if isinstance(where, CommitPattern) else _items("where", where):
+        if not isinstance(each, CommitPattern):
+            raise TypeError(f"Retention(): where must have CommitPattern values, got {type(each).__name__}")
+        yield each
+
+
+def _patterns(tags: object) -> Iterator[str]:
+    for each in [tags] if isinstance(tags, str) else _items("tags", tags):
+        if not isinstance(each, str):
+            raise TypeError(f"Retention(): tags must have texts, got {type(each).__name__}")
+        yield each
+
+
+def _items(name: str, value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"Retention(): {name} must be one value or a list, got {type(value).__name__}")
+    return value
+
+
+#: Policies by patterns of branches, in order. The first pattern that matches a branch decides.
+type BranchPolicies = tuple[tuple[str, Retention], ...]
+
+
+def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolicies:
+    """Return the policies of branches. One policy alone is for every branch."""
+    pairs = {"*": policy} if isinstance(policy, Retention) else policy
+    if not isinstance(pairs, Mapping):
+        raise TypeError(
+            f"policy must be a Retention, or a dict from branches to Retention, got {type(policy).__name__}"
+        )
+    for name, each in pairs.items():
+        if not isinstance(name, str) or not isinstance(each, Retention):
+            raise TypeError(
+                f"policy must have Retention values by names of branches, got {type(each).__name__} for "
+                f"{name!r:.80}"
+            )
+    if not pairs:
+        raise InvalidInputError(
+            "policy must have at least one branch, got an empty dict", ErrorKind.INVALID_ARGUMENT
+        )
+    return tuple(pairs.items())
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 

@@ -16,7 +16,7 @@ import frazil
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.maintenance.verification.findings import LEVELS
 
 icechunk = pytest.importorskip("icechunk")
 

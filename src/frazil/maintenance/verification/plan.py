@@ -1,4 +1,4 @@
-"""The whole verification: which files to read in which process, and which findings still hold.
+"""The whole verification.
 
 Other processes may commit, expire and collect garbage in the meantime. A missing file is a finding only if a
 version needs it now. Therefore each finding contains the version or manifest that led to it. At the end, the
@@ -9,22 +9,30 @@ Only results without findings are recorded. The key of a result has everything t
 and a snapshot never change under their ids. Chunk files do not change either, but a damaged or restored file
 has another size or time in the listing. Foreign objects may change, so pieces with virtual references are
 never recorded.
+
+The state is a database of SQLite: a file, or in memory. It has one row for each piece that is done and has no
+finding. The key is a hash of everything that the result depends on: the storage, the id of an immutable file,
+and sizes and times of the files below it. So a piece with other files has another key, and is done again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from typing import Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.engines import Engine, EngineName
-from frazil.errors import ConflictError, ErrorKind, IcechunkError
+from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.columns import U8
 from frazil.format.ids import (
     CHUNKS,
@@ -40,7 +48,7 @@ from frazil.format.ids import (
 )
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.verification.chunks import (
     ReadRequest,
     ReadResult,
@@ -51,29 +59,27 @@ from frazil.maintenance.verification.chunks import (
 )
 from frazil.maintenance.verification.files import ManifestLevel, ManifestUse, RequiredFiles, check_manifests
 from frazil.maintenance.verification.findings import (
+    LEVELS,
     Affected,
     Finding,
     Severity,
     VerificationReport,
     VerifyLevel,
 )
-from frazil.maintenance.verification.leftovers import (
-    FolderFiles,
-    folder_files,
-    marker_findings,
-    name_findings,
-    unreferenced,
-)
 from frazil.maintenance.verification.repo_state import (
+    FolderFiles,
     State,
     check_backups,
     check_chain,
+    folder_files,
+    marker_findings,
+    name_findings,
     ops_findings,
     state_of,
+    unreferenced,
     versions_of,
 )
 from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
-from frazil.maintenance.verification.verification_state import VerificationState, piece_key
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
@@ -86,6 +92,134 @@ from frazil.survey.steps import (
     run_with,
     snapshot_batches,
 )
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = ModuleOnDemand("sqlite3")
+
+
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS pieces (key BLOB PRIMARY KEY, result BLOB NOT NULL) WITHOUT ROWID"
+
+
+class VerificationState:
+    """The pieces of a verification that are done.
+
+    Args:
+        path: The file of the state, which is created if it does not exist. Default: in memory.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if the file is not the state of a verification.
+        TypeError: ``path`` is neither a path nor None.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> state = frazil.VerificationState()
+        >>> repo.upkeep.verify("exists", state=state).ok, len(state)
+        (True, 0)
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._lock = Lock()
+        self._path = ":memory:" if path is None else _path("path", path, "a path or None")
+        try:
+            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, self._database.close)
+            self._database.execute("PRAGMA synchronous = OFF")
+            self._database.execute(_TABLE)
+            self._database.execute("SELECT key, result FROM pieces LIMIT 1").fetchall()
+        except sqlite3.Error as error:
+            raise InvalidInputError(
+                f"state must be a new file or the state of a verification, got {self._path!r}: {error}. Use "
+                "another file, or delete this one",
+                ErrorKind.INVALID_ARGUMENT,
+            ) from error
+
+    def __len__(self) -> int:
+        row = self._fetch("SELECT count(*) FROM pieces")
+        return 0 if row is None else int(row[0])
+
+    def __repr__(self) -> str:
+        return f"<frazil.VerificationState {self._path}: {len(self)} pieces>"
+
+    def find_result(self, key: bytes) -> bytes | None:
+        """Return the result of a piece, or None if the piece is not done.
+
+        Args:
+            key: The key, as `piece_key` makes it.
+
+        Returns:
+            The bytes that were stored.
+
+        Examples:
+            >>> VerificationState().find_result(piece_key("manifest")) is None
+            True
+        """
+        row = self._fetch("SELECT result FROM pieces WHERE key = ?", key)
+        return None if row is None else bytes(row[0])
+
+    def store_result(self, key: bytes, result: bytes) -> None:
+        """Record that a piece is done.
+
+        Args:
+            key: The key, as `piece_key` makes it.
+            result: The result of the piece.
+
+        Examples:
+            >>> state = VerificationState()
+            >>> state.store_result(piece_key("manifest"), b"done")
+            >>> state.find_result(piece_key("manifest"))
+            b'done'
+        """
+        with self._lock:
+            self._database.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (key, result))
+
+    def close(self) -> None:
+        """Close the file.
+
+        Examples:
+            >>> VerificationState().close()
+        """
+        with self._lock:
+            self._database.close()
+
+    def _fetch(self, query: str, *values: bytes) -> tuple[Any, ...] | None:
+        with self._lock:
+            row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
+            return row
+
+
+def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
+    """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
+    if state is None or isinstance(state, VerificationState):
+        return state
+    return VerificationState(_path("state", state, "a VerificationState, a path or None"))
+
+
+def _path(name: str, value: object, expected: str) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
+    if not path or "\0" in path:
+        raise InvalidInputError(
+            f"{name} must be the path of a file, got {path!r:.80}", ErrorKind.INVALID_ARGUMENT
+        )
+    return path
+
+
+def piece_key(*parts: bytes | str | int) -> bytes:
+    """Return the key of a piece: a hash of everything that its result depends on.
+
+    >>> piece_key("manifest", b"id", 1) == piece_key("manifest", b"id", 2)
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.digest()
+
 
 #: Findings that a garbage collection can cause in versions without a branch or tag.
 _COLLECTED: Final = frozenset({"missing", "short"})

@@ -1,4 +1,4 @@
-"""The versions that a repository has at a moment, as far as they can be read.
+"""The versions that a repository has at a moment, and the objects that are no part of a version.
 
 A file of the ops log names a backup for each of its updates except the newest one. The backup was written
 directly after the update, so this update is the newest one in it. Most of these backups may be deleted. A
@@ -13,16 +13,21 @@ entries are not compared.
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from datetime import timedelta
+from itertools import batched, chain, islice
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import FormatError, IcechunkError
-from frazil.format.columns import I64, Ragged
+from frazil.display import counted
+from frazil.errors import FormatError, IcechunkError, StorageError
+from frazil.format.columns import I64, U8, Ragged
 from frazil.format.ids import (
     CONFIG,
     INITIAL_SNAPSHOT_ID,
@@ -32,6 +37,8 @@ from frazil.format.ids import (
     backup_key,
     id_keys,
     id_list,
+    ids_from_text,
+    ids_to_text,
 )
 from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
@@ -39,11 +46,16 @@ from frazil.maintenance.verification.files import check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
 from frazil.maintenance.verification.snapshots import Version
 from frazil.repository.catalog.catalog_v1 import read_config_v1
+from frazil.repository.catalog.collection_guard import COLLECTIONS
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import RefKind, list_refs, read_all_snapshots, read_ref, ref_key
+from frazil.repository.catalog.leases import LEASES, LONGEST, ROUNDING
 from frazil.repository.catalog.repo_update import older_ops_backup
-from frazil.storage.base import Storage
-from frazil.storage.checks import is_outage
+from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.session.staged_work import STAGING, place_of_lease
+from frazil.storage.base import ObjectInfo, Storage
+from frazil.storage.checks import is_outage, skip_damage
+from frazil.survey.columns import ObjectListing, among, list_objects
 from frazil.survey.survey import reachable
 from frazil.threads import Purpose, thread_pool
 
@@ -377,3 +389,114 @@ def _contradictions(updates: NDArray[Any], expirations: NDArray[np.uint64]) -> I
     wrong |= known & (one["left"] != two["found"])
     rows: I64 = np.flatnonzero(wrong & (one["ref"] == two["ref"]))
     return rows
+
+
+_BATCH: Final = 1024
+_SHOWN: Final = 3
+_LIST_SUFFIX: Final = ".garbage"
+_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FolderFiles:
+    """The files of a folder when the verification began, and names that are not ids."""
+
+    listing: ObjectListing
+    strange: tuple[str, ...]
+    strange_count: int
+
+
+def folder_files(storage: Storage, folder: str) -> FolderFiles:
+    """List a folder."""
+    strange: list[str] = []
+    count = 0
+    for part in batched(storage.list(folder), _BATCH):
+        names = [info.key.removeprefix(f"{folder}/") for info in part]
+        bad = np.flatnonzero(~ids_from_text(names)[1]).tolist()
+        strange += [names[row] for row in bad[: _SHOWN - len(strange)]]
+        count += len(bad)
+    return FolderFiles(list_objects(storage, folder), tuple(strange), count)
+
+
+def name_findings(files: FolderFiles) -> Iterator[Finding]:
+    """Yield a finding if files of a folder have names that are not ids."""
+    if files.strange_count:
+        names = ", ".join(files.strange)
+        detail = f"{counted(files.strange_count, 'file')} with other names, such as {names}"
+        yield Finding("file-name", files.listing.folder, detail=detail)
+
+
+def unreferenced(files: FolderFiles, ids: U8) -> Iterator[Finding]:
+    """Yield a finding if files of a folder are not among the ids, (k, 12), that versions need."""
+    rest = files.listing.select_files(~among(files.listing.ids, ids))
+    if len(rest):
+        names = ", ".join(ids_to_text(rest.ids[:_SHOWN]))
+        detail = (
+            f"{counted(len(rest), 'file')} with {int(rest.sizes.sum())} bytes belong to no version, such as "
+            f"{names}. A session that has not committed may need them"
+        )
+        yield Finding("unreferenced", files.listing.folder, detail=detail)
+
+
+# Markers
+
+
+def marker_findings(storage: Storage) -> Iterator[Finding]:
+    """Yield what holders of leases, collections and jobs have stored."""
+    leases = list(storage.list(LEASES))
+    yield from _leases(storage, leases)
+    yield from _collections(storage)
+    yield from _jobs(storage, {place_of_lease(info.key) for info in leases})
+
+
+def _content(storage: Storage, key: str) -> dict[str, Any] | None:
+    """Return the content of an object, or None if it is missing or damaged."""
+    with skip_damage(), suppress(ValueError, RecursionError):
+        content = json.loads(bytes(storage.get(key)))
+        return content if isinstance(content, dict) else None
+    return None
+
+
+def _leases(storage: Storage, objects: list[ObjectInfo]) -> Iterator[Finding]:
+    for info in objects:
+        try:
+            content = _content(storage, info.key)
+        except StorageError as error:
+            yield Finding("unavailable", info.key, detail=error.message)
+            continue
+        if content is None or not all(type(content.get(name)) is int for name in ("age", "left")):
+            if storage.head(info.key) is not None:
+                detail = "the lease must have the numbers age and left. It protects nothing"
+                yield Finding("lease-unreadable", info.key, detail=detail)
+            continue
+        until = from_datetime(info.modified) + min(content["left"], _LONGEST_US) + ROUNDING
+        text = f"{content.get('purpose') or 'a session'}, until {to_datetime(max(until, 0)).isoformat()}"
+        yield Finding("lease", info.key, detail=text)
+
+
+def _collections(storage: Storage) -> Iterator[Finding]:
+    for info in storage.list(COLLECTIONS):
+        if info.key.endswith(_LIST_SUFFIX):
+            continue
+        try:
+            content = _content(storage, info.key) or {}
+        except StorageError as error:
+            yield Finding("unavailable", info.key, detail=error.message)
+            continue
+        if content.get("done"):
+            continue  # the mark of a collection that has ended
+        started = from_datetime(info.modified)
+        detail = f"announced at {info.modified.isoformat()}"
+        killed = started + _LONGEST_US < now_us()
+        yield Finding("collection-killed" if killed else "collection-running", info.key, detail=detail)
+
+
+def _jobs(storage: Storage, places: set[str | None]) -> Iterator[Finding]:
+    sizes: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for info in storage.list(STAGING):
+        total = sizes[info.key.split("/")[1]]
+        total[0] += 1
+        total[1] += info.size
+    for place, (count, size) in sorted(sizes.items()):
+        check = "job-staged" if place in places else "job-abandoned"
+        yield Finding(check, f"{STAGING}/{place}", detail=f"{counted(count, 'file')} with {size} bytes")

@@ -20,21 +20,41 @@ from frazil.maintenance.collection import Collection, DeleteLimits
 from frazil.maintenance.compaction import Compaction, compaction_commits
 from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
 from frazil.maintenance.doctor import DoctorFinding, DoctorReport, examine
-from frazil.maintenance.expiration import Expiry, expiration_change, expire_v1, expiry_report
+from frazil.maintenance.expiration import (
+    Expiry,
+    NewCommit,
+    Range,
+    expiration_change,
+    expire_v1,
+    expiry_report,
+    squash,
+    squash_report,
+)
 from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
 from frazil.maintenance.plan import UpkeepPlan
 from frazil.maintenance.repair.plan import repair_plan
 from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, lost_choice
-from frazil.maintenance.restoration import RestoreReport, restore_repository
-from frazil.maintenance.retention import RetentionReport, VersionReason, decide, retention_change
-from frazil.maintenance.retention_policy import CommitPattern, Retention, branch_policies
+from frazil.maintenance.repair.repo_file import RestoreReport, restore_repository
+from frazil.maintenance.retention import (
+    CommitPattern,
+    Retention,
+    RetentionReport,
+    VersionReason,
+    branch_policies,
+    decide,
+    retention_change,
+)
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
-from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
 from frazil.maintenance.statistics import storage_stats
 from frazil.maintenance.verification import plan as verification
-from frazil.maintenance.verification.checks import Check, checks
-from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
-from frazil.maintenance.verification.verification_state import VerificationState, state_at
+from frazil.maintenance.verification.findings import (
+    Check,
+    VerificationReport,
+    VerifyLevel,
+    checks,
+    verify_level,
+)
+from frazil.maintenance.verification.plan import VerificationState, state_at
 from frazil.remedies import call
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
