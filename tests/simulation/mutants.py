@@ -466,7 +466,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair copies nothing",
-        "frazil.maintenance.repair.copies:CopyFiles.perform",
+        "frazil.maintenance.repair.copies:copy_files",
         returning(None),
         ("repair", "verify"),
         ("commit", "lose_file"),

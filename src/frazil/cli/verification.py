@@ -175,7 +175,7 @@ def repair(
         plan = plan.apply(metadata=author_metadata())
     recovered = [_recover(storage, plan, *each) for each in recover] if yes else []
     left = [each for each in plan.detached if each.id not in recovered]
-    document = {**json.loads(plan.to_json()), "recovered": recovered}
+    document = {**plan.as_dict(), "recovered": recovered}
     output.emit(document, [str(plan), *_next_commands(plan, left, location)])
     done = plan.complete and not left if yes else plan.ok
     return 0 if done else 1

@@ -334,15 +334,6 @@ def garbage(after: RepoInfo, old: CandidateFiles, live: ReachableFiles) -> dict[
     return {**dead, "chunks": old.chunks.select_files(~live.chunks.rows())}
 
 
-def unused_files(context: Context, older_than: int) -> dict[str, ObjectListing]:
-    """Return the files that no version needs, by kind. All metadata are read, to notice damage."""
-    limit = LeaseLimit(context.storage, now_us(), older_than).refresh()
-    old = candidate_files(context.storage, limit, older_than)
-    info = context.catalog.full_repo_info()
-    live = needed(info, old, ReachableFiles(Marks(old.chunks.ids)), Survey(context, is_incremental=False))
-    return garbage(without_dead(info, old.snapshots.ids), old, live)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectionChange:
     """The repo change of a collection: step 4.

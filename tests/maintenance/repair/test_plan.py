@@ -132,9 +132,9 @@ def test_exchanged_files_are_whole_after_a_crash() -> None:
     before.put(one, second)
     before.put(other, first)
     count = 0
-    for storage in crashes(before, lambda storage: repair(storage, dry_run=False)):
+    for storage in crashes(before, lambda storage: repair(storage).apply()):
         count += 1
-        repair(storage, dry_run=False)
+        repair(storage).apply()
         assert (bytes(storage.get(one)), bytes(storage.get(other))) == (first, second)
     assert count >= 8
 
@@ -146,7 +146,7 @@ def test_several_damages_at_once() -> None:
     for folder in ("snapshots", "transactions", "manifests", "chunks"):
         storage.delete(keys(storage, folder)[1:])
     storage.put("repo", b"")
-    plan = repair(storage, copies=[before], dry_run=False)
+    plan = repair(storage, copies=[before]).apply()
     assert plan.complete, str(plan)
     assert contents(storage) == contents(before)
     assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
@@ -160,7 +160,7 @@ def test_the_second_copy_is_used_if_the_first_is_damaged() -> None:
         bad, storage = copy_of(before), copy_of(before)
         bad.put(key, bytes(before.get(key))[:-3])
         storage.delete([key])
-        repair(storage, copies=[bad, before], dry_run=False)
+        repair(storage, copies=[bad, before]).apply()
         assert contents(storage) == contents(before)
 
 
@@ -221,9 +221,9 @@ def test_a_crash_at_each_write(folder: str) -> None:
     for key in affected(before, folder):
         broken.put(key, b"")
     count = 0
-    for storage in crashes(broken, lambda storage: repair(storage, copies=[before], dry_run=False)):
+    for storage in crashes(broken, lambda storage: repair(storage, copies=[before]).apply()):
         count += 1
-        repair(storage, copies=[before], dry_run=False)
+        repair(storage, copies=[before]).apply()
         assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
         assert contents(storage) == contents(before)
         assert repair(storage, copies=[before]).ok
@@ -245,7 +245,7 @@ def test_without_any_backup() -> None:
     storage.delete(["repo", *keys(storage, "overwritten")])
     with pytest.raises(RepositoryNotFoundError, match="Pass a copy"):
         repair(storage)
-    repair(storage, copies=[original()], dry_run=False)
+    repair(storage, copies=[original()]).apply()
     assert values(storage) == values(original())
 
 
@@ -253,7 +253,7 @@ def test_damage_without_a_copy_remains_a_finding() -> None:
     storage = copy_of(original())
     key = keys(storage, "manifests")[0]
     storage.delete([key])
-    plan = repair(storage, dry_run=False)
+    plan = repair(storage).apply()
     assert not plan.steps
     assert [each.key for each in plan.findings] == [key]
     assert not plan.complete
@@ -268,7 +268,7 @@ def test_the_reference_reads_the_result(tmp_path: Path) -> None:
         storage.delete(keys(storage, folder)[1:2])
     storage.delete(keys(storage, "transactions"))
     storage.put("repo", b"x")
-    assert repair(storage, copies=[before], dry_run=False).complete
+    assert repair(storage, copies=[before]).apply().complete
     assert storage.head(FIRST_LOG) is not None
     readable_by_reference(tmp_path)
     assert np.array_equal(values(storage)["v3/a"], values(before)["v3/a"])
@@ -308,7 +308,7 @@ def test_a_copy_with_a_changed_bit_is_not_used() -> None:
     copy.put(key, bytes([data[0] ^ 1]) + data[1:])
     storage.delete([key])
     assert not repair(storage, copies=[copy]).steps
-    (step,) = repair(storage, copies=[copy, before], dry_run=False).steps
+    (step,) = repair(storage, copies=[copy, before]).apply().steps
     assert step.certainty == "proved"
     assert bytes(storage.get(key)) == data
 
@@ -337,7 +337,7 @@ def test_exchanged_packs_go_back_without_a_copy() -> None:
     first, second = bytes(repo.storage.get(one)), bytes(repo.storage.get(other))
     repo.storage.put(one, second)
     repo.storage.put(other, first)
-    plan = repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    plan = repair(repo.storage, level="checksum", lost="fill").apply()
     assert [(each.action, set(each.keys), each.certainty) for each in plan.steps] == [
         ("copy", {one, other}, "proved")
     ]

@@ -32,7 +32,7 @@ def test_a_tag_comes_from_a_copy_only() -> None:
     storage.put(key, b"")
     assert not repair(storage).steps
     assert [each.key for each in repair(storage).findings] == [key]
-    plan = repair(storage, copies=[copy], dry_run=False)
+    plan = repair(storage, copies=[copy]).apply()
     assert [each.certainty for each in plan.steps] == ["proved"]
     opened = [frazil.Repository.open(each) for each in (storage, copy)]
     assert opened[0].lookup_tag("v1") == opened[1].lookup_tag("v1")
@@ -53,7 +53,7 @@ def test_the_configuration() -> None:
     copy = copy_of(storage)
     before = bytes(storage.get("config.yaml"))
     storage.put("config.yaml", b"{[")
-    plan = repair(storage, copies=[copy], dry_run=False)
+    plan = repair(storage, copies=[copy]).apply()
     assert [each.keys for each in plan.steps] == [("config.yaml",)]
     assert bytes(storage.get("config.yaml")) == before
 
@@ -65,6 +65,6 @@ def test_other_files_of_version_1(folder: str) -> None:
     key = max(each.key for each in storage.list(folder))
     data = bytes(storage.get(key))
     storage.put(key, b"")
-    repair(storage, copies=[copy], dry_run=False)
+    repair(storage, copies=[copy]).apply()
     assert bytes(storage.get(key)) == data
     assert repair(storage).ok

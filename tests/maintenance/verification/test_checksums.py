@@ -242,7 +242,7 @@ def test_a_name_that_is_the_hash_of_another_file_proves_damage() -> None:
     assert [(each.check, each.key) for each in repo.upkeep.verify("checksum").problems] == [
         ("exchanged", named)
     ]
-    plan = frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    plan = frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill").apply()
     assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [("copy", (named,), "proved")]
     assert repo.upkeep.verify("checksum").ok
     group = zarr.open_group(repo.readonly_session("main").store, mode="r")

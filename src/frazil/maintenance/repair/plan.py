@@ -4,7 +4,7 @@ Damaged metadata hide damage of the files that they refer to. So each round veri
 the repaired files of the rounds before. The plan is a rehearsal with the code of the repair itself.
 
 A file that the storage does not return may be good. The plan leaves it as it is, and its finding remains.
-Then the plan has no lost chunks and no orphans, because the file may refer to others. An error of the storage
+Then the plan has no lost chunks, because the file may refer to others. An error of the storage
 that leaves no finding ends the plan.
 
 A repair makes commits only if the caller asks for them. A lost chunk gets the reference of the newest version
@@ -17,8 +17,9 @@ reads its fill value, and the plan says so. Earlier versions still have the dama
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,13 +27,11 @@ from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.display import counted
-from frazil.errors import IcechunkError
 from frazil.format.chunk_table import within
 from frazil.format.columns import U8, U32
 from frazil.format.ids import CHUNKS, id_from_text, id_keys, id_list, id_matrix, id_to_text, is_id_text
 from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
-from frazil.maintenance.collection import Collection, unused_files
 from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, users_of_files
 from frazil.maintenance.repair.repair_plan import (
     DetachedSnapshot,
@@ -42,14 +41,14 @@ from frazil.maintenance.repair.repair_plan import (
     RepairStep,
 )
 from frazil.maintenance.repair.repo_file import (
-    config_steps,
+    config_step,
     is_version_1,
     relist_steps,
     require_copies,
     restore_step,
 )
-from frazil.maintenance.repair.storages import Overlay, QuarantiningStorage
-from frazil.maintenance.verification.findings import Finding, VerificationReport, VerifyLevel
+from frazil.maintenance.repair.storages import Overlay
+from frazil.maintenance.verification.findings import Finding, VerifyLevel
 from frazil.maintenance.verification.plan import verify
 from frazil.repository.catalog.ancestry import FRAZIL
 from frazil.repository.catalog.collection_guard import SessionStart
@@ -87,8 +86,11 @@ def lost_chunks(
     }
     lost: list[LostChunks] = []
     for (key, node), parts in groups.items():
-        cells, offsets = _cells(parts)
-        lost.append(LostChunks(key, paths.get(node), node, cells, needing[key], (), offsets))
+        cells = np.concatenate([each.coordinates for each in parts])
+        offsets = np.concatenate([each.offsets for each in parts])
+        pairs = np.column_stack((cells.astype(np.uint64), offsets))
+        _, rows = np.unique(pairs, axis=0, return_index=True)
+        lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), offsets[rows]))
     ranges = lost_ranges(lost)
     newest_first = list(reversed(id_list(versions.ids)))
     previous: dict[bytes, list[str | None]] = {}
@@ -105,14 +107,6 @@ def lost_chunks(
 
 def _id_of(key: str) -> bytes:
     return id_from_text(key.rpartition("/")[2])
-
-
-def _cells(findings: Sequence[Finding]) -> tuple[U32, NDArray[np.uint64]]:
-    """Return the coordinates and the offsets of chunks, each pair once."""
-    cells = np.concatenate([each.coordinates for each in findings])
-    offsets = np.concatenate([each.offsets for each in findings])
-    _, rows = np.unique(np.column_stack((cells.astype(np.uint64), offsets)), axis=0, return_index=True)
-    return cells[rows], offsets[rows]
 
 
 def _previous(
@@ -181,67 +175,48 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 # Commits without lost chunks
 
 
-@dataclass(frozen=True, slots=True)
-class LostCommit:
-    """Makes a commit on one branch, without the lost chunks of its tip."""
-
-    branch: str
-    choice: LostChoice
-    lost: Sequence[LostChunks]
-    effects: tuple[str, ...] = ()
-
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-        keys = tuple(dict.fromkeys(each.key for each in self.lost))
-        why = f"the tip of branch `{self.branch}` needs the lost chunks, and the caller asks for this commit"
-        why = "; ".join([why, *self.effects])
-        return RepairStep("commit", keys, _WORDS[self.choice], why, "consistent")
-
-    def perform(self, repair: RepairContext) -> None:
-        """Make the commit, unless the tip has no lost chunk any more."""
-        self.commit(repair)
-
-    def commit(self, repair: RepairContext) -> tuple[str, ...]:
-        """Make the commit, and return what cells read afterwards. Nothing if the tip has no lost chunk."""
-        context = repair.context
-        since = now_us()
-        info = context.catalog.repo_info()
-        workspace = Workspace(context, branch_tip(info, self.branch))
-        nodes = dict.fromkeys(each.node for each in self.lost)
-        edits = [_edit(workspace, node, self.lost, self.choice) for node in nodes]
-        number = sum(count for count, _ in edits)
-        if not number:
-            return ()
-        write_commit(
-            PendingCommit(
-                context,
-                COMMIT,
-                self.branch,
-                workspace.snapshot,
-                workspace.durable_changes(),
-                f"repair: {counted(number, 'lost chunk')} with {_WORDS[self.choice]}",
-                {**repair.metadata, FRAZIL: {"repair": {"lost": sorted({each.key for each in self.lost})}}},
-                SessionStart(newest_update(info), since),
-                workspace.writer,
-            )
-        )
-        return tuple(effect for count, effect in edits if count)
-
-
-def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> list[LostCommit]:
-    """Make the commits for the branches whose tips need lost chunks, and return them.
+def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> Iterator[Step]:
+    """Make the commits for the branches whose tips need lost chunks, and yield their steps.
 
     A branch whose tip has another damaged file that the commit must read is left out.
     """
     if choice == "keep" or not lost:
-        return []
-    commits: list[LostCommit] = []
+        return
+    keys = tuple(dict.fromkeys(each.key for each in lost))
     for name in sorted(repair.context.catalog.full_repo_info().branches):
+        commit = partial(_commit, branch=name, choice=choice, lost=lost)
+        effects: list[str] = []
         with skip_damage():
-            commit = LostCommit(name, choice, lost)
-            if effects := commit.commit(repair):
-                commits.append(replace(commit, effects=effects))
-    return commits
+            effects = commit(repair)
+        if effects:
+            why = f"the tip of branch `{name}` needs the lost chunks, and the caller asks for this commit"
+            why = "; ".join([why, *effects])
+            yield Step(RepairStep("commit", keys, _WORDS[choice], why, "consistent"), commit)
+
+
+def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequence[LostChunks]) -> list[str]:
+    """Commit without the lost chunks of the tip. Return what cells read afterwards, nothing for no chunk."""
+    context = repair.context
+    since = now_us()
+    info = context.catalog.repo_info()
+    workspace = Workspace(context, branch_tip(info, branch))
+    edits = [_edit(workspace, node, lost, choice) for node in dict.fromkeys(each.node for each in lost)]
+    number = sum(count for count, _ in edits)
+    if number:
+        write_commit(
+            PendingCommit(
+                context,
+                COMMIT,
+                branch,
+                workspace.snapshot,
+                workspace.durable_changes(),
+                f"repair: {counted(number, 'lost chunk')} with {_WORDS[choice]}",
+                {**repair.metadata, FRAZIL: {"repair": {"lost": sorted({each.key for each in lost})}}},
+                SessionStart(newest_update(info), since),
+                workspace.writer,
+            )
+        )
+    return [effect for count, effect in edits if count]
 
 
 def _edit(
@@ -299,18 +274,15 @@ def _fill(workspace: Workspace, node: Node, index: U32) -> str:
     for number, row in enumerate(first.tolist()):
         chosen = index[shape_of.reshape(-1) == number]
         data = decoder.encoded(tuple(index[row].tolist()), element)
-        workspace.set_refs(node.path, _references(workspace, chosen, data))
+        ref = workspace.store_bytes(data) if data else None
+        if not data:  # the chunk has only the fill value
+            refs = ChunkTable.from_absent(chosen)
+        elif isinstance(ref, NativeRef):
+            refs = ChunkTable.from_native(chosen, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
+        else:
+            refs = ChunkTable.from_inline(chosen, [data] * len(chosen))
+        workspace.set_refs(node.path, refs)
     return "read as missing values"
-
-
-def _references(workspace: Workspace, index: U32, data: bytes) -> ChunkTable:
-    """Store the bytes of one chunk, and return references to it. Without bytes, return deletions."""
-    if not data:  # the chunk has only the fill value
-        return ChunkTable.from_absent(index)
-    ref = workspace.store_bytes(data)
-    if isinstance(ref, NativeRef):
-        return ChunkTable.from_native(index, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
-    return ChunkTable.from_inline(index, [data] * len(index))
 
 
 def _path_of(nodes: NodeTable, node: bytes) -> str | None:
@@ -331,24 +303,20 @@ def repair_plan(
     copies: Sequence[Storage] = (),
     level: VerifyLevel = "exists",
     lost: LostChoice = "keep",
-    orphans_before: int | None = None,
 ) -> RepairPlan:
-    """Return the plan of a repair. It changes no file.
-
-    ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
-    leaves orphans alone.
-    """
+    """Return the plan of a repair. It changes no file. ``open_context`` opens a repository."""
     require_copies(storage, copies)
     repair = RepairContext(Overlay(storage), open_context)
     steps: list[Step] = []
     detached: tuple[DetachedSnapshot, ...] = ()
     if is_version_1(storage, copies):
-        for copied in config_steps(storage, copies):
-            copied.perform(repair)
-            steps.append(copied)
-    elif (restore := restore_step(storage, copies)) is not None:
+        if (config := config_step(storage, copies)) is not None:
+            config.perform(repair)
+            steps.append(config)
+    elif (restored := restore_step(storage, copies)) is not None:
+        restore, info = restored
         restore.perform(repair)
-        relists, detached = relist_steps(repair, restore.state.info)
+        relists, detached = relist_steps(repair, info)
         steps += [restore, *relists]
     search = FileSearch(storage, copies)
     damage = verify(repair.context, level)
@@ -361,68 +329,16 @@ def repair_plan(
         steps += new
         damage = verify(repair.context, level)
     chunks = []
-    if not _may_be_good(damage):
+    if not any(each.check == "unavailable" for each in damage.problems):
         chunks = lost_chunks(repair.context, damage.problems, damage.paths)
         steps += lost_commits(repair, lost, chunks)
-        steps += [] if orphans_before is None else _orphans(repair.context, orphans_before)
-    return RepairPlan(
-        storage.label(),
-        tuple(step.describe() for step in steps),
-        tuple(chunks),
-        detached,
-        damage.problems,
-        perform=_Application(storage, open_context, tuple(steps)),
-    )
 
-
-def _may_be_good(damage: VerificationReport) -> bool:
-    return any(each.check == "unavailable" for each in damage.problems)
-
-
-@dataclass(frozen=True, slots=True)
-class _Application:
-    """Makes the steps of a plan in the storage."""
-
-    storage: Storage
-    open_context: Callable[[Storage], Context]
-    steps: tuple[Step, ...]
-
-    def __call__(self, metadata: Mapping[str, Any]) -> str:
+    def apply(metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
-        repair = RepairContext(self.storage, self.open_context, metadata)
-        for step in self.steps:
+        repair = RepairContext(storage, open_context, metadata)
+        for step in steps:
             step.perform(repair)
         return repair.quarantine.prefix
 
-
-@dataclass(frozen=True, slots=True)
-class MoveOrphans:
-    """Moves files to the quarantine that were modified before a time and that no version needs.
-
-    This is a garbage collection, with all its safeguards for sessions, forks, jobs and commits. Only its
-    deletion is another one. ``keys`` are the files at the time of the plan.
-    """
-
-    older_than: int
-    keys: tuple[str, ...]
-
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-        return RepairStep("orphans", self.keys, "this repository", "no version needs the files", "proved")
-
-    def perform(self, repair: RepairContext) -> None:
-        """Move the files. On an overlay, nothing moves."""
-        if not isinstance(repair.storage, Overlay):
-            context = repair.context
-            storage = QuarantiningStorage(context.storage, repair.quarantine)
-            Collection(replace(context, storage=storage), self.older_than).collect()
-
-
-def _orphans(context: Context, older_than: int) -> list[Step]:
-    """Return the step that moves orphans, if there are any."""
-    try:
-        phases = unused_files(context, older_than)
-    except IcechunkError:  # a damaged file hides the files that it needs
-        return []
-    keys = tuple(key for files in phases.values() for key in files.keys())  # noqa: SIM118  # not a dict
-    return [MoveOrphans(older_than, keys)] if keys else []
+    shown = tuple(step.shown for step in steps)
+    return RepairPlan(storage.label(), shown, tuple(chunks), detached, damage.problems, perform=apply)
