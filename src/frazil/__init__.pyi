@@ -89,8 +89,8 @@ from frazil.logs import initialize_logs as initialize_logs
 from frazil.logs import set_logs_filter as set_logs_filter
 from frazil.logs import shutdown_telemetry as shutdown_telemetry
 from frazil.maintenance.backups import OpsLogRetention as OpsLogRetention
-from frazil.maintenance.compaction_info import CompactionLimits as CompactionLimits
-from frazil.maintenance.compaction_info import CompactionReport as CompactionReport
+from frazil.maintenance.plan import CompactionLimits as CompactionLimits
+from frazil.maintenance.plan import CompactionReport as CompactionReport
 from frazil.maintenance.plan import UpkeepPlan as UpkeepPlan
 from frazil.maintenance.repair.repair_plan import LostChunks as LostChunks
 from frazil.maintenance.repair.repair_plan import RepairPlan as RepairPlan

@@ -1,7 +1,7 @@
 """The entries of the operations log, and the results of maintenance."""
 
 from frazil.maintenance.doctor import DoctorFinding, DoctorReport
-from frazil.maintenance.garbage_files import (
+from frazil.maintenance.plan import (
     ChunkStorageStats,
     GarbageFile,
     GarbageFiles,

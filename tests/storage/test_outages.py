@@ -144,10 +144,3 @@ def test_a_verification_says_what_the_storage_did_not_return() -> None:
     report = frazil.Repository.open(storage).upkeep.verify("checksum")
     assert {(each.check, each.severity.value) for each in report.findings} == {("unavailable", "warning")}
     assert not report.ok
-
-
-def test_a_lease_that_is_not_read_is_unavailable() -> None:
-    inner = copy_of(original())
-    inner.put("leases/L", b'{"age": 1, "left": 1, "purpose": "fork"}')
-    report = frazil.Repository.open(Outage(inner, "leases")).upkeep.verify("metadata")
-    assert [each.check for each in report.problems] == ["unavailable"]

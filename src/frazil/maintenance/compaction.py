@@ -44,7 +44,7 @@ from frazil.format.columns import I64, U8, U32
 from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
-from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport, LiveFiles
+from frazil.maintenance.plan import CompactionLimits, CompactionReport, LiveFiles
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
 from frazil.repository.catalog.ancestry import of_compaction
 from frazil.repository.catalog.assets import MANIFEST

@@ -33,7 +33,7 @@ from frazil.format.ids import CHUNKS, OVERWRITTEN
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.compaction_info import CompactionLimits
+from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import batched
@@ -26,7 +26,7 @@ from frazil.format.ids import (
 )
 from frazil.format.manifest import ChunkKind, ChunkRanges, ChunkTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
-from frazil.storage.base import ObjectInfo, Storage
+from frazil.storage.base import Storage
 
 #: The number of objects of a listing that are in memory as objects of Python, with 500 bytes each.
 _BATCH: Final = 1024
@@ -109,27 +109,32 @@ class ObjectListing:
         return sizes, is_listed
 
 
-def list_objects(storage: Storage, folder: str, before: int | None = None) -> ObjectListing:
+def list_objects(
+    storage: Storage,
+    folder: str,
+    before: int | None = None,
+    *,
+    others: Callable[[list[str]], object] = len,
+) -> ObjectListing:
     """Return the objects in ``folder``. With ``before``, only objects that were modified before this time.
 
-    Objects whose names are not ids do not belong to the format. They are ignored.
+    Objects whose names are not ids do not belong to the format. ``others`` is called with their names.
     """
     nothing = np.zeros(0, np.int64)
     parts = [ObjectListing(folder, no_ids(), nothing, nothing)]
-    parts += (_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH))
+    for objects in batched(storage.list(folder), _BATCH):
+        names = [each.key[len(folder) + 1 :] for each in objects]
+        ids, named = ids_from_text(names)
+        if not named.all():
+            others([names[row] for row in np.flatnonzero(~named).tolist()])
+        sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, len(objects))[named]
+        modified = microseconds(map(attrgetter("modified"), objects), len(objects))[named]
+        part = ObjectListing(folder, ids, sizes, modified)
+        parts.append(part if before is None else part.select_files(part.modified < before))
     ids, sizes, modified = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "sizes", "modified")
     )
     return ObjectListing(folder, ids, sizes, modified).select_files(np.argsort(id_keys(ids), kind="stable"))
-
-
-def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -> ObjectListing:
-    count, start = len(objects), len(folder) + 1
-    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), objects)])
-    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, count)
-    modified = microseconds(map(attrgetter("modified"), objects), count)
-    part = ObjectListing(folder, ids, sizes[named], modified[named])
-    return part if before is None else part.select_files(part.modified < before)
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:

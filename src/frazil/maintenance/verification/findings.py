@@ -279,36 +279,6 @@ checks: Final[tuple[Check, ...]] = (
         _INFO,
         action="Garbage collection deletes such files.",
     ),
-    _row("lease", "docs/administration.md", "Leases protect files of sessions and jobs.", _INFO),
-    _row(
-        "lease-unreadable",
-        "docs/administration.md",
-        "Leases can be read.",
-        _WARNING,
-        action="Delete the lease when its session has ended.",
-    ),
-    _row("collection-running", "docs/administration.md", "Garbage collections that run are recorded.", _INFO),
-    _row(
-        "collection-killed",
-        "docs/administration.md",
-        "Garbage collections end.",
-        _WARNING,
-        action="Run garbage collection again.",
-    ),
-    _row(
-        "job-staged",
-        "docs/jobs.md",
-        "Staged files of jobs wait for their commit.",
-        _INFO,
-        action="Resume the job, or end it.",
-    ),
-    _row(
-        "job-abandoned",
-        "docs/jobs.md",
-        "Staged files belong to a job with a lease.",
-        _INFO,
-        action="Garbage collection deletes such files.",
-    ),
 )
 
 _BY_NAME: Final = {check.name: check for check in checks}

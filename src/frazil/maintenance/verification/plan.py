@@ -26,11 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.display import counted
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.columns import U8
@@ -44,6 +45,7 @@ from frazil.format.ids import (
     id_list,
     id_matrix,
     ids_among,
+    ids_to_text,
     is_id_text,
 )
 from frazil.format.repo_info import RepoInfo
@@ -57,7 +59,15 @@ from frazil.maintenance.verification.chunks import (
     lost_files,
     split_rows,
 )
-from frazil.maintenance.verification.files import ManifestLevel, ManifestUse, RequiredFiles, check_manifests
+from frazil.maintenance.verification.files import (
+    LoggedChanges,
+    ManifestLevel,
+    ManifestUse,
+    RequiredFiles,
+    check_log_chunks,
+    check_manifests,
+    check_versions,
+)
 from frazil.maintenance.verification.findings import (
     LEVELS,
     Affected,
@@ -67,21 +77,16 @@ from frazil.maintenance.verification.findings import (
     VerifyLevel,
 )
 from frazil.maintenance.verification.repo_state import (
-    FolderFiles,
     State,
     check_backups,
     check_chain,
-    folder_files,
-    marker_findings,
-    name_findings,
     ops_findings,
     state_of,
-    unreferenced,
     versions_of,
 )
-from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
+from frazil.storage.base import Storage
 from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.steps import (
     NO_PROGRESS,
@@ -208,14 +213,10 @@ def _path(name: str, value: object, expected: str) -> str:
     return path
 
 
-def piece_key(*parts: bytes | str | int) -> bytes:
-    """Return the key of a piece: a hash of everything that its result depends on.
-
-    >>> piece_key("manifest", b"id", 1) == piece_key("manifest", b"id", 2)
-    False
-    """
+def _piece_key(context: Context, *parts: bytes | str | int) -> bytes:
+    """Return the key of a piece: a hash of the storage, and of everything else that its result depends on."""
     digest = hashlib.sha256()
-    for part in parts:
+    for part in (context.storage.label(), *parts):
         data = part if isinstance(part, bytes) else str(part).encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.digest()
@@ -235,20 +236,29 @@ class Evidence:
     bytes_read: int = 0
     native_chunks: int = 0
     compared_chunks: int = 0
-    _row_of: dict[bytes, int] = field(default_factory=dict)
 
     def findings(self, before: State, after: State) -> list[Finding]:
-        """Return the findings of needed files, each once, with the versions that they affect."""
+        """Return the findings of needed files, each once, with the versions that they affect.
+
+        A set of versions is a number with one bit for each version.
+        """
+        rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
+
+        def bits(ids: Set[bytes]) -> int:
+            if len(ids) == 1:
+                return 1 << row if (row := rows.get(next(iter(ids)))) is not None else 0
+            return _number(np.fromiter((id_ in ids for id_ in rows), bool, len(rows)))
+
         unreadable = after.info is None and not after.versions
-        alive = self._bits(before.needed if unreadable else after.needed)
+        alive = bits(before.needed if unreadable else after.needed)
         # For versions without a ref, only damage is reported.
-        detached = self._bits({version.id for version in before.versions if not version.is_needed})
+        detached = bits({version.id for version in before.versions if not version.is_needed})
         gone = {each.key for each in before.findings} - {each.key for each in after.findings}
-        users = self._users()
         every = [(each, 0) for each in before.findings if each.key not in gone]
         for id_, each in self.by_version:
-            if (ids := self._bits({id_})) & (alive | detached):
+            if (ids := bits({id_})) & (alive | detached):
                 every.append((each, ids))
+        users = self._users()
         for id_, each in self.by_manifest:
             if (ids := users[id_]) & alive or (ids & detached and each.check not in _COLLECTED):
                 every.append((each, ids))
@@ -256,56 +266,36 @@ class Evidence:
         for each, ids in every:
             key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
             once[key] = each, ids | (once[key][1] if key in once else 0)
-        return [replace(each, affected=self._affected(ids & alive, after)) for each, ids in once.values()]
-
-    def _affected(self, ids: int, state: State) -> Affected:
-        """Return the branches and tags on some versions, and their number. ``ids`` has a bit for each."""
-        branches, tags = (
-            tuple(sorted(name for name, tip in refs.items() if self._bits({tip}) & ids))
-            for refs in (state.branches, state.tags)
-        )
-        return Affected((), branches, tags, ids.bit_count())
-
-    def _bits(self, ids: Set[bytes]) -> int:
-        """Return a number with one bit for each version of a set."""
-        if len(ids) == 1:
-            return 1 << row if (row := self._rows.get(next(iter(ids)))) is not None else 0
-        return _number(np.fromiter((id_ in ids for id_ in self._rows), bool, len(self._rows)))
-
-    @property
-    def _rows(self) -> dict[bytes, int]:
-        """The number of each version."""
-        if len(self._row_of) != len(self.manifests_of):
-            self._row_of = {id_: row for row, id_ in enumerate(self.manifests_of)}
-        return self._row_of
+        found: list[Finding] = []
+        for each, ids in once.values():
+            ids &= alive
+            branches, tags = (
+                tuple(sorted(name for name, tip in refs.items() if bits({tip}) & ids))
+                for refs in (after.branches, after.tags)
+            )
+            found.append(replace(each, affected=Affected((), branches, tags, ids.bit_count())))
+        return found
 
     def _users(self) -> dict[bytes, int]:
-        """Return the versions that use each manifest with findings, as a number with one bit for each."""
+        """Return the versions that use each manifest with findings."""
         suspects = list({id_ for id_, _ in self.by_manifest})
         if not suspects:
             return {}
-        keys = id_keys(id_matrix(suspects))
         lists = list(self.manifests_of.values())
         every = np.concatenate(lists)
         owners = np.repeat(np.arange(len(lists)), list(map(len, lists)))
         hits = ids_among(every, id_matrix(suspects))
-        order = np.argsort(keys)
-        which = order[keys[order].searchsorted(id_keys(every[hits]))]
-        users = owners[hits]
-        answer: dict[bytes, int] = {}
-        for row, id_ in enumerate(suspects):
-            bits = np.zeros(len(lists), bool)
-            bits[users[which == row]] = True
-            answer[id_] = _number(bits)
-        return answer
+        used: dict[bytes, NDArray[np.bool_]] = {id_: np.zeros(len(lists), bool) for id_ in suspects}
+        for id_, owner in zip(id_list(every[hits]), owners[hits].tolist(), strict=True):
+            used[id_][owner] = True
+        return {id_: _number(bits) for id_, bits in used.items()}
 
 
 def _number(bits: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeCodec[E, R]:
+class ResumeCodec[E, R](NamedTuple):
     """How the results of elements are recorded in the state.
 
     key     the key of an element, or None for an element that is always done again
@@ -337,28 +327,27 @@ class Runner:
         codec: ResumeCodec[Any, Any] | None = None,
     ) -> Iterator[Any]:
         """Yield the results of a piece for all elements, in any order."""
-        state = None if codec is None else self.state
-        if state is not None and codec is not None:
-            waiting = []
-            for element in elements:
-                data = None if (key := codec.key(element)) is None else state.find_result(key)
-                try:
+        state = self.state
+        waiting = list[Any]()
+        for element in elements:
+            result = key = None
+            if state is not None and codec is not None and (key := codec.key(element)) is not None:
+                # If the file of the state is damaged, the piece is done again.
+                with suppress(ValueError, zlib.error):
+                    data = state.find_result(key)
                     result = None if data is None else codec.load(element, data)
-                except (ValueError, zlib.error):  # the file of the state is damaged: do the piece again
-                    result = None
-                if result is None:
-                    waiting.append(element)
-                else:
-                    self.resumed += 1
-                    yield result
-            elements = waiting
-        groups = batches(elements)
+            if result is None:
+                waiting.append(element)
+            else:
+                self.resumed += 1
+                yield result
+        groups = batches(waiting)
         self.progress.expect(len(groups))
         answers = self.run(piece, [(shared, group) for group in groups])
         for group in groups:
             answer = list(islice(answers, len(group)))
-            for element, result in zip(group, answer, strict=True):
-                if state is not None and codec is not None:
+            if state is not None and codec is not None:
+                for element, result in zip(group, answer, strict=True):
                     key, data = codec.key(element), codec.dump(result)
                     if key is not None and data is not None:
                         state.store_result(key, data)
@@ -366,25 +355,14 @@ class Runner:
             yield from answer
 
 
-def log_codec(context: Context) -> ResumeCodec[LoggedChanges, tuple[bytes, list[Finding]]]:
-    """Return how comparisons of logs with manifests are recorded."""
-    label = context.storage.label()
-    return ResumeCodec(
-        lambda changes: piece_key("log-chunks", label, repr(changes)),
-        lambda result: None if result[1] else b"done",
-        lambda changes, data: (changes.id, []),
-    )
-
-
 def manifest_codec(
     context: Context, level: ManifestLevel
 ) -> ResumeCodec[ManifestUse, tuple[bytes, list[Finding], RequiredFiles]]:
     """Return how checks of manifests are recorded."""
-    label = context.storage.label()
 
     def key(use: ManifestUse) -> bytes:
         boxes = b"".join(node + box.tobytes() for node, box in use.boxes)
-        return piece_key("manifest", label, repr(level), use.id, repr(use.listed), boxes)
+        return _piece_key(context, "manifest", repr(level), use.id, repr(use.listed), boxes)
 
     return ResumeCodec(
         key,
@@ -397,7 +375,6 @@ def bytes_codec(
     context: Context, level: VerifyLevel, required: Mapping[bytes, RequiredFiles], chunks: ObjectListing
 ) -> ResumeCodec[ReadRequest, tuple[bytes, ReadResult]]:
     """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
-    label = context.storage.label()
     listed_keys = id_keys(chunks.ids)
 
     def key(request: ReadRequest) -> bytes | None:
@@ -407,7 +384,7 @@ def bytes_codec(
         rows = np.flatnonzero(np.isin(listed_keys, id_keys(own.files.ids)))
         files = chunks.sizes[rows].tobytes() + chunks.modified[rows].tobytes()
         span = (request.start, request.stop, int(request.is_hashed))
-        return piece_key("bytes", label, level, request.manifest, *span, files)
+        return _piece_key(context, "bytes", level, request.manifest, *span, files)
 
     def dump(answer: tuple[bytes, ReadResult]) -> bytes | None:
         result = answer[1]
@@ -422,6 +399,8 @@ def bytes_codec(
 _BYTES: Final = 1 << 30
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 20
+#: Number of names of files that a finding shows.
+_SHOWN: Final = 3
 #: Number of attempts to read the chain of backups while other processes change it.
 _TRIES: Final = 5
 
@@ -441,7 +420,8 @@ def verify(
     """
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
-    files = {folder: folder_files(context.storage, folder) for folder in folders}
+    listed = [_listing(context.storage, folder) for folder in folders]
+    files = [each for each, _ in listed]
     runner = Runner(run_with(context, engine), state, progress)
     work = _Work(context, level, state_of(context), runner)
     work.check_versions()
@@ -450,14 +430,16 @@ def verify(
     if has_chunks:
         work.check_files()
     if _has(level, "checksum"):
-        work.check_bytes(files[CHUNKS])
-    backups = work.check_backups()
+        work.check_bytes(files[-1])
+    chain = work.check_chain()
     evidence = work.evidence
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
     findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
-    findings += backups
-    findings += work.leftovers(files, findings)
-    findings += marker_findings(context.storage)
+    findings += chain
+    hides_files = any(map(_hides_files, findings))
+    findings += (each for _, names in listed for each in names)
+    if not hides_files:
+        findings += work.unreferenced(files)
     nodes = {node for each in findings for node in _nodes(each, work.uses)}
     paths = _paths(context, work.state, nodes)
     return VerificationReport(
@@ -488,6 +470,20 @@ def stored_findings(
     work.check_files()
     findings = [*work.evidence.findings(state, state), *check_chain(context.storage, info).findings]
     return [each for each in findings if _hides_files(each)]
+
+
+def _listing(storage: Storage, folder: str) -> tuple[ObjectListing, list[Finding]]:
+    """Return the files of a folder, and a finding if it has files whose names are not ids."""
+    shown, count = list[str](), 0
+
+    def note(names: list[str]) -> None:
+        nonlocal count
+        count += len(names)
+        shown.extend(names[: _SHOWN - len(shown)])
+
+    files = list_objects(storage, folder, others=note)
+    detail = f"{counted(count, 'file')} with other names, such as {', '.join(shown)}"
+    return files, [Finding("file-name", folder, detail=detail)] if count else []
 
 
 def _has(level: VerifyLevel, other: VerifyLevel) -> bool:
@@ -531,7 +527,11 @@ class _Work:
             waiting += len(checked.uses.manifests) + len(checked.manifests)
             if waiting > _GATHERED:
                 lists, uses, waiting = [each_listing_once(lists)], [ManifestUses.union(uses)], 0
-        codec = log_codec(self.context)
+        codec: ResumeCodec[LoggedChanges, tuple[bytes, list[Finding]]] = ResumeCodec(
+            lambda changes: _piece_key(self.context, "log-chunks", repr(changes)),
+            lambda result: None if result[1] else b"done",
+            lambda changes, data: (changes.id, []),
+        )
         for id_, findings in self.runner.results(check_log_chunks, changes, snapshot_batches, codec=codec):
             self.evidence.by_version += ((id_, each) for each in findings)
         self.manifests, self.uses = each_listing_once(lists), ManifestUses.union(uses)
@@ -566,7 +566,7 @@ class _Work:
         ):
             self.evidence.by_manifest += ((id_, each) for each in findings)
 
-    def check_bytes(self, chunks: FolderFiles) -> None:
+    def check_bytes(self, chunks: ObjectListing) -> None:
         """Read all bytes of chunks."""
         is_hashed = self.context.settings.deduplicate
         decodes = _has(self.level, "decode")
@@ -578,7 +578,7 @@ class _Work:
         ]
         evidence = self.evidence
         reported = {each.key for _, each in evidence.by_manifest}
-        codec = bytes_codec(self.context, self.level, self.required, chunks.listing)
+        codec = bytes_codec(self.context, self.level, self.required, chunks)
         for id_, result in self.runner.results(
             check_bytes, requests, lambda left: [[request] for request in left], codec=codec
         ):
@@ -595,11 +595,11 @@ class _Work:
         id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
         return any(among(id_, each.files.ids).any() for each in self.required.values())
 
-    def check_backups(self) -> list[Finding]:
+    def check_chain(self) -> list[Finding]:
         """Check the ops log and its chain of backups.
 
-        Writers of the repository change the chain, and a collection then deletes backups that are no
-        longer in it.
+        Writers of the repository change the chain, and a collection then deletes backups that are no longer
+        in it.
         """
         info = self.state.info
         for _ in range(_TRIES):
@@ -608,9 +608,10 @@ class _Work:
             chain = check_chain(self.context.storage, info)
             findings = list(chain.findings)
             with suppress(IcechunkError):  # texts of the log are damaged, which the rules of ``repo`` report
-                findings += ops_findings(info, chain)
+                findings += ops_findings(info, chain.logs) if chain.logs else []
             if _has(self.level, "checksum"):
-                for more in self.runner.results(check_backups, list(chain.named()), snapshot_batches):
+                pairs = [pair for pair in pairwise([*chain.named, ("", 0)]) if pair[0][0]]
+                for more in self.runner.results(check_backups, pairs, snapshot_batches):
                     findings += more
             newer = state_of(self.context).info if findings else None
             if newer is None or newer.repo_before_updates == info.repo_before_updates:
@@ -621,22 +622,25 @@ class _Work:
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
 
-    def leftovers(self, files: Mapping[str, FolderFiles], findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Yield files with other names and, if nothing hides files, files that no version needs."""
-        for folder in files.values():
-            yield from name_findings(folder)
-        if any(map(_hides_files, findings)):
-            return
+    def unreferenced(self, files: Sequence[ObjectListing]) -> Iterator[Finding]:
+        """Yield a finding for each folder with files that no version needs."""
         snapshots = id_matrix([version.id for version in self.state.versions])
         pruned = id_matrix([id_ for version in self.state.versions for id_ in version.pruned])
-        ids: dict[str, U8] = {
+        needed: dict[str, U8] = {
             SNAPSHOTS: snapshots,
             TRANSACTIONS: distinct([snapshots, pruned]),
             MANIFESTS: self.manifests.ids,
             CHUNKS: distinct([each.files.ids for each in self.required.values()]),
         }
-        for name, folder in files.items():
-            yield from unreferenced(folder, ids[name])
+        for each in files:
+            rest = each.select_files(~among(each.ids, needed[each.folder]))
+            if len(rest):
+                names = ", ".join(ids_to_text(rest.ids[:_SHOWN]))
+                detail = (
+                    f"{counted(len(rest), 'file')} with {int(rest.sizes.sum())} bytes belong to no version, "
+                    f"such as {names}. A session that has not committed may need them"
+                )
+                yield Finding("unreferenced", each.folder, detail=detail)
 
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:

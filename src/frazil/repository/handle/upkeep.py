@@ -17,9 +17,13 @@ from frazil.format.ids import id_to_text, ids_to_text
 from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection, DeleteLimits
-from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
-from frazil.maintenance.plan import UpkeepPlan
+from frazil.maintenance.plan import (
+    ChunkStorageStats,
+    CompactionLimits,
+    CompactionReport,
+    GCSummary,
+    UpkeepPlan,
+)
 from frazil.remedies import call
 from frazil.repository.catalog.leases import LEASES, lease_info, leases
 from frazil.repository.catalog.repo_requirements import require_online, snapshot_id

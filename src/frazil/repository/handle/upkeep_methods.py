@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from frazil.about import PACKAGE_FOLDER
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
+from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.version_info import CommitMethod
