@@ -47,6 +47,7 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
+from frazil.maintenance.plan import require_age
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
@@ -176,18 +177,11 @@ class OpsLogRetention:
     def __post_init__(self) -> None:
         if isinstance(self.last, bool) or not isinstance(self.last, int):
             raise TypeError(f"OpsLogRetention(): last must be an integer, got {self.last!r:.80}")
-        age = self.newer_than
-        if age is not None and not isinstance(age, timedelta | datetime):
-            raise TypeError(
-                f"OpsLogRetention(): newer_than must be a timedelta, a datetime or None, got "
-                f"{type(age).__name__}"
-            )
-        if isinstance(age, datetime):
-            from_datetime(age, "newer_than")
-        if self.last < 0 or (self.last == 0 and age is None):
+        require_age("OpsLogRetention()", self.newer_than)
+        if self.last < 0 or (self.last == 0 and self.newer_than is None):
             raise InvalidInputError(
                 f"last must be at least 1, or newer_than must be set, got last={self.last} and newer_than="
-                f"{age!r}",
+                f"{self.newer_than!r}",
                 ErrorKind.INVALID_ARGUMENT,
             )
 

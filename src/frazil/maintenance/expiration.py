@@ -1,27 +1,8 @@
-"""Expiration and squash: they remove versions from a history.
+"""Expiration and squash: they remove versions from a history, and only change the repo info.
 
-    stay     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
-             tips of other branches and of tags unless the user wants to delete those
-    removed  all other snapshots, even if a ref leads to them
-
-A snapshot whose parent is removed gets the first snapshot as its parent. Only the repo info changes. The
-files of the removed snapshots are garbage, which a garbage collection deletes.
-
-In spec version 1, refs and snapshot files define the history. The refs are processed one by one, first the
-tags. The oldest remaining snapshot gets the first snapshot as its parent, and its file is written again in
-place. The snapshots in between are skipped, even if another ref leads to them: then the snapshot stays, but
-not in this history. Each file is written separately. If the process dies in between, a part is expired, and
-another run continues.
-
-The contents of the two versions stay the same. The later version gets the earlier one as its parent, and the
-list of the transaction logs in between. So comparisons and rebases over the range see all its changes.
-
-Versions in between that another branch or a tag needs stay in the repository. They are no longer in the
-history of this branch.
-
-A new message needs a new snapshot, because snapshots are immutable. Then the tip of the branch is replaced,
-as ``Session.amend`` does: the files of the new snapshot are stored first, and one update of the repository
-makes it visible.
+Of the versions in between, those that another ref needs stay in the repository, but not in this history. In
+spec version 1, refs and snapshot files define the history. They are processed one by one. If the process dies
+in between, a part is expired, and another run continues.
 """
 
 from __future__ import annotations
@@ -41,7 +22,7 @@ from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention import RetentionReport, Rules, VersionList
+from frazil.maintenance.retention import Decision, RetentionReport, Rules, VersionList, add_refs, decision
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import SnapshotsV1
 from frazil.repository.catalog.history_records import with_amended, with_expiring
@@ -65,71 +46,33 @@ class Expiry:
     tags: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expired:
-    """The repo info after an expiration, and the ids of the removed snapshots, uint8 (k, 12)."""
+def expire(info: RepoInfo, what: Expiry) -> Decision:
+    """Return the repo info after an expiration, and the report. A pure function.
 
-    info: RepoInfo
-    ids: U8
-
-
-def expire(info: RepoInfo, what: Expiry) -> Expired:
-    """Return the repo info after an expiration. A pure function."""
+    The first version stays, and the tip of ``main``, and the tips of other branches and of tags unless the
+    user wants to delete those. Of the others, those that are older than the limit are removed, even if a ref
+    leads to them. A version whose parent is removed gets the first version as its parent.
+    """
     table = info.table
-    old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
+    is_old = table.flushed_at() < what.older_than
+    old = is_old & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
     if MAIN in info.branches:
         branches = {**branches, MAIN: info.branches[MAIN]}
     tags = _left(info.tags, info, old) if what.tags else info.tags
-    keep = ~old
-    keep[table.find_snapshots(id_matrix([*branches.values(), *tags.values()]))] = True
-    snapshots = collapse(table, keep, NewParent.ROOT)
-    left = replace(
-        info,
-        branches=branches,
-        tags=tags,
-        deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep, snapshots) if info.spec_version > 1 else info.metadata,
-        snapshots=snapshots,
-    )
-    return Expired(left, table.ids()[~keep])
-
-
-def expiry_report(info: RepoInfo, what: Expiry) -> RetentionReport:
-    """Return what an expiration would remove, and why."""
-    table, after = info.table, expire(info, what)
-    keep = np.ones(len(table), bool)
-    keep[table.find_snapshots(after.ids)] = False
     stays, removed = Rules(len(table)), Rules(len(table))
     stays.add("first version", table.parents() < 0)
-    for reason, refs in (("tip of branch", after.info.branches), ("tag", after.info.tags)):
-        if refs:
-            stays.add(reason, table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
-    old = table.flushed_at() < what.older_than
-    stays.add("not older than the limit", ~old)
-    removed.add("older than the limit", old)
-    return RetentionReport(
-        removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
-        retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
-        deleted_branches=tuple(sorted(info.branches.keys() - after.info.branches.keys())),
-        deleted_tags=tuple(sorted(info.tags.keys() - after.info.tags.keys())),
-    )
+    add_refs(stays, info, "tip of branch", branches)
+    add_refs(stays, info, "tag", tags)
+    stays.add("not older than the limit", ~is_old)
+    removed.add("older than the limit", is_old)
+    return decision(replace(info, branches=branches, tags=tags), info, stays, removed, NewParent.ROOT)
 
 
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """Return the refs whose tips are not old."""
     rows = info.snapshots.find_snapshots(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
-
-
-def expiration_change(what: Expiry) -> RecordedChange[U8]:
-    """Return the repo change of an expiration. Its result are the ids of the removed snapshots."""
-
-    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, U8]:
-        done = expire(info, what)
-        return RepoUpdate(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), done.ids
-
-    return RecordedChange(change)
 
 
 def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:
@@ -157,24 +100,25 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
 
 
 def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArray[np.bool_]) -> set[bytes]:
-    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays."""
+    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays.
+
+    The oldest snapshot that stays gets the first one as its parent. Its file is written again in place.
+    """
     gone = {snapshots.id_of(int(rows[0]))} if old[0] else set()
     old[0] = False
     if old.any():
         stays = int(np.argmax(old)) - 1
         gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
-        _reparent(context, snapshots, *map(snapshots.id_of, rows[[stays, -1]].tolist()))
+        id_, parent = map(snapshots.id_of, rows[[stays, -1]].tolist())
+        snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
+        level = context.settings.compression_level
+        context.storage.put(snapshot_key(id_), encode_snapshot(snapshot, level=level))
+        context.assets.forget_snapshot(id_)
+        snapshots.reparent(id_, parent)
     return gone
 
 
-def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: bytes) -> None:
-    """Write the file of a snapshot again, with another parent."""
-    snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
-    context.storage.put(
-        snapshot_key(id_), encode_snapshot(snapshot, level=context.settings.compression_level)
-    )
-    context.assets.forget_snapshot(id_)
-    snapshots.reparent(id_, parent)
+# Squash
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,28 +162,23 @@ def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
             ErrorKind.NOT_ALLOWED,
         )
     start.save_backup(context.storage)
-    snapshot = context.assets.snapshot(tip.id)
     new = replace(
-        snapshot,
+        context.assets.snapshot(tip.id),
         id=new_object_id(),
         flushed_at=max(now_us(), tip.flushed_at + 1),
         message=commit.message,
         metadata={**tip.metadata, **commit.metadata},
         parent_id=table.id_of(int(rows[-1])),
     )
-    _put_files(context, new, tip.id)
+    # Its transaction log has the changes of the replaced snapshot.
+    level = context.settings.compression_level
+    log = replace(context.assets.transaction_log(tip.id), id=new.id)
+    encoded = encode_transaction_log(log, level=level, spec_version=context.spec_version)
+    context.storage.put(transaction_key(new.id), encoded)
+    context.storage.put(snapshot_key(new.id), encode_snapshot(new, level=level))
     if context.catalog.finish_commit(_squash_change(replace(span, until=tip.id), new), start) is None:
         return None
     return new.id
-
-
-def _put_files(context: Context, snapshot: Snapshot, replaced: bytes) -> None:
-    """Store the snapshot, and its transaction log, which has the changes of the replaced snapshot."""
-    level = context.settings.compression_level
-    log = replace(context.assets.transaction_log(replaced), id=snapshot.id)
-    encoded = encode_transaction_log(log, level=level, spec_version=context.spec_version)
-    context.storage.put(transaction_key(snapshot.id), encoded)
-    context.storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
 
 
 def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -296,7 +235,19 @@ def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[b
                 "since. Squash again",
                 ErrorKind.NOT_ALLOWED,
             )
-        before = _with_new_tip(info, span.branch, old, new)
+        # The repo info after ``new`` replaced the tip. Both are listed.
+        replaced = info.table.entry(end)
+        listed = SnapshotEntry(
+            new.id,
+            replaced.parent,
+            new.flushed_at,
+            new.message,
+            new.metadata,
+            replaced.pruned_ancestor_tx_logs,
+        )
+        branches = {**info.branches, span.branch: new.id}
+        before = replace(info, snapshots=info.table.added(listed), branches=branches)
+        before = replace(before, metadata=with_amended(before, old, new.id, span.branch))
         table = before.table
         tip, parent = map(table.find_snapshot, (new.id, info.table.id_of(since)))
         after = replace(before, snapshots=relink(table, tip, parent))
@@ -307,17 +258,6 @@ def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[b
         return RepoUpdate(_without_unused(before, after, unused), entry), old
 
     return RecordedChange(change)
-
-
-def _with_new_tip(info: RepoInfo, branch: str, old: bytes, new: Snapshot) -> RepoInfo:
-    """Return the repo info after ``new`` replaced the tip ``old`` of a branch. Both are listed."""
-    replaced = info.table.entry(info.table.find_snapshot(old))
-    entry = SnapshotEntry(
-        new.id, replaced.parent, new.flushed_at, new.message, new.metadata, replaced.pruned_ancestor_tx_logs
-    )
-    branches = {**info.branches, branch: new.id}
-    after = replace(info, snapshots=info.table.added(entry), branches=branches)
-    return replace(after, metadata=with_amended(after, old, new.id, branch))
 
 
 def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.dtype[np.int64]]) -> RepoInfo:

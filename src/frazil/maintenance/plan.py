@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from operator import add
 from typing import Any, ClassVar, Final, overload
@@ -21,7 +21,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import RepoUpdate, newest_update
 from frazil.repository.catalog.version_info import LeaseInfo
-from frazil.repository.clock import to_datetime
+from frazil.repository.clock import from_datetime, to_datetime
 from frazil.survey.columns import Objects
 
 #: The number of files whose texts are made at a time.
@@ -97,7 +97,7 @@ class GarbageFiles(Sequence[GarbageFile]):
 
     Examples:
         >>> import frazil
-        >>> from datetime import UTC, datetime
+        >>> from datetime import UTC, datetime, timedelta
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> repo.garbage_collect(datetime.now(UTC), dry_run=True).files
         <0 files>
@@ -305,7 +305,7 @@ class CompactionLimits:
             ("pack_size", 1, _MAX_PACK),
         ):
             value = getattr(self, name)
-            if value < low or (high is not None and value > high):
+            if not (low <= value and (high is None or value <= high)):
                 expected = f"at least {low}" if high is None else f"from {low} to {high}"
                 raise InvalidInputError(f"{name} must be {expected}, got {value}", ErrorKind.INVALID_ARGUMENT)
         if not all(isinstance(pattern, str) for pattern in self.arrays):
@@ -453,7 +453,7 @@ class UpkeepPlan[P: Record, R](Record):
 
         Examples:
             >>> import frazil
-            >>> from datetime import UTC, datetime
+            >>> from datetime import UTC, datetime, timedelta
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> repo.upkeep.collect(datetime.now(UTC)).apply().chunks_deleted
             0
@@ -468,7 +468,7 @@ class UpkeepPlan[P: Record, R](Record):
 
         Examples:
             >>> import frazil
-            >>> from datetime import UTC, datetime
+            >>> from datetime import UTC, datetime, timedelta
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> plan = repo.upkeep.collect(datetime.now(UTC)).as_dict()
             >>> plan["operation"], plan["files"]
@@ -514,3 +514,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Sequence | set) and not isinstance(value, str):
         return [plain(each) for each in value]
     return value
+
+
+def require_age(call: str, value: object) -> None:
+    """Check the argument ``newer_than`` of a call."""
+    if value is not None and not isinstance(value, timedelta | datetime):
+        raise TypeError(
+            f"{call}: newer_than must be a timedelta, a datetime or None, got {type(value).__name__}"
+        )
+    if isinstance(value, datetime):
+        from_datetime(value, "newer_than")

@@ -1,37 +1,18 @@
-"""Retention: policies for the versions of a history that stay, and the expiration of the others.
+"""Retention: policies for the versions of a history that stay, and the removal of the others.
 
-A version stays if
-
-- it is the first version, the tip of a branch, or the version of a tag that stays, or
-- the policy of a branch with the version in its history selects it, or
-- it is in the history of a branch without a policy, or in no history of a branch with a policy.
-
-All other versions are removed, also from the middle of a history. A version whose parent is removed gets the
-next ancestor that stays as its parent, and the list of the transaction logs in between. So comparisons and
-rebases over the gap still work. All of this is one update of the repository, and a pure function. The report
-has the versions that stay and that are removed, with reasons, as columns.
-
-``history`` is the history of one branch: the rows from its tip to the first snapshot. So "newest" is the
-order of the history. It does not depend on the clocks of writers.
-
-The lists are columns. A row becomes an object when it is read, so that a report of a long history is small.
-
-A policy is a value, so that a program can store it, compare it and send it. A version stays if one rule of
-the policy selects it. A rule has a number of versions, of periods, an age, or patterns for the message and
-for items of the metadata.
-
-A period is an integer. Two times have the same integer if they are in the same hour, day, week, month or year
-of a time zone, and a later period has a larger integer. Weeks begin on Monday, as in ISO 8601.
+A version whose parent is removed gets an ancestor that stays as its parent, and the list of the transaction
+logs in between. So comparisons and rebases over the gap still work. A removal is one update of the
+repository, and a pure function. "Newest" is the order of the history, not of the clocks of writers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, overload
+from typing import Any, ClassVar, Final, Literal, NamedTuple, overload
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -44,12 +25,13 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
-from frazil.maintenance.plan import RecordedChange
+from frazil.maintenance.plan import RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import from_datetime, to_datetime
 
 _AUTHOR: Final = "author"
+_ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +95,12 @@ class CommitPattern:
         """
         if self.message is not None and not fnmatchcase(message, self.message):
             return False
-        return all(
-            name in metadata and _is_like(metadata[name], value) for name, value in self.items().items()
-        )
-
-
-def _is_like(value: Any, pattern: Any) -> bool:
-    if isinstance(pattern, str):
-        return isinstance(value, str) and fnmatchcase(value, pattern)
-    return bool(value == pattern)
+        for name, pattern in self.items().items():
+            value = metadata.get(name, _ABSENT)
+            is_text = isinstance(pattern, str) and isinstance(value, str)
+            if not (fnmatchcase(value, pattern) if is_text else value == pattern):
+                return False
+        return True
 
 
 _SECOND_US: Final = 1_000_000
@@ -146,12 +125,18 @@ class Period(StrEnum):
 
 
 def periods(times: I64, period: Period, zone: tzinfo) -> I64:
-    """Return the period of each time.
+    """Return the period of each time: an integer, which is larger for a later period.
 
-    When clocks go back one hour, the repeated hour counts as two hours.
+    Two times have the same integer if they are in the same hour, day, week, month or year of the zone. When
+    clocks go back one hour, the repeated hour counts as two hours.
     """
     times = np.clip(times, 0, _LAST_US)
-    offsets = utc_offsets(times, zone)
+    offsets = np.zeros(len(times), np.int64)
+    if zone is not UTC:  # the difference to UTC changes at full quarters of hours
+        quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
+        moments = (_EPOCH + timedelta(microseconds=each) for each in (quarters * _QUARTER_US).tolist())
+        local = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
+        offsets = np.array([each // timedelta(microseconds=1) for each in local], np.int64)[place]
     if period is Period.HOUR:
         return (times + offsets % _HOUR_US) // _HOUR_US
     days = (times + offsets) // _DAY_US
@@ -161,20 +146,6 @@ def periods(times: I64, period: Period, zone: tzinfo) -> I64:
         return (days + _DAYS_AFTER_MONDAY) // 7
     dates = days.astype("datetime64[D]")
     return dates.astype("datetime64[M]" if period is Period.MONTH else "datetime64[Y]").astype(np.int64)
-
-
-def utc_offsets(times: I64, zone: tzinfo) -> I64:
-    """Return the difference between local time and UTC at each time. It changes at full quarters of hours."""
-    if zone is UTC:
-        return np.zeros(len(times), np.int64)
-    quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
-    return _offsets_one_by_one(quarters * _QUARTER_US, zone)[place]
-
-
-def _offsets_one_by_one(times: I64, zone: tzinfo) -> I64:
-    moments = [_EPOCH + timedelta(microseconds=time) for time in times.tolist()]
-    offsets = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
-    return np.array([offset // timedelta(microseconds=1) for offset in offsets], np.int64)
 
 
 #: The number of periods of a rule: the newest ones, or all.
@@ -235,10 +206,17 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in ("last", *_PERIODS):
-            _require_count(name, getattr(self, name), allows_all=name != "last")
-        _require_age(self.newer_than)
-        object.__setattr__(self, "where", tuple(_conditions(self.where)))
-        object.__setattr__(self, "tags", tuple(_patterns(self.tags)))
+            value = getattr(self, name)
+            if name != "last" and isinstance(value, str) and value == "all":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                expected = "an integer" if name == "last" else 'an integer or "all"'
+                raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
+            if value < 0:
+                raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
+        require_age("Retention()", self.newer_than)
+        object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
+        object.__setattr__(self, "tags", _values("tags", self.tags, str))
         self.time_zone()
         if not (self.last or self.counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
@@ -269,7 +247,7 @@ class Retention:
             >>> Retention(where=CommitPattern(message="release*")).conditions()[0].message
             'release*'
         """
-        return tuple(_conditions(self.where))
+        return _values("where", self.where, CommitPattern)
 
     def covers_tag(self, name: str) -> bool:
         """Return whether a tag stays.
@@ -284,7 +262,7 @@ class Retention:
             >>> Retention(last=1, tags=["v*"]).covers_tag("test-3")
             False
         """
-        return any(fnmatchcase(name, pattern) for pattern in _patterns(self.tags))
+        return any(fnmatchcase(name, pattern) for pattern in _values("tags", self.tags, str))
 
     def time_zone(self) -> tzinfo:
         """Return the time zone of the periods.
@@ -311,45 +289,11 @@ class Retention:
             ) from error
 
 
-def _require_count(name: str, value: object, *, allows_all: bool) -> None:
-    if allows_all and isinstance(value, str) and value == "all":
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        expected = 'an integer or "all"' if allows_all else "an integer"
-        raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
-    if value < 0:
-        raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
-
-
-def _require_age(value: object) -> None:
-    if value is not None and not isinstance(value, timedelta | datetime):
-        raise TypeError(
-            f"Retention(): newer_than must be a timedelta, a datetime or None, got {type(value).__name__}"
-        )
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise TypeError(
-            f"Retention(): newer_than must have a time zone, got {value.isoformat()}. Add tzinfo=datetime.UTC"
-        )
-
-
-def _conditions(where: object) -> Iterator[CommitPattern]:
-    for each in [where] if isinstance(where, CommitPattern) else _items("where", where):
-        if not isinstance(each, CommitPattern):
-            raise TypeError(f"Retention(): where must have CommitPattern values, got {type(each).__name__}")
-        yield each
-
-
-def _patterns(tags: object) -> Iterator[str]:
-    for each in [tags] if isinstance(tags, str) else _items("tags", tags):
-        if not isinstance(each, str):
-            raise TypeError(f"Retention(): tags must have texts, got {type(each).__name__}")
-        yield each
-
-
-def _items(name: str, value: object) -> Sequence[object]:
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"Retention(): {name} must be one value or a list, got {type(value).__name__}")
-    return value
+def _values[T](name: str, value: object, of: type[T]) -> tuple[T, ...]:
+    every = [value] if isinstance(value, of) else value
+    if not isinstance(every, list | tuple) or not all(isinstance(each, of) for each in every):
+        raise TypeError(f"Retention(): {name} must be {of.__name__} or a list of them, got {value!r:.80}")
+    return tuple(every)
 
 
 #: Policies by patterns of branches, in order. The first pattern that matches a branch decides.
@@ -393,10 +337,6 @@ class Rule:
     rows: NDArray[np.bool_]
     names: dict[int, list[str]] = field(default_factory=dict)
 
-    def reason_of(self, row: int) -> str:
-        """Return the reason for one row."""
-        return " ".join([self.reason, ", ".join(f"`{name}`" for name in self.names.get(row, []))]).rstrip()
-
 
 class Rules:
     """Rules by their reasons. Rows that are added twice for one reason are one rule."""
@@ -426,7 +366,7 @@ class Rules:
 def add_policy(
     rules: Rules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
 ) -> None:
-    """Add the rows of a history that a policy selects."""
+    """Add the rows of a history that a policy selects. A history is the rows from a tip to the first one."""
     name, policy = named
     times = table.flushed_at()[history].astype(np.int64)
     if policy.last:
@@ -436,32 +376,15 @@ def add_policy(
         limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
     for period, count in policy.counts().items():
-        rows = _newest_of_periods(times, period, count, policy.time_zone())
-        rules.add(f"newest of its {period} on `{name}`", history[rows])
-    if patterns := policy.conditions():
-        rules.add(f"meets a condition of `{name}`", _meeting(table, history, patterns))
-
-
-def _newest_of_periods(times: I64, period: Period, count: Count, zone: tzinfo) -> I64:
-    """Return the first position of each of the newest periods."""
-    _, first = np.unique(periods(times, period, zone), return_index=True)
-    return first if count == "all" else first[-int(count) :]
-
-
-def _meeting(table: SnapshotTable, history: I64, patterns: tuple[CommitPattern, ...]) -> I64:
-    """Return the rows of commits that meet a condition.
-
-    For a condition on metadata, only commits that have the items are decoded.
-    """
-    met = np.zeros(0, np.int64)
-    for pattern in patterns:
+        _, first = np.unique(periods(times, period, policy.time_zone()), return_index=True)
+        newest = first if count == "all" else first[-int(count) :]
+        rules.add(f"newest of its {period} on `{name}`", history[newest])
+    for pattern in policy.conditions():
         rows = history
-        for name in pattern.items():
-            rows = table.mentioning(rows, name)
-        entries = table.entries(rows)
-        meets = (pattern.meets(entry.message, entry.metadata) for entry in entries)
-        met = np.union1d(met, rows[np.fromiter(meets, bool, len(rows))])
-    return met
+        for item in pattern.items():  # only commits that have the items are decoded
+            rows = table.mentioning(rows, item)
+        meets = (pattern.meets(entry.message, entry.metadata) for entry in table.entries(rows))
+        rules.add(f"meets a condition of `{name}`", rows[np.fromiter(meets, bool, len(rows))])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -490,7 +413,7 @@ class VersionReason(Record):
 
 
 class VersionList(Sequence[VersionReason]):
-    """The versions of a report, newest first by the time of the commit."""
+    """The versions of a report, newest first by the time of the commit. A row read is an object."""
 
     __slots__ = ("_rows", "_rules", "_table")
 
@@ -529,12 +452,9 @@ class VersionList(Sequence[VersionReason]):
 
     def _reasons(self, rows: I64) -> list[tuple[str, ...]]:
         """Return the reasons of rows. Most rows have one of a few sets of reasons; only some have names."""
-        selected = (
-            np.array([rule.rows[rows] for rule in self._rules], np.bool_)
-            .reshape(len(self._rules), len(rows))
-            .T
-        )
-        sets, place = np.unique(selected, axis=0, return_inverse=True)
+        selected = np.array([rule.rows[rows] for rule in self._rules], np.bool_)
+        selected = selected.reshape(len(self._rules), len(rows))
+        sets, place = np.unique(selected.T, axis=0, return_inverse=True)
         texts = [
             tuple(rule.reason for rule, has in zip(self._rules, each, strict=True) if has) for each in sets
         ]
@@ -542,7 +462,11 @@ class VersionList(Sequence[VersionReason]):
         named = np.array(sorted({row for rule in self._rules for row in rule.names}), np.int64)
         for at in np.flatnonzero(np.isin(rows, named)).tolist():
             row = int(rows[at])
-            reasons[at] = tuple(rule.reason_of(row) for rule in self._rules if rule.rows[row])
+            reasons[at] = tuple(
+                " ".join([rule.reason, ", ".join(f"`{name}`" for name in rule.names.get(row, []))]).rstrip()
+                for rule in self._rules
+                if rule.rows[row]
+            )
         return reasons
 
 
@@ -571,25 +495,30 @@ class RetentionReport(Record):
         yield "deleted_tags", literal(list(self.deleted_tags))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
-    """The repo info after an expiration, and the report for people."""
+class Decision(NamedTuple):
+    """The repo info after a removal of versions, and the report for people."""
 
     info: RepoInfo
     report: RetentionReport
 
 
 def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
-    """Return the repository after an expiration by policies. A pure function."""
+    """Return the repository after an expiration by policies. A pure function.
+
+    A version stays if it is the first one, the tip of a branch, or the version of a tag that stays. It also
+    stays if the policy of a branch with it in its history selects it, if it is in the history of a branch
+    without a policy, or if it is in no history of a branch with a policy.
+    """
     table = info.table
     stays, removed = Rules(len(table)), Rules(len(table))
     stays.add("first version", table.parents() < 0)
-    _add_refs(stays, info, "tip of branch", info.branches)
+    add_refs(stays, info, "tip of branch", info.branches)
     covered = np.zeros(len(table), bool)
     without_policy = []
-    selected = {name: _policy_of(name, policies) for name in sorted(info.branches)}
-    rows = table.find_snapshots(id_matrix([info.branches[name] for name in selected]))
-    for named, history in zip(selected.values(), table.chains(rows.tolist()), strict=True):
+    names = sorted(info.branches)
+    rows = table.find_snapshots(id_matrix([info.branches[name] for name in names]))
+    for name, history in zip(names, table.chains(rows.tolist()), strict=True):
+        named = next((pair for pair in policies if fnmatchcase(name, pair[0])), None)
         if named is None:
             without_policy.append(int(history[0]))
             continue
@@ -600,50 +529,47 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
         reached = table.reachable(np.array(without_policy, np.int64))
         stays.add("in the history of a branch without a policy", reached)
     stays.add("in no history of a branch with a policy", ~covered)
-    tags = _tags_that_stay(info, stays, policies)
-    _add_refs(stays, info, "tag", tags)
-    keep = stays.union()
-    snapshots = collapse(table, keep, NewParent.NEXT)
+    # A tag stays if a policy covers it, or if its version stays for another reason.
+    staying = stays.union()[table.find_snapshots(id_matrix(list(info.tags.values())))].tolist()
+    tags = {
+        name: id_
+        for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
+        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
+    }
+    add_refs(stays, info, "tag", tags)
+    return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
+
+
+def add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
+    """Add the versions of branches or tags."""
+    if refs:
+        rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
+
+
+def decision(left: RepoInfo, info: RepoInfo, stays: Rules, removed: Rules, parent: NewParent) -> Decision:
+    """Return what is left of a repository. ``left`` has only branches and tags that stay."""
+    table, keep = info.table, stays.union()
+    snapshots = collapse(table, keep, parent)
     after = replace(
-        info,
-        tags=tags,
-        deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep, snapshots),
+        left,
+        deleted_tags=info.deleted_tags | (info.tags.keys() - left.tags.keys()),
+        metadata=with_expiring(info, keep, snapshots) if info.spec_version > 1 else info.metadata,
         snapshots=snapshots,
     )
     report = RetentionReport(
         removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
         retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
-        deleted_tags=tuple(sorted(info.tags.keys() - tags.keys())),
+        deleted_branches=tuple(sorted(info.branches.keys() - left.branches.keys())),
+        deleted_tags=tuple(sorted(info.tags.keys() - left.tags.keys())),
     )
     return Decision(after, report)
 
 
-def _policy_of(branch: str, policies: BranchPolicies) -> tuple[str, Retention] | None:
-    return next(((name, policy) for name, policy in policies if fnmatchcase(branch, name)), None)
-
-
-def _add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
-    if refs:
-        rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
-
-
-def _tags_that_stay(info: RepoInfo, stays: Rules, policies: BranchPolicies) -> dict[str, bytes]:
-    """Return the tags that a policy covers, or whose version stays for another reason."""
-    rows = info.table.find_snapshots(id_matrix(list(info.tags.values())))
-    staying = stays.union()[rows].tolist()
-    return {
-        name: id_
-        for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
-        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
-    }
-
-
-def retention_change(policies: BranchPolicies) -> RecordedChange[RetentionReport]:
-    """Return the repo change of an expiration by policies. Its result is the report."""
+def removal_change(decide: Callable[[RepoInfo, int], Decision]) -> RecordedChange[RetentionReport]:
+    """Return the repo change of a removal of versions. Its result is the report."""
 
     def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, RetentionReport]:
-        decision = decide(info, policies, now)
-        return RepoUpdate(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), decision.report
+        after, report = decide(info, now)
+        return RepoUpdate(after, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), report
 
     return RecordedChange(change)

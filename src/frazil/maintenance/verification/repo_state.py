@@ -147,8 +147,8 @@ def _version_1(storage: Storage) -> State:
         id_: bytes | None = tip
         while id_ is not None and id_ not in reached:
             reached[id_] = None
-            entry = entries.get(id_)
-            id_ = entry.parent if isinstance(entry, SnapshotEntry) else None
+            found = entries.get(id_)
+            id_ = found.parent if isinstance(found, SnapshotEntry) else None
     # Old writers gave the first snapshot a random id.
     is_root = INITIAL_SNAPSHOT_ID not in entries
     versions = [
@@ -222,7 +222,7 @@ def check_backups(context: Context, item: Any) -> Iterator[list[Finding]]:
         detail = f"the newest update is at {stored} us, not {expected} us"
         return [*file.findings, Finding("exchanged", key, detail=detail)]
 
-    return map_bounded(Purpose.VERIFICATION_READS, check, item[1])
+    yield from map_bounded(Purpose.VERIFICATION_READS, check, item[1])
 
 
 # The log against the refs

@@ -5,7 +5,7 @@ The package imports this module on demand. Most processes open a repository and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.repo_info import RepoInfo
 from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection, DeleteLimits
@@ -38,7 +39,7 @@ from frazil.survey.survey import Bounds
 if TYPE_CHECKING:
     from frazil.maintenance import compaction, doctor, expiration, retention, rewrite, statistics
     from frazil.maintenance.doctor import DoctorReport
-    from frazil.maintenance.retention import Retention, RetentionReport
+    from frazil.maintenance.retention import Decision, Retention, RetentionReport
 else:
     # A process mostly does one operation of upkeep.
     compaction, doctor, expiration, retention, rewrite, statistics = (
@@ -199,22 +200,34 @@ class Upkeep(Recovery):
         expiry = expiration.Expiry(
             from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
         )
+        preview, perform = self._removal(lambda info, now: expiration.expire(info, expiry), steps)
+
+        def removed() -> set[str]:
+            if context.spec_version < 2:
+                return set(ids_to_text(expiration.expire_v1(context, expiry, steps)))
+            return set(perform().removed.ids())
+
+        return UpkeepPlan("expire", preview, removed)
+
+    def _removal(
+        self, decide: Callable[[RepoInfo, int], Decision], steps: Progress
+    ) -> tuple[Callable[[], RetentionReport], Callable[[], RetentionReport]]:
+        """Return the functions that report a removal of versions, and that make it."""
+        context = self._context
 
         def preview() -> RetentionReport:
             context.require_version_2()
             info = context.catalog.repo_info()
             require_online(info)
-            return expiration.expiry_report(info, expiry)
+            return decide(info, now_us()).report
 
-        def perform() -> set[str]:
-            if context.spec_version < 2:
-                return set(ids_to_text(expiration.expire_v1(context, expiry, steps)))
-            change = expiration.expiration_change(expiry)
+        def perform() -> RetentionReport:
+            require_writable(context.storage)
+            change = retention.removal_change(decide)
             with one_step(steps):
-                after = context.catalog.update_repo_info(change)
-            return set(ids_to_text(change.result(after)))
+                return change.result(context.catalog.update_repo_info(change))
 
-        return UpkeepPlan("expire", preview, perform)
+        return preview, perform
 
     def retain(
         self, policy: Retention | Mapping[str, Retention], *, progress: Progress | None = None
@@ -252,21 +265,9 @@ class Upkeep(Recovery):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['c', 'b', 'Repository initialized']
         """
-        context, policies, steps = self._context, retention.branch_policies(policy), progress_of(progress)
-        context.require_version_2()
-
-        def preview() -> RetentionReport:
-            info = context.catalog.repo_info()
-            require_online(info)
-            return retention.decide(info, policies, now_us()).report
-
-        def perform() -> RetentionReport:
-            require_writable(context.storage)
-            change = retention.retention_change(policies)
-            with one_step(steps):
-                after = context.catalog.update_repo_info(change)
-            return change.result(after)
-
+        policies, steps = retention.branch_policies(policy), progress_of(progress)
+        self._context.require_version_2()
+        preview, perform = self._removal(lambda info, now: retention.decide(info, policies, now), steps)
         return UpkeepPlan("retain", preview, perform)
 
     def squash(
