@@ -445,7 +445,7 @@ def digests_of_files(storage: MemoryStorage) -> object:
 
 
 def digests_of_ranges(storage: MemoryStorage) -> object:
-    return RangeSums.of(read(storage, MANIFEST_CHUNK_RANGES))
+    return RangeSums.of([read(storage, MANIFEST_CHUNK_RANGES)])
 
 
 UPKEEP: Final = [

@@ -95,7 +95,7 @@ from frazil.maintenance.plan import UpkeepPlan as UpkeepPlan
 from frazil.maintenance.repair.repair_plan import LostChunks as LostChunks
 from frazil.maintenance.repair.repair_plan import RepairPlan as RepairPlan
 from frazil.maintenance.repair.repair_plan import RepairStep as RepairStep
-from frazil.maintenance.repair.repo_file import RestoreReport as RestoreReport
+from frazil.maintenance.repair.repair_plan import RestoreReport as RestoreReport
 from frazil.maintenance.retention import CommitPattern as CommitPattern
 from frazil.maintenance.retention import Retention as Retention
 from frazil.maintenance.retention import RetentionReport as RetentionReport

@@ -28,9 +28,18 @@ from frazil import host
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    OBJECT_ID_BYTES,
+    REPO,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    transaction_key,
+)
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.backups import (
     LOGGED,
     Backups,
@@ -41,7 +50,7 @@ from frazil.maintenance.backups import (
     planned_link,
     unneeded,
 )
-from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
+from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, with_unions
 from frazil.maintenance.plan import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
 from frazil.repository.catalog.collection_guard import (
     CollectionRecord,
@@ -532,7 +541,9 @@ def _unions_stored(context: Context, unions: Sequence[LogUnion], spared: LeaseLi
     lease = Lease.take(context.storage, now, now + _LEASE, purpose="collection", name="garbage_collect")
     spared.own = lease.key
     try:
-        put_unions(context, unions)
+        for each in unions:
+            log = encode_transaction_log(each.log, level=context.settings.compression_level)
+            context.storage.put(transaction_key(each.log.id), log)
         yield
     finally:
         lease.give_back(context.storage)

@@ -17,7 +17,6 @@ from frazil.format.ids import (
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
     id_keys,
-    id_list,
     id_matrix,
     id_order,
     ids_among,
@@ -37,9 +36,8 @@ def no_ids() -> U8:
     return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
-def among(ids: U8, others: U8) -> NDArray[np.bool_]:
-    """Return which of the ids, (n, 12), are among the others. bool (n,)."""
-    return ids_among(ids, others)
+#: Returns which of the ids, (n, 12), are among others. bool (n,).
+among: Final = ids_among
 
 
 def distinct(parts: Sequence[U8]) -> U8:
@@ -194,10 +192,9 @@ class SnapshotManifests:
     @classmethod
     def of_many(cls, snapshots: list[bytes], files: Sequence[ManifestFiles]) -> SnapshotManifests:
         """Return the table of some snapshots."""
-        if not snapshots:
-            return cls.empty()
-        once, numbers = _numbered(files)
-        return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, np.array(list(map(len, files)))))
+        once, numbers = _numbered([ManifestFiles.empty(), *files])
+        lengths = np.array(list(map(len, files)), np.int64)
+        return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, lengths))
 
     @staticmethod
     def concat(parts: Sequence[SnapshotManifests]) -> SnapshotManifests:
@@ -271,21 +268,20 @@ class ManifestUses:
         _, first = np.unique(id_keys(np.concatenate([manifests, nodes], axis=1)), return_index=True)
         return ManifestUses(manifests[first], nodes[first], extents.take(first), snapshots[first])
 
-    def _rows(self, manifest: bytes) -> slice:
+    def rows_of(self, manifest: bytes) -> list[int]:
+        """Return the rows of a manifest."""
         keys = id_keys(self.manifests)
         wanted = np.frombuffer(manifest, keys.dtype)
-        return slice(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right")))
+        return list(range(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right"))))
 
     def snapshots_of(self, manifest: bytes) -> dict[bytes, bytes]:
         """Return the arrays that refer to a manifest, each with a snapshot that has it."""
-        rows = self._rows(manifest)
-        return dict(zip(id_list(self.nodes[rows]), id_list(self.snapshots[rows]), strict=True))
+        return {self.nodes[row].tobytes(): self.snapshots[row].tobytes() for row in self.rows_of(manifest)}
 
     def boxes_of(self, manifest: bytes) -> list[tuple[bytes, U32]]:
         """Return the arrays that refer to a manifest, with the box of each, (ndim, 2)."""
-        rows = self._rows(manifest)
-        boxes = [self.extents.row(row).reshape(-1, 2) for row in range(rows.start, rows.stop)]
-        return list(zip(id_list(self.nodes[rows]), boxes, strict=True))
+        rows = self.rows_of(manifest)
+        return [(self.nodes[row].tobytes(), self.extents.row(row).reshape(-1, 2)) for row in rows]
 
 
 # Chunk files of manifests

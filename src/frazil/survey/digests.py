@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
-from operator import methodcaller
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.columns import I64, U8, U64, Ragged
+from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkRanges
 
@@ -217,25 +215,31 @@ class RangeSums:
     inline: int
 
     @classmethod
-    def of(cls, chunks: ChunkRanges) -> RangeSums:
-        """Return the content of a table of references."""
+    def of(cls, tables: Sequence[ChunkRanges]) -> RangeSums:
+        """Return the content of some tables of references."""
+        locations = [
+            b"".join(blake2b(each, digest_size=OBJECT_ID_BYTES).digest() for each in table.locations.blobs())
+            for table in tables
+        ]
+        ids = [np.frombuffer(each, np.uint8).reshape(-1, OBJECT_ID_BYTES) for each in locations]
         return cls(
-            _ranges(chunks, ChunkKind.NATIVE, chunks.chunk_ids),
-            _ranges(chunks, ChunkKind.VIRTUAL, _location_ids(chunks.locations)),
-            int(chunks.length[chunks.kind == ChunkKind.INLINE].sum()),
+            _ranges(tables, ChunkKind.NATIVE, [table.chunk_ids for table in tables]),
+            _ranges(tables, ChunkKind.VIRTUAL, ids),
+            sum(int(table.length[table.kind == ChunkKind.INLINE].sum()) for table in tables),
         )
 
 
-def _location_ids(locations: Ragged) -> U8:
-    hashes = map(partial(blake2b, digest_size=OBJECT_ID_BYTES), locations.blobs())
-    digests = b"".join(map(methodcaller("digest"), hashes))
-    return np.frombuffer(digests, np.uint8).reshape(-1, OBJECT_ID_BYTES)
+def _ranges(tables: Sequence[ChunkRanges], kind: ChunkKind, ids: Sequence[U8]) -> Ranges:
+    rows = [table.kind == kind for table in tables]
+    firsts = np.cumsum([0, *map(len, ids)])
+    pairs = list(zip(tables, rows, strict=True))
+    sources = [table.source[at] + first for (table, at), first in zip(pairs, firsts, strict=False)]
+    offset, length = (
+        _joined([getattr(table, name)[at] for table, at in pairs]) for name in ("offset", "length")
+    )
+    numbers = _mixed(*_words(_joined(ids)))[_joined(sources)]
+    return Ranges.of(_mixed(_mixed(numbers, offset), length), length)
 
 
-def _ranges(chunks: ChunkRanges, kind: ChunkKind, ids: U8) -> Ranges:
-    rows = chunks.kind == kind
-    if rows.all():
-        rows = np.s_[:]
-    lengths = chunks.length[rows]
-    sources = _mixed(*_words(ids))[chunks.source[rows]]
-    return Ranges.of(_mixed(_mixed(sources, chunks.offset[rows]), lengths), lengths)
+def _joined(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

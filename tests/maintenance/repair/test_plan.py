@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import FormatError, InvalidInputError, RepositoryNotFoundError, StorageError
-from frazil.format.ids import id_to_text
 from frazil.format.repo_info import decode_repo_info
 from frazil.storage.memory import MemoryStorage
 
@@ -109,36 +107,6 @@ def test_from_a_copy(folder: str, how: str) -> None:
         assert again.ok, str(again)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests"])
-def test_exchanged_files(folder: str) -> None:
-    storage = copy_of(original())
-    one, other = keys(storage, folder)[1:3]
-    first, second = bytes(storage.get(one)), bytes(storage.get(other))
-    storage.put(one, second)
-    storage.put(other, first)
-    plan = repair(storage)
-    assert sorted(row["key"] for row in plan.rows()) == [one, other]
-    plan.apply()
-    assert (bytes(storage.get(one)), bytes(storage.get(other))) == (first, second)
-    assert repair(storage).ok
-
-
-@pytest.mark.deep
-def test_exchanged_files_are_whole_after_a_crash() -> None:
-    before = copy_of(tiny())
-    one, other = keys(before, "snapshots")
-    first, second = bytes(before.get(one)), bytes(before.get(other))
-    before.put(one, second)
-    before.put(other, first)
-    count = 0
-    for storage in crashes(before, lambda storage: repair(storage).apply()):
-        count += 1
-        repair(storage).apply()
-        assert (bytes(storage.get(one)), bytes(storage.get(other))) == (first, second)
-    assert count >= 8
-
-
 @pytest.mark.deep
 def test_several_damages_at_once() -> None:
     before = original()
@@ -162,21 +130,6 @@ def test_the_second_copy_is_used_if_the_first_is_damaged() -> None:
         storage.delete([key])
         repair(storage, copies=[bad, before]).apply()
         assert contents(storage) == contents(before)
-
-
-def test_a_deduplicated_chunk_from_a_file_with_the_same_hash() -> None:
-    repo = small(chunks=frazil.ChunksConfig(deduplicate=True))
-    storage = repo.storage
-    key = keys(storage, "chunks")[0]
-    data = bytes(storage.get(key))
-    storage.put("chunks/00000000000000000000", data)  # as a writer stores it beside a collection
-    storage.delete([key])
-    plan = repair(storage)
-    assert [(each.keys, each.certainty) for each in plan.steps] == [((key,), "proved")]
-    plan.apply()
-    chunk = bytes(storage.get(key))
-    assert data.startswith(chunk)
-    assert key == f"chunks/{id_to_text(sha256(chunk).digest()[:12])}"
 
 
 @contextmanager
@@ -322,26 +275,6 @@ def test_a_copy_with_its_own_commits_does_not_give_repo() -> None:
     plan = repair(storage, copies=[copy])
     assert plan.steps[0].source.startswith("overwritten/")
     assert repair(storage, copies=[copy, before]).steps[0].source.startswith("repo of")
-
-
-def test_exchanged_packs_go_back_without_a_copy() -> None:
-    """The checksums in each file name the other file."""
-    repo = frazil.Repository.create(MemoryStorage())
-    for name in "ab":
-        with repo.transaction("main", message=name) as store:
-            array = zarr.create_array(
-                store, name=name, shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
-            )
-            array[:] = np.arange(4000) // 1000 + ord(name)
-    one, other = [each.key for each in repo.storage.list("chunks")]
-    first, second = bytes(repo.storage.get(one)), bytes(repo.storage.get(other))
-    repo.storage.put(one, second)
-    repo.storage.put(other, first)
-    plan = repair(repo.storage, level="checksum", lost="fill").apply()
-    assert [(each.action, set(each.keys), each.certainty) for each in plan.steps] == [
-        ("copy", {one, other}, "proved")
-    ]
-    assert (bytes(repo.storage.get(one)), bytes(repo.storage.get(other))) == (first, second)
 
 
 def test_a_copy_of_zeros_is_not_used() -> None:

@@ -48,16 +48,6 @@ def test_deleted_refs_stay_deleted() -> None:
     assert repair(storage, copies=[copy]).ok
 
 
-def test_the_configuration() -> None:
-    storage = repository()
-    copy = copy_of(storage)
-    before = bytes(storage.get("config.yaml"))
-    storage.put("config.yaml", b"{[")
-    plan = repair(storage, copies=[copy]).apply()
-    assert [each.keys for each in plan.steps] == [("config.yaml",)]
-    assert bytes(storage.get("config.yaml")) == before
-
-
 @pytest.mark.parametrize("folder", ["snapshots", "manifests", "chunks", "transactions"])
 def test_other_files_of_version_1(folder: str) -> None:
     storage = repository()

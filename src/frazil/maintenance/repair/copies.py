@@ -1,12 +1,8 @@
 """The search for another copy of each damaged file, and the steps that write files.
 
-every file       the same key in a copy of the repository, and in quarantine
-metadata files   also another file of the same folder that contains the id of the damaged file. Such a
-and packs        file has the name of another file: two files were exchanged
-chunk files      also another chunk file whose hash is the id of the damaged file (deduplication)
-logs             also the rebuild from the snapshots before and after the commit
-
-Each step is atomic for each of its files, and can be repeated after an interruption.
+A file comes from the same key in a copy of the repository. A transaction log without a copy is built again
+from the snapshots before and after the commit. Each step is atomic for each of its files, and can be repeated
+after an interruption.
 """
 
 from __future__ import annotations
@@ -14,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
-from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final
-
-import numpy as np
 
 from frazil.changes.diff import compare_versions
 from frazil.display import counted
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, check_file, find_remains, is_marked
+from frazil.format.chunk_trailer import check_file, find_remains, is_marked
 from frazil.format.columns import U8
 from frazil.format.ids import (
     CHUNKS,
-    CONFIG,
     MANIFESTS,
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
@@ -50,10 +41,8 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
 from frazil.maintenance.repair.storages import (
-    QUARANTINE,
     Overlay,
     Quarantine,
-    copies_in_quarantine,
     read_present,
 )
 from frazil.maintenance.verification.findings import Finding
@@ -62,11 +51,9 @@ from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import decode_ref
 from frazil.repository.session.workspace import Workspace
-from frazil.repository.settings.config_document import from_document
-from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_damage
-from frazil.survey.columns import FileUses, SnapshotManifests, among, list_objects
+from frazil.survey.columns import FileUses, SnapshotManifests, among
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, map_bounded
 
@@ -76,10 +63,6 @@ KINDS: Final[Mapping[str, FileKind[Any]]] = {
     MANIFESTS: MANIFEST,
     TRANSACTIONS: TRANSACTION_LOG,
 }
-#: The largest number of files of one folder that are read to find exchanged files.
-_READ: Final = 1000
-_SAME_HASH: Final = "a file with the same hash"
-_EXCHANGED: Final = "the file of another name"
 #: A tag of spec version 1 never moves, so the file of a copy is right.
 _TAGS: Final = f"{REFS}/tag."
 
@@ -113,24 +96,6 @@ class Step:
     perform: Callable[[RepairContext], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A file that has, or may have, the content of a damaged file.
-
-    ``stop`` is the end of the content, because the trailer of a chunk file belongs to its own name. None
-    means the whole file.
-    """
-
-    label: str
-    storage: Storage
-    key: str
-    stop: int | None = None
-
-    def read(self) -> Buffer:
-        """Return the content. Raises ``StorageError`` if it cannot be read."""
-        return self.storage.get(self.key, 0, self.stop)
-
-
 def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
     """Check that bytes are a content of the file ``key``, of which references need ``end`` bytes."""
     folder, _, name = key.partition("/")
@@ -145,8 +110,6 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
     elif folder == REFS:
         decode_ref(bytes(data), key)
         return "proved"
-    elif key == CONFIG:
-        from_document(load_config(bytes(data), key))
     return "consistent"
 
 
@@ -169,41 +132,22 @@ def _check_chunks(key: str, id_: bytes, data: Buffer, end: int) -> Certainty:
     return "proved"
 
 
-def copy_step(
-    origins: Sequence[tuple[str, Origin]],
-    why: str,
-    certainty: Certainty,
-    ends: Mapping[str, int] = MappingProxyType({}),
-) -> Step:
-    """Return the step that writes files with the contents of their origins.
+def copy_files(repair: RepairContext, copy: Storage, keys: Sequence[str], ends: Mapping[str, int]) -> None:
+    """Write files with the contents that a copy of the repository has. On an overlay, only link them.
 
     ``ends`` has the number of bytes that references need, for chunk files.
     """
-    shown = RepairStep("copy", tuple(key for key, _ in origins), origins[0][1].label, why, certainty)
-    return Step(shown, lambda repair: copy_files(repair, origins, ends))
-
-
-def copy_files(repair: RepairContext, origins: Sequence[tuple[str, Origin]], ends: Mapping[str, int]) -> None:
-    """Copy the files. On an overlay, only link them."""
     storage = repair.storage
-    if isinstance(storage, Overlay):
-        for key, origin in origins:
-            if origin.stop is None:
-                storage.link(key, origin.storage, origin.key)
-            else:
-                storage.put(key, origin.read())
-        return
-    # Contents of files that the step itself replaces must be read before the first write.
-    own = {key for key, _ in origins}
-    early = {key: origin.read() for key, origin in origins if origin.key in own - {key}}
 
-    def copy_file(pair: tuple[str, Origin]) -> None:
-        key, origin = pair
-        data = early[key] if key in early else origin.read()
-        check_content(key, data, ends.get(key, 0))
-        repair.quarantine.replace_file(storage, key, data)
+    def copy_file(key: str) -> None:
+        if isinstance(storage, Overlay):
+            storage.link(key, copy, key)
+        else:
+            data = copy.get(key)
+            check_content(key, data, ends.get(key, 0))
+            repair.quarantine.replace_file(storage, key, data)
 
-    map_bounded(Purpose.FILE_COPIES, copy_file, origins)
+    map_bounded(Purpose.FILE_COPIES, copy_file, keys)
 
 
 class FileSearch:
@@ -212,9 +156,8 @@ class FileSearch:
     def __init__(self, storage: Storage, copies: Sequence[Storage]) -> None:
         self._storage = storage
         self._copies = copies
-        #: The pairs of a damaged key and an origin that an earlier round has used, and the rebuilt logs.
-        self._tried: set[tuple[str, str, str]] = set()
-        self._rebuilt: set[str] = set()
+        #: The files that earlier rounds have written, each with the number of its copy; None is a built log.
+        self._tried: set[tuple[str, int | None]] = set()
 
     def steps(self, repair: RepairContext, findings: Iterable[Finding]) -> list[Step]:
         """Return the steps that repair files with findings, as far as there are copies.
@@ -232,116 +175,51 @@ class FileSearch:
         if chunks:
             _, uses, _ = users_of_files(repair.context, id_matrix(list(map(_id_of, chunks))))
             ends |= dict(zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True))
-        copies = self._found([*files, *chunks], ends)
-        missing = [key for key in files if key not in copies and key.startswith(f"{TRANSACTIONS}/")]
-        # Files with the same origin, reason and certainty are one step. Exchanged files must be in the same
-        # step, which reads all of them before it writes.
-        groups: dict[tuple[str, str, Certainty], list[tuple[str, Origin]]] = {}
-        for key, (origin, certainty) in copies.items():
-            reason = "files were exchanged" if origin.label == _EXCHANGED else why[key]
-            if key in ends:
-                reason = "the chunk file is missing or damaged"
-            groups.setdefault((origin.label, reason, certainty), []).append((key, origin))
-        steps = [copy_step(each, reason, certain, ends) for (_, reason, certain), each in groups.items()]
-        return [*steps, *self._rebuilds(repair, missing, why)]
+        found = map_bounded(Purpose.FILE_COPIES, partial(self._good_copy, ends=ends), [*files, *chunks])
+        # Files with the same copy, reason and certainty are one step.
+        groups: dict[tuple[int, str, Certainty], list[str]] = {}
+        for key, copy in zip([*files, *chunks], found, strict=True):
+            if copy is not None:
+                reason = "the chunk file is missing or damaged" if key in ends else why[key]
+                groups.setdefault((copy[0], reason, copy[1]), []).append(key)
+                self._tried.add((key, copy[0]))
+        steps: list[Step] = []
+        for (number, reason, certainty), keys in groups.items():
+            copy_from = self._copies[number]
+            shown = RepairStep("copy", tuple(keys), copy_from.label(), reason, certainty)
+            steps.append(Step(shown, partial(copy_files, copy=copy_from, keys=keys, ends=ends)))
+        left = [key for key in files if not any(key in keys for keys in groups.values())]
+        return [*steps, *self._rebuilds(repair, left, why)]
 
-    def _found(self, keys: Sequence[str], ends: Mapping[str, int]) -> dict[str, tuple[Origin, Certainty]]:
-        """Return an origin with a good content for each key that has one."""
-        if not keys:
-            return {}
-        storage, aside = self._storage, copies_in_quarantine(self._storage)
-        elsewhere = self._by_id(keys, aside) | self._by_hash(aside, ends)
-
-        def search(key: str) -> tuple[Origin, Certainty] | None:
-            best: tuple[Origin, Certainty] | None = None
-            origins = [Origin(copy.label(), copy, key) for copy in self._copies]
-            origins += (Origin(QUARANTINE, storage, name) for name in aside.get(key, ()))
-            origins += [elsewhere[key]] if key in elsewhere else []
-            for origin in origins:
-                if (key, origin.label, origin.key) in self._tried:
-                    continue
-                with suppress(IcechunkError):
-                    data = origin.read()
-                    certainty = check_content(key, data, ends.get(key, 0))
-                    present = read_present(storage, key)
-                    if present is None or memoryview(present[0]) != memoryview(data):
-                        if certainty == "proved":
-                            return origin, certainty
-                        best = best or (origin, certainty)
-            return best
-
-        results = zip(keys, map_bounded(Purpose.FILE_COPIES, search, keys), strict=True)
-        good = {key: result for key, result in results if result is not None}
-        self._tried |= {(key, origin.label, origin.key) for key, (origin, _) in good.items()}
-        return good
-
-    def _by_id(self, keys: Sequence[str], aside: Mapping[str, list[str]]) -> dict[str, Origin]:
-        """Return files that contain the id of a damaged file of the same folder."""
-
-        def key_inside(name: str) -> str | None:
-            folder = name.split("/")[-2]
-            with skip_damage():
-                data = self._storage.get(name)
-                if folder in KINDS:
-                    return KINDS[folder].key(KINDS[folder].decode(data, name).id)
-                trailer = check_file(_id_of(name), data).trailer
-                return None if trailer is None else chunk_key(trailer.id)
-            return None
-
-        answer: dict[str, Origin] = {}
-        for folder in (*KINDS, CHUNKS):
-            damaged = [key for key in keys if key.startswith(f"{folder}/")]
-            names = [*damaged, *_aside(aside, folder)][:_READ]
-            if damaged and len(names) > 1:
-                inside = map_bounded(Purpose.FILE_COPIES, key_inside, names)
-                answer |= {
-                    key: Origin(_EXCHANGED, self._storage, name)
-                    for key, name in zip(inside, names, strict=True)
-                    if key in damaged and key != name
-                }
-        return answer
-
-    def _by_hash(self, aside: Mapping[str, list[str]], ends: Mapping[str, int]) -> dict[str, Origin]:
-        """Return chunk files whose hash is the id of a damaged file. Only files of the same size are read."""
-        sizes = sorted(set(ends.values()) - {0})
-        if not sizes:
-            return {}
-        files = list_objects(self._storage, CHUNKS)
-        wanted = np.array([size + more for size in sizes for more in (0, SINGLE_TRAILER_BYTES)], np.int64)
-        rows = np.isin(files.sizes, wanted)
-        names = files.select_files(rows).keys() if rows.sum() <= _READ else []
-        names += _aside(aside, CHUNKS)
-
-        def origins(name: str) -> list[tuple[str, Origin]]:
-            with skip_damage():
-                data = memoryview(self._storage.get(name))
-                return [
-                    (key, Origin(_SAME_HASH, self._storage, name, size))
-                    for size in sizes
-                    if size <= len(data)
-                    if (key := chunk_key(sha256(data[:size]).digest()[:OBJECT_ID_BYTES])) != name
-                ]
-            return []
-
-        pairs = chain.from_iterable(map_bounded(Purpose.FILE_COPIES, origins, names[:_READ]))
-        return {key: origin for key, origin in pairs if key in ends}
+    def _good_copy(self, key: str, ends: Mapping[str, int]) -> tuple[int, Certainty] | None:
+        """Return the number of the first copy with a good content, if there is one that proves it."""
+        best: tuple[int, Certainty] | None = None
+        for number, copy in enumerate(self._copies):
+            if (key, number) in self._tried:
+                continue
+            with suppress(IcechunkError):
+                data = copy.get(key)
+                certainty = check_content(key, data, ends.get(key, 0))
+                present = read_present(self._storage, key)
+                if present is None or memoryview(present[0]) != memoryview(data):
+                    if certainty == "proved":
+                        return number, certainty
+                    best = best or (number, certainty)
+        return best
 
     def _rebuilds(self, repair: RepairContext, keys: Sequence[str], why: Mapping[str, str]) -> Iterator[Step]:
-        """Make the steps that rebuild transaction logs whose two versions can be read."""
+        """Make the steps that build transaction logs again whose two versions can be read."""
+        keys = [key for key in keys if key.startswith(f"{TRANSACTIONS}/") and (key, None) not in self._tried]
         versions = {each.id for each in state_of(repair.context).versions} if keys else set()
         for key in keys:
-            if (id_ := _id_of(key)) in versions and key not in self._rebuilt:
+            if (id_ := _id_of(key)) in versions:
                 # The parent that the repository lists now may be an ancestor, after an expiration.
                 snapshots = repair.context.catalog.full_repo_info().snapshots
                 step = rebuild_step(id_, snapshots.entry(snapshots.find_snapshot(id_)).parent, why[key])
                 with skip_damage():  # one of the versions is damaged
                     step.perform(repair)
-                    self._rebuilt.add(key)
+                    self._tried.add((key, None))
                     yield step
-
-
-def _aside(aside: Mapping[str, list[str]], folder: str) -> list[str]:
-    return [name for key, names in aside.items() if key.startswith(f"{folder}/") for name in names]
 
 
 def _id_of(key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The plan of a repair, as values."""
+"""The plan of a repair, and the report of a restoration, as values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
-from frazil.display import Record, Shown, counted
+from frazil.display import Record, Shown, counted, literal
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32, U64
 from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.findings import Finding
+from frazil.repository.catalog.version_info import SnapshotInfo
 
 #: What a repair does at the tips of branches with lost chunks. See ``Repository.upkeep.repair``.
 type LostChoice = Literal["keep", "fill", "previous"]
@@ -255,6 +256,36 @@ class RepairPlan(Record):
         yield "findings that remain", _lines(list(map(str, self.findings)))
         if self.quarantine is not None:
             yield "quarantine", self.quarantine
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreReport(Record):
+    """What the plan of ``Repository.upkeep.restore`` does.
+
+    Attributes:
+        backup: The name of the backup.
+        branches: The restored branches: the id of the snapshot of each.
+        tags: The restored tags: the id of the snapshot of each.
+        missing: The branches and tags whose snapshot has no file.
+        missing_snapshots: The ids of all snapshots without a file. They were expired, and garbage collection
+            has deleted their files. A later collection raises an error as long as a branch or tag leads to
+            one of them. ``Repository.expire_snapshots`` removes them from the history again.
+        unlisted: The snapshots that were written after the backup, oldest first. Their ``parent_id`` is None,
+            because a backup does not know their parents. ``Repository.upkeep.recover`` lists one again.
+    """
+
+    backup: str
+    branches: dict[str, str]
+    tags: dict[str, str]
+    missing: tuple[str, ...]
+    missing_snapshots: tuple[str, ...]
+    unlisted: tuple[SnapshotInfo, ...]
+
+    shown_as: ClassVar[str] = "RestoreReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield from ((name, literal(getattr(self, name))) for name in self.__slots__[:-1])
+        yield "unlisted", "\n".join(f"{each.id} {each.message!r:.60}" for each in self.unlisted) or "none"
 
 
 def _lines(texts: list[str]) -> str:

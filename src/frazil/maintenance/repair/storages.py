@@ -5,8 +5,7 @@ with the code of the repair itself. Files that a step copies from another storag
 has a link to them.
 
 The format does not know this folder, so all readers, writers and garbage collections ignore it. A file is
-put aside before it is replaced. So a repair that is interrupted loses no byte, and the next repair
-finds whole files among those that were put aside.
+put aside before it is replaced. So a repair that is interrupted loses no byte.
 """
 
 from __future__ import annotations
@@ -215,12 +214,3 @@ def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
         return None
     require_whole(storage, key, *present)
     return present
-
-
-def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:
-    """Return the keys of all files in quarantine, by the key that they had."""
-    names: dict[str, list[str]] = {}
-    for info in storage.list(QUARANTINE):
-        _, _, key = info.key.removeprefix(f"{QUARANTINE}/").partition("/")
-        names.setdefault(key, []).append(info.key)
-    return names

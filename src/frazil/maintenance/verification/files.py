@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Buffer, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import ne
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
+from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.format.nodes import NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
@@ -125,17 +125,17 @@ def check_file[T](storage: Storage, key: str, decode: Callable[[Any, list[Violat
     return CheckedFile(value, data, findings)
 
 
-def check_kind[T: Any](storage: Storage, kind: FileKind[T], id_: bytes, spec_version: int) -> CheckedFile[T]:
-    """Read a file that is named by an id, in a repository of a spec version."""
+def check_kind[T: Any](context: Context, kind: FileKind[T], id_: bytes) -> CheckedFile[T]:
+    """Read a file that is named by an id."""
 
     def decode(data: Any, broken: list[Violation]) -> T:
         value = kind.decoded(data, id_, broken)
-        if (version := spec_version_of(data)) > spec_version:
-            detail = f"the spec version must be 1 to {spec_version}, got {version}"
+        if (version := spec_version_of(data)) > context.spec_version:
+            detail = f"the spec version must be 1 to {context.spec_version}, got {version}"
             broken.append(Violation("file-spec-version", detail))
         return value
 
-    return check_file(storage, kind.key(id_), decode)
+    return check_file(context.storage, kind.key(id_), decode)
 
 
 def virtual_check(error: IcechunkError) -> str:
@@ -212,7 +212,6 @@ class ManifestLevel:
     with_chunks: bool = False
     with_foreign: bool = False
     with_inline: bool = False
-    spec_version: int = 2
 
 
 def check_manifests(
@@ -222,30 +221,35 @@ def check_manifests(
     level, uses = item
     for use in uses:
         key, required = manifest_key(use.id), RequiredFiles(FileUses.union([]))
-        file = check_kind(context.storage, MANIFEST, use.id, level.spec_version)
-        findings, manifest = file.findings, file.value
-        if manifest is not None:
-            with noted(findings, key):
-                count = sum(map(len, manifest.arrays.values()))
-                findings += _unlike(key, use.listed, (memoryview(file.data).nbytes, count))
-                findings += _outside(key, manifest, use.boxes)
-                if level.with_foreign:
-                    findings += _foreign(manifest, context.virtual)
-                if level.with_chunks:
-                    required = _required(manifest, count, level.with_inline)
+        file = check_kind(context, MANIFEST, use.id)
+        findings = file.findings
+        with noted(findings, key):
+            tables = file.value.arrays if file.value is not None else {}
+            count = sum(map(len, tables.values()))
+            stored = (memoryview(file.data).nbytes, count)
+            for what, listed, actual in zip(
+                ("size", "count"), zip(*use.listed, strict=True), stored, strict=True
+            ):
+                for expected in sorted(set(listed) - {actual}) if file.value is not None else ():
+                    detail = f"a snapshot has {expected}, the file has {actual}"
+                    findings.append(Finding(f"manifest-{what}", key, detail=detail))
+            findings += _outside(key, tables, use.boxes)
+            if level.with_foreign:
+                findings += _foreign(tables, context.virtual)
+            if level.with_chunks:
+                size = foreign = 0
+                for table in tables.values():
+                    size += int(table.length[level.with_inline | (table.kind != ChunkKind.INLINE)].sum())
+                    foreign += int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL))
+                required = RequiredFiles(FileUses.of(tables.values()), size, count, foreign)
         yield use.id, findings, required
 
 
-def _unlike(key: str, listed: Sequence[tuple[int, int]], stored: tuple[int, int]) -> Iterator[Finding]:
-    for what, column, actual in zip(("size", "count"), zip(*listed, strict=True), stored, strict=True):
-        for expected in sorted(set(column) - {actual}):
-            detail = f"a snapshot has {expected}, the file has {actual}"
-            yield Finding(f"manifest-{what}", key, detail=detail)
-
-
-def _outside(key: str, manifest: Manifest, boxes: Sequence[tuple[bytes, U32]]) -> Iterator[Finding]:
+def _outside(
+    key: str, tables: Mapping[bytes, ChunkTable], boxes: Sequence[tuple[bytes, U32]]
+) -> Iterator[Finding]:
     for node, box in boxes:
-        table = manifest.arrays.get(node)
+        table = tables.get(node)
         if table is None or not len(table):
             continue
         if len(box) != table.ndim:
@@ -257,14 +261,7 @@ def _outside(key: str, manifest: Manifest, boxes: Sequence[tuple[bytes, U32]]) -
             yield Finding("manifest-extents", key, node, table.index[outside], "outside of the extents")
 
 
-def _required(manifest: Manifest, count: int, with_inline: bool) -> RequiredFiles:
-    tables = list(manifest.arrays.values())
-    chosen = [table.length[with_inline | (table.kind != ChunkKind.INLINE)] for table in tables]
-    foreign = sum(int(np.count_nonzero(table.kind == ChunkKind.VIRTUAL)) for table in tables)
-    return RequiredFiles(FileUses.of(tables), sum(int(each.sum()) for each in chosen), count, foreign)
-
-
-def _foreign(manifest: Manifest, sources: VirtualSources) -> Iterator[Finding]:
+def _foreign(tables: Mapping[bytes, ChunkTable], sources: VirtualSources) -> Iterator[Finding]:
     """Yield findings of foreign objects that are missing, too short, or changed. Reads one byte of each."""
 
     def ask(ref: VirtualRef) -> IcechunkError | None:
@@ -274,7 +271,7 @@ def _foreign(manifest: Manifest, sources: VirtualSources) -> Iterator[Finding]:
             return error
         return None
 
-    for node, table in manifest.arrays.items():
+    for node, table in tables.items():
         used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
         refs = [virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)]
         answers = map_bounded(Purpose.VERIFICATION_READS, ask, refs)
@@ -300,7 +297,6 @@ class Version:
     is_needed     whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
                   collection
     is_root       whether it may have no parent
-    spec_version  that of the repository
     entry         its summary in the repo info, or None
     """
 
@@ -309,7 +305,6 @@ class Version:
     pruned: tuple[bytes, ...]
     is_needed: bool
     is_root: bool = True
-    spec_version: int = 2
     entry: SnapshotEntry | None = None
 
 
@@ -345,38 +340,38 @@ class CheckedVersion:
 
 def check_versions(context: Context, item: tuple[None, Sequence[Version]]) -> Iterator[CheckedVersion]:
     """Check snapshots and their logs, best in the order of their history."""
-    storage = context.storage
-    assets = Assets(storage, _PARENTS)
+    assets = Assets(context.storage, _PARENTS)
     last: Snapshot | None = None
     for version in item[1]:
         checked = CheckedVersion(version.id)
         with noted(checked.findings, snapshot_key(version.id)):
             for id_ in version.pruned:
-                _check_log(storage, replace(version, id=id_), checked, may_be_gone=True)
+                _check_log(context, id_, checked, may_be_gone=True)
             parent = last if last is not None and last.id == version.parent else None
             with skip_damage():  # there is a finding for a parent that cannot be read
                 if parent is None and version.parent is not None:
                     parent = assets.snapshot(version.parent)
-            last = _check_version(storage, version, parent, checked) or last
+            last = _check_version(context, version, parent, checked) or last
         yield checked
 
 
 def _check_version(
-    storage: Storage, version: Version, parent: Snapshot | None, checked: CheckedVersion
+    context: Context, version: Version, parent: Snapshot | None, checked: CheckedVersion
 ) -> Snapshot | None:
-    file = check_kind(storage, SNAPSHOT, version.id, version.spec_version)
+    key = snapshot_key(version.id)
+    file = check_kind(context, SNAPSHOT, version.id)
     if version.is_needed or not file.is_missing:
         checked.findings += file.findings
     snapshot = file.value
     if snapshot is None:
-        _check_log(storage, version, checked, may_be_gone=not version.is_needed)
+        _check_log(context, version.id, checked, may_be_gone=not version.is_needed)
         return None
     # In spec version 1 the first snapshot has no log, and old writers gave it a random id.
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
     if first and not version.is_root and version.id != INITIAL_SNAPSHOT_ID:
         detail = "parent_id must be present in spec version 1"
-        checked.findings.append(Finding("snapshot-parent-v1", snapshot_key(version.id), detail=detail))
-    log = _check_log(storage, version, checked, may_be_gone=first or not version.is_needed)
+        checked.findings.append(Finding("snapshot-parent-v1", key, detail=detail))
+    log = _check_log(context, version.id, checked, may_be_gone=first or not version.is_needed)
     if log is not None:
         checked.findings += log_findings(version.id, parent, snapshot, log)
         if parent is not None and snapshot.spec_version > 1:
@@ -388,15 +383,15 @@ def _check_version(
     wrong = [name for name in names if entry and getattr(entry, name) != getattr(snapshot, name)]
     if wrong:
         detail = f"the file `repo` has another {' and '.join(wrong)} than the snapshot"
-        checked.findings.append(Finding("snapshot-summary", snapshot_key(version.id), detail=detail))
+        checked.findings.append(Finding("snapshot-summary", key, detail=detail))
     checked.manifests, checked.uses = snapshot.manifests, ManifestUses.of(snapshot)
     return snapshot
 
 
 def _check_log(
-    storage: Storage, version: Version, checked: CheckedVersion, *, may_be_gone: bool
+    context: Context, id_: bytes, checked: CheckedVersion, *, may_be_gone: bool
 ) -> TransactionLog | None:
-    file = check_kind(storage, TRANSACTION_LOG, version.id, version.spec_version)
+    file = check_kind(context, TRANSACTION_LOG, id_)
     if not (may_be_gone and file.is_missing):
         checked.findings += file.findings
     return file.value
@@ -544,21 +539,19 @@ def check_log_chunks(
     """Yield the findings of each log about updated chunks, best in the order of the history."""
     assets = Assets(context.storage, _MANIFESTS)
     for changes in item[1]:
-        key = transaction_key(changes.id)
+        key, findings = transaction_key(changes.id), list[Finding]()
         try:
-            yield changes.id, list(_silent_chunks(assets, changes, key))
+            log = assets.transaction_log(changes.id)
+            for array in changes.arrays:
+                changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
+                stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
+                silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
+                if len(silent):
+                    detail = "the log does not have changed chunks"
+                    findings.append(Finding("log-chunks", key, array.node, silent, detail))
         except IcechunkError as error:  # another check reports a file that is missing or damaged
-            yield changes.id, [read_finding(error, key)] if is_outage(error) else []
-
-
-def _silent_chunks(assets: Assets, changes: LoggedChanges, key: str) -> Iterator[Finding]:
-    log = assets.transaction_log(changes.id)
-    for array in changes.arrays:
-        changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
-        stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
-        silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
-        if len(silent):
-            yield Finding("log-chunks", key, array.node, silent, "the log does not have changed chunks")
+            findings = [read_finding(error, key)] if is_outage(error) else []
+        yield changes.id, findings
 
 
 def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool) -> U32:
@@ -566,7 +559,12 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
 
     A compaction moves chunks to other files, and its log does not name them. They have the same lengths.
     """
-    old, new = (_table(assets, array, ids) for ids in (array.old, array.new))
+    both_tables = list[ChunkTable]()
+    for ids in (array.old, array.new):
+        tables = [assets.manifest(id_).arrays.get(array.node) for id_ in ids]
+        fitting = [table for table in tables if table is not None and table.ndim == array.ndim]
+        both_tables.append(ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *fitting]))
+    old, new = both_tables
     rows = old.find_chunks(new.index)
     both = np.flatnonzero(rows >= 0)
     same = np.zeros(len(new), bool)
@@ -576,9 +574,3 @@ def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool)
         same[both] |= moved & (new.length[both] == old.length[rows[both]])
     gone = new.find_chunks(old.index) < 0
     return np.concatenate([new.index[~same], old.index[gone]])
-
-
-def _table(assets: Assets, array: ChangedArray, ids: Sequence[bytes]) -> ChunkTable:
-    tables = [assets.manifest(id_).arrays.get(array.node) for id_ in ids]
-    fitting = [table for table in tables if table is not None and table.ndim == array.ndim]
-    return ChunkTable.merge_tables([ChunkTable.empty(array.ndim), *fitting])

@@ -66,7 +66,7 @@ class Check:
     action: str
 
 
-#: What to do, by severity, where the table has nothing more exact.
+#: What to do, by severity, where `_BY_CHECK` has nothing more exact.
 _ACTIONS: Final = {
     Severity.LOSS: "Run `frazil repair`, with `--copy` if there is a copy of the repository.",
     Severity.DAMAGE: "Run `frazil repair`, with `--copy` if there is a copy, or write the data again.",
@@ -92,16 +92,29 @@ _C: Final = "checksum"
 _D: Final = "decode"
 
 
+#: What to do about the findings of some checks.
+_BY_CHECK: Final = {
+    "unavailable": "Verify again when the storage answers.",
+    "log-nodes-once": _HARMLESS,
+    "log-coords-sorted": _HARMLESS,
+    "codec-missing": "Install the extra that the detail names.",
+    "virtual-modified": _REINGEST,
+    "virtual-unauthorized": _AUTHORISE,
+    "virtual-unreadable": _REINGEST,
+    "virtual-unavailable": "Verify again when the storage of the object answers.",
+    "config-file": "Save the configuration again.",
+    "unreferenced": "Garbage collection deletes such files.",
+}
+
+
 def _row(
     name: str,
     section: str,
     rule: str,
     severity: Severity = Severity.DAMAGE,
     level: VerifyLevel = "metadata",
-    action: str = "",
 ) -> Check:
-    """Return a check. Without an action, it has the usual action for its severity."""
-    return Check(name, section, level, severity, rule, action or _ACTIONS[severity])
+    return Check(name, section, level, severity, rule, _BY_CHECK.get(name, _ACTIONS[severity]))
 
 
 #: All checks, in the order of the documentation.
@@ -114,7 +127,6 @@ checks: Final[tuple[Check, ...]] = (
         _FRAZIL,
         "The storage returns every file. A file that it does not return may be good.",
         _WARNING,
-        action="Verify again when the storage answers.",
     ),
     _row("exchanged", _LAYOUT, "A file has the content that belongs to its name."),
     _row("file-header", _BINARY, "A file begins with the magic bytes and a whole header.", _LOSS),
@@ -193,21 +205,9 @@ checks: Final[tuple[Check, ...]] = (
     _row("log-id", _LOG, "The id is that of the snapshot."),
     _row("log-initial", _LOG, "The log of the initial snapshot is empty."),
     _row("log-ids-sorted", _LOG, "Lists of node ids are sorted, each id once."),
-    _row(
-        "log-nodes-once",
-        _LOG,
-        "A node is in one of the lists new, deleted, updated.",
-        _INFO,
-        action=_HARMLESS,
-    ),
+    _row("log-nodes-once", _LOG, "A node is in one of the lists new, deleted, updated.", _INFO),
     _row("log-chunks-sorted", _LOG, "Updated arrays are sorted by node id, each once."),
-    _row(
-        "log-coords-sorted",
-        "ArrayUpdatedChunks",
-        "Coordinates are sorted, each once.",
-        _INFO,
-        action=_HARMLESS,
-    ),
+    _row("log-coords-sorted", "ArrayUpdatedChunks", "Coordinates are sorted, each once.", _INFO),
     _row("log-coords-rank", "ArrayUpdatedChunks", "Coordinates have one number per dimension."),
     _row("log-nodes", _LOG, "The nodes of the log are those that the two snapshots differ in."),
     _row("log-chunks", _LOG, "The log has all chunks that the manifests of the two snapshots differ in."),
@@ -223,29 +223,10 @@ checks: Final[tuple[Check, ...]] = (
     _row("short", "Chunk Files", "Chunk files have all bytes of their references.", _LOSS, _E),
     _row("checksum", _FRAZIL, "Chunks fit their recorded checksums.", _LOSS, _C),
     _row("undecodable", "Chunk Files", "The codecs decode every chunk to its shape and dtype.", _LOSS, _D),
+    _row("codec-missing", _FRAZIL, "The packages of all codecs are installed.", _WARNING, _D),
+    _row("virtual-modified", "ChunkRef", "Objects have the etag or time of their references.", _LOSS, _E),
     _row(
-        "codec-missing",
-        _FRAZIL,
-        "The packages of all codecs are installed.",
-        _WARNING,
-        _D,
-        action="Install the extra that the detail names.",
-    ),
-    _row(
-        "virtual-modified",
-        "ChunkRef",
-        "Objects have the etag or time of their references.",
-        _LOSS,
-        _E,
-        action=_REINGEST,
-    ),
-    _row(
-        "virtual-unauthorized",
-        "ChunkRef",
-        "Containers of virtual references are authorised.",
-        _WARNING,
-        _E,
-        action=_AUTHORISE,
+        "virtual-unauthorized", "ChunkRef", "Containers of virtual references are authorised.", _WARNING, _E
     ),
     _row(
         "virtual-unreadable",
@@ -253,7 +234,6 @@ checks: Final[tuple[Check, ...]] = (
         "Objects of virtual references exist and are long enough.",
         _LOSS,
         _E,
-        action=_REINGEST,
     ),
     _row(
         "virtual-unavailable",
@@ -261,24 +241,12 @@ checks: Final[tuple[Check, ...]] = (
         "Objects of virtual references could be read. An object that could not be read may be good.",
         _WARNING,
         _E,
-        action="Verify again when the storage of the object answers.",
     ),
     # Other files.
     _row("ref-file", "spec version 1", "Files of refs are JSON with the id of a snapshot.", _LOSS),
-    _row(
-        "config-file",
-        "spec version 1",
-        "config.yaml is a configuration.",
-        action="Save the configuration again.",
-    ),
+    _row("config-file", "spec version 1", "config.yaml is a configuration."),
     _row("file-name", _LAYOUT, "Files are named by ids in Crockford base32.", _INFO),
-    _row(
-        "unreferenced",
-        _FRAZIL,
-        "Every file belongs to a version.",
-        _INFO,
-        action="Garbage collection deletes such files.",
-    ),
+    _row("unreferenced", _FRAZIL, "Every file belongs to a version.", _INFO),
 )
 
 _BY_NAME: Final = {check.name: check for check in checks}

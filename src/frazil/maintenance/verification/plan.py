@@ -1,18 +1,12 @@
-"""The whole verification.
+"""The whole verification: which files to read in which process, and which findings still hold.
 
-Other processes may commit, expire and collect garbage in the meantime. A missing file is a finding only if a
-version needs it now. Therefore each finding contains the version or manifest that led to it. At the end, the
-state of the repository is read again, and findings of removed versions are dropped. A version that was needed
-before and after the verification was needed all the time, so no process was allowed to delete its files.
+Other processes may commit, expire and collect garbage in the meantime, so each finding contains the version
+or manifest that led to it. At the end, the state of the repository is read again, and findings of versions
+that are not needed any more are dropped. A version that was needed before and after was needed all the time.
 
-Only results without findings are recorded. The key of a result has everything that it depends on. A manifest
-and a snapshot never change under their ids. Chunk files do not change either, but a damaged or restored file
-has another size or time in the listing. Foreign objects may change, so pieces with virtual references are
-never recorded.
-
-The state is a database of SQLite: a file, or in memory. It has one row for each piece that is done and has no
-finding. The key is a hash of everything that the result depends on: the storage, the id of an immutable file,
-and sizes and times of the files below it. So a piece with other files has another key, and is done again.
+A state records results without findings, by keys of everything that they depend on. A manifest and a snapshot
+never change under their ids. A damaged or restored chunk file has another size or time in the listing. Pieces
+with virtual references are never recorded, because foreign objects may change.
 """
 
 from __future__ import annotations
@@ -383,8 +377,7 @@ def bytes_codec(
             return None
         rows = np.flatnonzero(np.isin(listed_keys, id_keys(own.files.ids)))
         files = chunks.sizes[rows].tobytes() + chunks.modified[rows].tobytes()
-        span = (request.start, request.stop, int(request.is_hashed))
-        return _piece_key(context, "bytes", level, request.manifest, *span, files)
+        return _piece_key(context, "bytes", level, request.manifest, request.start, request.stop, files)
 
     def dump(answer: tuple[bytes, ReadResult]) -> bytes | None:
         result = answer[1]
@@ -426,7 +419,7 @@ def verify(
     work = _Work(context, level, state_of(context), runner)
     work.check_versions()
     has_chunks = _has(level, "exists")
-    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode"), context.spec_version))
+    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode")))
     if has_chunks:
         work.check_files()
     if _has(level, "checksum"):
@@ -568,10 +561,9 @@ class _Work:
 
     def check_bytes(self, chunks: ObjectListing) -> None:
         """Read all bytes of chunks."""
-        is_hashed = self.context.settings.deduplicate
         decodes = _has(self.level, "decode")
         requests = [
-            ReadRequest(id_, low, high, is_hashed, self.uses.snapshots_of(id_) if decodes else {})
+            ReadRequest(id_, low, high, self.uses.snapshots_of(id_) if decodes else {})
             for id_, required in self.required.items()
             for low, high in split_rows(required.count, required.size, _BYTES)
             if required.size
@@ -582,18 +574,11 @@ class _Work:
         for id_, result in self.runner.results(
             check_bytes, requests, lambda left: [[request] for request in left], codec=codec
         ):
-            findings = [each for each in result.findings if each.key not in reported and self._needs(each)]
+            findings = [each for each in result.findings if each.key not in reported]
             evidence.by_manifest += ((id_, each) for each in findings)
             evidence.bytes_read += result.size
             evidence.native_chunks += result.native
             evidence.compared_chunks += result.compared
-
-    def _needs(self, finding: Finding) -> bool:
-        """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
-        if finding.check != "exchanged" or len(finding.coordinates):
-            return True
-        id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
-        return any(among(id_, each.files.ids).any() for each in self.required.values())
 
     def check_chain(self) -> list[Finding]:
         """Check the ops log and its chain of backups.

@@ -113,9 +113,7 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
         # The log of a version with an expired parent contains the difference to this parent.
         parent = None if parents[row] < 0 or has_expired[row] else ids[parents[row]]
         logs = tuple(pruned.row(row).tolist()) if has_expired[row] else ()
-        yield Version(
-            ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, spec_version=2, entry=entry
-        )
+        yield Version(ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, entry=entry)
 
 
 def _version_1(storage: Storage) -> State:
@@ -151,9 +149,7 @@ def _version_1(storage: Storage) -> State:
             id_ = found.parent if isinstance(found, SnapshotEntry) else None
     # Old writers gave the first snapshot a random id.
     is_root = INITIAL_SNAPSHOT_ID not in entries
-    versions = [
-        Version(each, None, (), is_needed=True, is_root=is_root, spec_version=1) for each in reversed(reached)
-    ]
+    versions = [Version(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]
     return State(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
 
 

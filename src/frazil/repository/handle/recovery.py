@@ -11,7 +11,7 @@ from frazil.engines import Engine, EngineName
 from frazil.format.ids import id_to_text
 from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.plan import UpkeepPlan
-from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, lost_choice
+from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, RestoreReport, lost_choice
 from frazil.maintenance.verification.findings import (
     Check,
     VerificationReport,
@@ -28,14 +28,11 @@ from frazil.survey.steps import Progress, progress_of
 
 if TYPE_CHECKING:
     from frazil.maintenance.repair import plan as repairs
-    from frazil.maintenance.repair import repo_file as restoration
-    from frazil.maintenance.repair.repo_file import RestoreReport
     from frazil.maintenance.verification import plan as verification
     from frazil.maintenance.verification.plan import VerificationState
 else:
     # Most operations of upkeep verify and repair nothing.
     repairs = ModuleOnDemand("frazil.maintenance.repair.plan")
-    restoration = ModuleOnDemand("frazil.maintenance.repair.repo_file")
     verification = ModuleOnDemand("frazil.maintenance.verification.plan")
 
 
@@ -239,8 +236,8 @@ class Recovery(RepositoryBase):
         """
         return UpkeepPlan(
             "restore",
-            lambda: restoration.restore_report(storage, backup),
-            lambda: restoration.restore_repository(storage, backup, overwrite=overwrite),
+            lambda: repairs.restore_report(storage, backup),
+            lambda: repairs.restore_repository(storage, backup, overwrite=overwrite),
         )
 
     def recover(self, snapshot_id: str, branch: str, *, parent: str | None = None) -> str:

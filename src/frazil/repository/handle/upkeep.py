@@ -37,15 +37,16 @@ from frazil.survey.steps import Progress, one_step, progress_of
 from frazil.survey.survey import Bounds
 
 if TYPE_CHECKING:
-    from frazil.maintenance import compaction, doctor, expiration, retention, rewrite, statistics
+    from frazil.maintenance import compaction, doctor, expiration, retention, statistics
     from frazil.maintenance.doctor import DoctorReport
     from frazil.maintenance.retention import Decision, Retention, RetentionReport
 else:
     # A process mostly does one operation of upkeep.
-    compaction, doctor, expiration, retention, rewrite, statistics = (
-        ModuleOnDemand(f"frazil.maintenance.{name}")
-        for name in ("compaction", "doctor", "expiration", "retention", "rewrite", "statistics")
-    )
+    compaction = ModuleOnDemand("frazil.maintenance.compaction")
+    doctor = ModuleOnDemand("frazil.maintenance.doctor")
+    expiration = ModuleOnDemand("frazil.maintenance.expiration")
+    retention = ModuleOnDemand("frazil.maintenance.retention")
+    statistics = ModuleOnDemand("frazil.maintenance.statistics")
 
 
 @checks_arguments
@@ -431,9 +432,11 @@ class Upkeep(Recovery):
             True
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        commit = rewrite.RewriteCommit(branch, message, commit_metadata, rewrite.is_amend(commit_method))
+        commit = compaction.RewriteCommit(
+            branch, message, commit_metadata, compaction.is_amend(commit_method)
+        )
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(rewrite.rewrite(self._context, commit))
+        return id_to_text(compaction.rewrite(self._context, commit))
 
     def statistics(
         self,
