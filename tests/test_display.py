@@ -9,7 +9,7 @@ import pytest
 
 from frazil.display import Family
 from frazil.errors import InvalidInputError
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
+from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.options import unsigned
 from frazil.repository.settings.config import CompressionConfig, RepositoryConfig, VirtualChunkContainer
 from frazil.storage.object_store_config import S3Options, gcs_store

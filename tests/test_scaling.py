@@ -417,7 +417,7 @@ def tagged(count: int) -> RepoInfo:
 
 def expire_most(info: RepoInfo) -> None:
     limit = int(info.snapshots.flushed_at().max())
-    assert len(expire(info, Expiry(limit)).ids) > len(info.snapshots) // 2
+    assert len(expire(info, Expiry(limit)).report.removed) > len(info.snapshots) // 2
 
 
 def drop_the_dead(info: RepoInfo) -> None:
@@ -445,7 +445,7 @@ def digests_of_files(storage: MemoryStorage) -> object:
 
 
 def digests_of_ranges(storage: MemoryStorage) -> object:
-    return RangeSums.of(read(storage, MANIFEST_CHUNK_RANGES))
+    return RangeSums.of([read(storage, MANIFEST_CHUNK_RANGES)])
 
 
 UPKEEP: Final = [

@@ -2,11 +2,11 @@
 
 from frazil.maintenance.doctor import DoctorFinding as DoctorFinding
 from frazil.maintenance.doctor import DoctorReport as DoctorReport
-from frazil.maintenance.garbage_files import ChunkStorageStats as ChunkStorageStats
-from frazil.maintenance.garbage_files import GarbageFile as GarbageFile
-from frazil.maintenance.garbage_files import GarbageFiles as GarbageFiles
-from frazil.maintenance.garbage_files import GarbageReason as GarbageReason
-from frazil.maintenance.garbage_files import GCSummary as GCSummary
+from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
+from frazil.maintenance.plan import GarbageFile as GarbageFile
+from frazil.maintenance.plan import GarbageFiles as GarbageFiles
+from frazil.maintenance.plan import GarbageReason as GarbageReason
+from frazil.maintenance.plan import GCSummary as GCSummary
 from frazil.maintenance.retention import RetentionReport as RetentionReport
 from frazil.maintenance.retention import VersionReason as VersionReason
 from frazil.repository.catalog.presentation import Update as Update

@@ -44,7 +44,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "redo": Operation("Repository.history.redo", "redo {at}"),
     "repair": Operation("Repository.upkeep.repair", "repair {at}"),
     "reset_branch": Operation("Repository.reset_branch", "reset {at}@{branch} {snapshot_id}"),
-    "restore": Operation("frazil.Repository.upkeep.restore(storage)", "repair {at}"),
+    "restore": Operation("frazil.Repository.upkeep.restore(storage).apply()", "repair {at}"),
     "rewrite_manifests": Operation("Repository.rewrite_manifests", "rewrite-manifests {at}@{branch}"),
     "set_status": Operation("Repository.set_status", "config {at} --online"),
     "undo": Operation("Repository.history.undo", "undo {at}"),

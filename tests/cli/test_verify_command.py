@@ -10,7 +10,7 @@ import zarr
 
 import frazil
 from frazil.cli import main
-from frazil.maintenance.verification.checks import checks
+from frazil.maintenance.verification.findings import checks
 
 
 @pytest.fixture

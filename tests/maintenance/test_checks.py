@@ -22,8 +22,7 @@ from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
-from frazil.maintenance.verification import leftovers
-from frazil.maintenance.verification.checks import checks
+from frazil.maintenance.verification.findings import checks
 from frazil.storage.memory import MemoryStorage
 
 REPO, SNAPSHOT, MANIFEST, LOG = (
@@ -527,14 +526,6 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
     "moves-overwrite": onto_another,
     "file-name": lambda s: s.put("snapshots/README.md", b"text"),
     "unreferenced": lambda s: s.put("manifests/" + "0" * 20, b"text"),
-    "lease": lambda s: s.put("leases/A", json.dumps({"age": 1, "left": 10**9, "purpose": "job"}).encode()),
-    "lease-unreadable": lambda s: s.put("leases/A", b"{"),
-    "collection-running": lambda s: s.put("collections/A", b'{"listed": false, "done": false}'),
-    "job-abandoned": lambda s: s.put("staging/abc/0", b"result"),
-    "job-staged": lambda s: (
-        s.put("staging/abc/0", b"result"),
-        s.put("leases/job.abc", b'{"age": 1, "left": 99000000, "purpose": "job"}'),
-    ),
 }
 
 
@@ -611,17 +602,6 @@ def test_a_broken_rule_of_spec_version_1(check: str) -> None:
     assert check in {each.check for each in repo.upkeep.verify().findings}
 
 
-def test_records_of_collections_that_were_killed(
-    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage.put("collections/A", b'{"listed": true, "done": false}')
-    later = leftovers.now_us() + 30 * 86_400_000_000
-    monkeypatch.setattr(leftovers, "now_us", lambda: later)
-    assert "collection-killed" in names(storage)
-    storage.put("collections/A", b'{"listed": true, "done": true}')
-    assert "collection-killed" not in names(storage)
-
-
 def changed_chunk(storage: MemoryStorage, change: Callable[[bytes], bytes]) -> None:
     key = max(each.key for each in storage.list("chunks"))
     storage.put(key, change(bytes(storage.get(key))))
@@ -647,7 +627,6 @@ ELSEWHERE = {
     "virtual-unreadable": "test_decoding.py",
     "virtual-unavailable": "test_decoding.py",
     "unavailable": "tests/storage/test_outages.py",
-    "collection-killed": "this file",
     "short": "this file",
 }
 

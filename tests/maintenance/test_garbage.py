@@ -196,13 +196,13 @@ def test_throttling_is_waited_out() -> None:
     paused: list[float] = []
     old = collection.candidate_files(storage, 2**62, 2**62, 4)
     seen = refusing(storage, "chunks", ErrorKind.THROTTLED, 3)
-    done = Sweeper(seen, DeleteLimits(4, 2), paused.append).sweep(old.chunks)
-    assert (done.objects, done.failed, done.throttled) == (len(old.chunks), 0, 3)
+    done = Sweeper(seen, DeleteLimits(4, 2), paused.append).sweep(old.files["chunks"])
+    assert (done.objects, done.failed, done.throttled) == (len(old.files["chunks"]), 0, 3)
     assert len(paused) == 3
     assert sorted(paused) == paused
     endless = refusing(storage, "manifests", ErrorKind.THROTTLED)
     with pytest.raises(ConflictError):
-        Sweeper(endless, DeleteLimits(4, 2), paused.append).sweep(old.manifests)
+        Sweeper(endless, DeleteLimits(4, 2), paused.append).sweep(old.files["manifests"])
     assert max(paused) <= deletion._LONGEST_PAUSE_S
 
 

@@ -6,7 +6,6 @@ must not be seen there, and nothing else than the damaged file is a problem.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.format.envelope import HEADER_BYTES
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.maintenance.verification.findings import LEVELS
 from frazil.storage.memory import MemoryStorage
 
 M, E, C, D = LEVELS
@@ -158,7 +157,6 @@ SEEN: dict[str, dict[str, str | None]] = {
         "zeros": C,
         "exchanged": C,
     },
-    "lease": {"deleted": None, "cut": M, "half": M, "empty": M, "zeros": M},
     "ref v1": {"empty": M, "zeros": M},
     "config v1": {"deleted": None, "zeros": M},
     "snapshot v1": {
@@ -218,8 +216,6 @@ def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
     """A repository, and two keys of files of a kind, or one."""
     version = 1 if kind.endswith("v1") else 2
     storage = copy_of(template(version, kind.startswith("dedup"), kind == "pack", "without" not in kind))
-    if kind == "lease":
-        storage.put("leases/A", json.dumps({"age": 1, "left": 10**9, "purpose": "job"}).encode())
     repo = frazil.Repository.open(storage)
     match kind.removesuffix(" v1").removesuffix(" without checksum"):
         case "repo":
@@ -236,8 +232,6 @@ def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
             keys = chunks_of(repo, "raw")
         case "zstd chunk":
             keys = chunks_of(repo, "zstd")
-        case "lease":
-            keys = ["leases/A"]
         case "ref":
             keys = ["refs/tag.v/ref.json"]
         case _:

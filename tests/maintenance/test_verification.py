@@ -22,7 +22,8 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
-from frazil.maintenance.verification import plan, snapshots
+from frazil.maintenance.verification import files as snapshots
+from frazil.maintenance.verification import plan
 from frazil.maintenance.verification.findings import Finding, VerificationReport
 from frazil.repository.catalog.assets import CacheLimits
 from frazil.repository.catalog.repo_update import older_ops_backup

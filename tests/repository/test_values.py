@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.support.patience import patience
 
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
+from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository.catalog.presentation import Update, UpdateType
 from frazil.repository.catalog.version_info import (
     ChunkType,

@@ -16,7 +16,7 @@ import frazil
 from frazil.errors import IcechunkError
 from frazil.format.ids import REPO, backup_key
 from frazil.format.repo_info import UpdateKind, decode_repo_info
-from frazil.maintenance.verification.checks import Severity
+from frazil.maintenance.verification.findings import Severity
 from frazil.storage.local_commit import put_many
 from frazil.storage.memory import MemoryStorage
 
@@ -58,8 +58,8 @@ class Judge:
         with _as_violations("verify"):
             if self.run.network.objects.damaged:
                 frazil.Repository.upkeep.repair(
-                    storage, copies=[without_steps(self.run.network.objects)], dry_run=False
-                )
+                    storage, copies=[without_steps(self.run.network.objects)]
+                ).apply()
             judge = _upgraded(frazil.Repository.open(storage))
             judge.garbage_collect(limit)
             self._judge_contents()
@@ -79,7 +79,7 @@ class Judge:
         before = frazil.Repository.open(storage)
         tips = {name: before.lookup_branch(name) for name in before.list_branches()}
         storage.delete([REPO])
-        plan = frazil.Repository.upkeep.repair(storage, level="metadata", dry_run=False)
+        plan = frazil.Repository.upkeep.repair(storage, level="metadata").apply()
         after = frazil.Repository.open(storage)
         if is_whole and {each.severity for each in plan.findings} & {Severity.LOSS, Severity.DAMAGE}:
             raise Violation("restore", f"a lost `repo` left damage: {plan}")

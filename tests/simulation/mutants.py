@@ -179,16 +179,16 @@ def _with_empty_list(original: Function) -> Function:
 
 
 def _with_all_snapshots_seen(original: Function) -> Function:
-    def call(self: Any, info: Any, now: int) -> Any:
-        snapshots = after_collection(info, self.old).table.ids()
-        return original(replace(self, live=replace(self.live, snapshots=snapshots)), info, now)
+    def change(old: Any, live: Any, info: Any, now: int) -> Any:
+        snapshots = after_collection(info, old).table.ids()
+        return original(old, replace(live, snapshots=snapshots), info, now)
 
-    return call
+    return change
 
 
 def _with_living_chunks(original: Function) -> Function:
     def garbage(after: Any, old: Any, live: Any) -> Any:
-        return {**original(after, old, live), "chunks": old.chunks.select_files(live.chunks.rows())}
+        return {**original(after, old, live), "chunks": old.files["chunks"].select_files(live.chunks.rows())}
 
     return garbage
 
@@ -356,7 +356,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collection does not look again",
-        "frazil.maintenance.collection:CollectionChange.__call__",
+        "frazil.maintenance.collection:collection_change",
         _with_all_snapshots_seen,
         ("content", "verify"),
         _COLLECTING,
@@ -466,7 +466,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair copies nothing",
-        "frazil.maintenance.repair.copies:CopyFiles.perform",
+        "frazil.maintenance.repair.copies:copy_files",
         returning(None),
         ("repair", "verify"),
         ("commit", "lose_file"),

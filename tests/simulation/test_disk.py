@@ -8,14 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from frazil.storage.files.writes import FileReplacement
 from tests.simulation.disk import Call, Recorder, lost_promises, recorded
 from tests.simulation.pools import installed
 from tests.simulation.scheduler import Preempting, Scheduler
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
-from frazil.storage.local import LocalStorage
+from frazil.storage.local import FileReplacement, LocalStorage
 from frazil.storage.local_commit import Replacement
 
 

@@ -37,7 +37,7 @@ def squash(client: ClientRun) -> None:
 
 def repair(client: ClientRun) -> None:
     """Repair a repository without damage, while others write and requests fail. Nothing is to do."""
-    plan = frazil.Repository.upkeep.repair(client.storage, level="exists", dry_run=False)
+    plan = frazil.Repository.upkeep.repair(client.storage, level="exists").apply()
     if plan.steps and not client.has_accidents():
         raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
 
@@ -55,11 +55,11 @@ def lose_file(client: ClientRun) -> None:
         run.network.note(run.clients[client.name], f"accident {key}")
         is_needed = key in _damage(client)
     copy = run.undamaged()
-    frazil.Repository.upkeep.repair(client.storage, copies=[copy], dry_run=False)
+    frazil.Repository.upkeep.repair(client.storage, copies=[copy]).apply()
     with run.scheduler.standing_still():
         # A version that others publish during a verification is not verified. The next repair sees it.
         if is_needed and key in objects.damaged:
-            frazil.Repository.upkeep.repair(client.storage, copies=[copy], dry_run=False)
+            frazil.Repository.upkeep.repair(client.storage, copies=[copy]).apply()
         if is_needed and key in objects.damaged and key in _damage(client):
             raise Violation("repair", f"`{key}` was damaged and needed, and is not repaired")
 

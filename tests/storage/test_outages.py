@@ -89,7 +89,7 @@ def test_a_file_that_is_not_read_stays(folder: str, short: bool) -> None:
     key = max(each.key for each in inner.list(folder) if not each.key.endswith("1CECHNKREP0F1RSTCMT0"))
     storage = Outage(inner, key, short=short)
     before = objects(inner)
-    plan = repair(storage, copies=[original()], level="checksum", lost="fill", dry_run=False)
+    plan = repair(storage, copies=[original()], level="checksum", lost="fill").apply()
     assert plan.steps == plan.lost == ()
     assert not plan.complete
     checks = {each.check for each in plan.findings}
@@ -105,8 +105,8 @@ def test_repo_is_not_restored(short: bool) -> None:
     before = objects(inner)
     storage = Outage(inner, "repo", short=short)
     for call in (
-        lambda: repair(storage, dry_run=False),
-        lambda: frazil.Repository.upkeep.restore(storage, dry_run=False),
+        lambda: repair(storage).apply(),
+        lambda: frazil.Repository.upkeep.restore(storage).apply(),
         lambda: read_present(storage, "repo"),
         lambda: frazil.Repository.open(storage),
     ):
@@ -124,7 +124,7 @@ def test_the_newest_backup_is_not_passed_over(short: bool) -> None:
     before = objects(inner)
     for call in (frazil.Repository.upkeep.restore, repair):
         with pytest.raises(StorageError, match=r"slow down|has .* bytes"):
-            call(Outage(inner, newest, short=short), dry_run=False)
+            call(Outage(inner, newest, short=short)).apply()
     assert objects(inner) == before
 
 
@@ -132,7 +132,7 @@ def test_a_lost_commit_waits_for_an_answer() -> None:
     inner = copy_of(original())
     inner.delete(["repo"])
     with pytest.raises(StorageError, match="slow down"):
-        repair(Outage(inner, "transactions"), dry_run=False)
+        repair(Outage(inner, "transactions")).apply()
     assert [each.action for each in repair(inner).steps] == ["restore", "relist"]
 
 
@@ -144,10 +144,3 @@ def test_a_verification_says_what_the_storage_did_not_return() -> None:
     report = frazil.Repository.open(storage).upkeep.verify("checksum")
     assert {(each.check, each.severity.value) for each in report.findings} == {("unavailable", "warning")}
     assert not report.ok
-
-
-def test_a_lease_that_is_not_read_is_unavailable() -> None:
-    inner = copy_of(original())
-    inner.put("leases/L", b'{"age": 1, "left": 1, "purpose": "fork"}')
-    report = frazil.Repository.open(Outage(inner, "leases")).upkeep.verify("metadata")
-    assert [each.check for each in report.problems] == ["unavailable"]

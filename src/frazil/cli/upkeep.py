@@ -24,9 +24,8 @@ from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
 from frazil.extras import needs
 from frazil.format.ids import REPO
 from frazil.jobs.progress import size
-from frazil.maintenance.verification.checks import LEVELS, VerifyLevel, checks
 from frazil.maintenance.verification.files import read_finding
-from frazil.maintenance.verification.findings import VerificationReport
+from frazil.maintenance.verification.findings import LEVELS, VerificationReport, VerifyLevel, checks
 from frazil.maintenance.verification.repo_state import newest_readable
 from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
@@ -484,7 +483,7 @@ def repair(
         id_ = whole[0] if len(whole) == 1 else snapshot
         recovered.append(Repository.open(storage).upkeep.recover(id_, branch))
     left = [each for each in plan.detached if each.id not in recovered]
-    document = {**json.loads(plan.to_json()), "recovered": recovered}
+    document = {**plan.as_dict(), "recovered": recovered}
     # The commands that go on where the plan needs a decision
     again, lines = f"frazil repair {location.location}", [str(plan)]
     if plan.lost and not any(each.action == "commit" for each in plan.steps):

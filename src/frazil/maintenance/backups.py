@@ -1,41 +1,18 @@
 """The backups of ``repo`` in ``overwritten/``, and which of them a garbage collection may delete.
 
-Every update leaves a backup that is as large as ``repo``. Together, the backups grow with the square of the
-number of updates. The ops log needs few of them: ``repo`` names the backup that continues its log
-(``repo_before_updates``), this backup names the next one, and so on.
-
-When the log in ``repo`` is full, every update moves this name by one entry. Then each of the last thousand
-backups may become the start of its own chain, and all of them would be needed. A collection prevents this
-with its own update: it shortens the log in ``repo`` to ``LOGGED`` entries. The backups that ``repo`` names
-and their chains are kept. The chains of all later backups end there, too.
-
-The ``RECENT`` newest backups are kept as well, because a user who loses ``repo`` restores it from one of
-them. The whole log exists for those of them that the log in ``repo`` names. For the others it may end early.
-
-A backup that was listed before the collection's update, and that ``repo`` does not name after it, is never
-named again. (A writer that created it without using it finds a newer ``repo`` and creates another backup.) So
-no clock decides whether a deletion is safe. The time limit is only the wish of the user.
-
-The retention of the ops log bounds its length by a policy.
-
-Each collection adds at least one link to this chain.
-
-After its update of ``repo``, a collection can write the first link again, with all entries that stay, and
-without the name of a next link. No other backup is needed then. The entries and their order stay the same for
-every reader. If entries are removed, the metadata of the new link have the time of the newest of them
-(``OPS_START``). Each write replaces one object, so a reader gets the old link or the new one. If the process
-dies in between, the chain is as long as before, and the next collection tries again.
-
-The log also decides two questions: whether a collection ran since a session was opened, and whether an
-update whose answer was lost took effect. If the log does not reach back far enough, the session checks its
-files, and the update reports ``outcome-unknown``. So entries of the last hour always stay.
+Every update leaves a backup. ``repo`` names the backup that continues its ops log (``repo_before_updates``),
+this backup names the next one, and so on. A collection shortens the log in ``repo`` to ``LOGGED`` entries, so
+that the chains of all later backups end there. It keeps the chains of the backups that ``repo`` names after
+its update: a backup that was listed before, and that ``repo`` does not name after it, is never named again.
+So no clock decides whether a deletion is safe. The ``RECENT`` newest backups are kept for a user who loses
+``repo``. Entries of the last hour stay: sessions and updates whose answer was lost look for them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from itertools import pairwise
 from operator import attrgetter, truth
 from typing import Final
 
@@ -46,6 +23,7 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.columns import I64, Ragged
 from frazil.format.ids import CONFIG, OVERWRITTEN, REPO, backup_key, match_backup_name
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
+from frazil.maintenance.plan import require_age
 from frazil.repository.catalog.repo_update import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
@@ -124,30 +102,23 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     """
     if not len(old):
         return old
-    needed = np.array(sorted(_led_to(storage, names)), np.str_)
-    return old.select_backups(~np.isin(old.names, needed))
 
+    def following(name: str) -> str | None:
+        """Return the backup that continues the log of another one. None at the end or for a missing file."""
+        key = backup_key(name)
+        try:
+            return decode_repo_info(storage.get(key), key).repo_before_updates
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None
 
-def _led_to(storage: Storage, names: set[str]) -> set[str]:
-    """Return the backups in the chains from ``names``."""
     seen: set[str] = set()
-    new = names
     with thread_pool(Purpose.BACKUP_READS) as pool:
-        while new:
-            seen |= new
-            new = set(filter(None, pool.map(partial(_next, storage), sorted(new)))) - seen
-    return seen
-
-
-def _next(storage: Storage, name: str) -> str | None:
-    """Return the backup that continues the log of another one. None at the end or for a missing file."""
-    key = backup_key(name)
-    try:
-        return decode_repo_info(storage.get(key), key).repo_before_updates
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        return None
+        while names:
+            seen |= names
+            names = set(filter(None, pool.map(following, sorted(names)))) - seen
+    return old.select_backups(~np.isin(old.names, np.array(sorted(seen), np.str_)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,18 +146,11 @@ class OpsLogRetention:
     def __post_init__(self) -> None:
         if isinstance(self.last, bool) or not isinstance(self.last, int):
             raise TypeError(f"OpsLogRetention(): last must be an integer, got {self.last!r:.80}")
-        age = self.newer_than
-        if age is not None and not isinstance(age, timedelta | datetime):
-            raise TypeError(
-                f"OpsLogRetention(): newer_than must be a timedelta, a datetime or None, got "
-                f"{type(age).__name__}"
-            )
-        if isinstance(age, datetime):
-            from_datetime(age, "newer_than")
-        if self.last < 0 or (self.last == 0 and age is None):
+        require_age("OpsLogRetention()", self.newer_than)
+        if self.last < 0 or (self.last == 0 and self.newer_than is None):
             raise InvalidInputError(
                 f"last must be at least 1, or newer_than must be set, got last={self.last} and newer_than="
-                f"{age!r}",
+                f"{self.newer_than!r}",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
@@ -228,40 +192,23 @@ class OpsLogRetention:
         return max(limit, 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chain:
-    """The links that were read. ``is_whole`` says that they reach to the end of the log."""
-
-    links: list[RepoInfo]
-    is_whole: bool
-
-    def log(self) -> OpsLog:
-        """Return the entries of all links, with the names of their backups."""
-        names = [link.repo_before_updates for link in self.links[:-1]]
-        parts = [_with_backup(link.ops, name) for link, name in zip(self.links[1:], names, strict=True)]
-        return OpsLog.concat([self.links[0].ops, *parts])
-
-
-def _with_backup(log: OpsLog, name: str | None) -> OpsLog:
-    """Return a log whose entries without a path have the path ``name``: the link that has them."""
-    rows = np.where(log.backups.lengths > 0, np.arange(len(log)), len(log))
-    return replace(log, backups=Ragged.concat([log.backups, Ragged.of_text([name or ""])]).take(rows))
-
-
 def cut_ops_log(
     storage: Storage, after: RepoInfo, policy: OpsLogRetention | None, now: int, level: int
-) -> bool:
-    """Make the chain of backups one link, with the entries that stay."""
+) -> None:
+    """Make the chain of backups one link, with the entries that stay.
+
+    The first link is written again, without the name of a next link. Each write replaces one object, so a
+    reader gets the old link or the new one. If the process dies in between, the next collection tries again.
+    """
     link = planned_link(storage, after, policy, now)
     if link is None or after.repo_before_updates is None:
-        return False
+        return
     storage.put(backup_key(after.repo_before_updates), encode_repo_info(link, level=level))
     # The newest backup has the log as it was before the update. It gets the same chain as `repo`.
     key = backup_key(after.ops.backups.text(1))
     newest = decode_repo_info(storage.get(key), key)
     newest = replace(newest, ops=newest.ops.newest(1), repo_before_updates=after.repo_before_updates)
     storage.put(key, encode_repo_info(newest, level=level))
-    return True
 
 
 def planned_link(
@@ -271,36 +218,34 @@ def planned_link(
     names = after.ops.backups.texts()
     if after.repo_before_updates is None or len(names) != _IN_REPO or not names[1]:
         return None
-    chain = _chain(storage, after, policy, now)
-    log = chain.log()
-    count = len(log) if policy is None else _staying(policy, after, log, now)
-    removes = count < len(log) or not chain.is_whole
-    if not removes and len(chain.links) <= (_LONG_CHAIN if policy is None else 1):
-        return None
-    if policy is None and (len(log) > _MOST_ENTRIES or not chain.is_whole):
-        return None
-    first, last = chain.links[0], chain.links[-1]
-    start = int(log.updated_at[count]) if count < len(log) else ops_start(last)
-    metadata = first.metadata if start is None else {**first.metadata, OPS_START: start}
-    return replace(first, ops=log.newest(count), repo_before_updates=None, metadata=metadata)
-
-
-def _staying(policy: OpsLogRetention, after: RepoInfo, log: OpsLog, now: int) -> int:
-    """Return how many entries of the first link stay, at least one."""
-    times = np.concatenate([after.ops.updated_at, log.updated_at])
-    return min(len(log), max(1, policy.count(times, now) - len(after.ops)))
-
-
-def _chain(storage: Storage, after: RepoInfo, policy: OpsLogRetention | None, now: int) -> _Chain:
-    """Read the links, as far as a policy needs them."""
+    # Read the links, as far as the policy needs them.
     links: list[RepoInfo] = []
-    info, entries = after, len(after.ops)
-    while (older := older_ops_backup(storage, info)) is not None:
+    info, is_whole, entries = after, True, len(after.ops)
+    while is_whole and (older := older_ops_backup(storage, info)) is not None:
         links.append(older)
         entries += len(older.ops)
         info = older
-        if policy is not None and entries > policy.last and not policy.selects_time(older.ops, now):
-            return _Chain(links, is_whole=older.repo_before_updates is None)
-        if policy is None and entries > _MOST_ENTRIES:
-            return _Chain(links, is_whole=False)
-    return _Chain(links, is_whole=True)
+        if policy is None:
+            is_whole = entries <= _MOST_ENTRIES
+        elif entries > policy.last and not policy.selects_time(older.ops, now):
+            is_whole = older.repo_before_updates is None
+            break
+    parts = [links[0].ops]
+    for newer, link in pairwise(links):
+        # Entries without a backup are those of a link. Its name is in the link before.
+        rows = np.where(link.ops.backups.lengths > 0, np.arange(len(link.ops)), len(link.ops))
+        own = Ragged.of_text([newer.repo_before_updates or ""])
+        parts.append(replace(link.ops, backups=Ragged.concat([link.ops.backups, own]).take(rows)))
+    log = OpsLog.concat(parts)
+    count = len(log)
+    if policy is not None:
+        times = np.concatenate([after.ops.updated_at, log.updated_at])
+        count = min(count, max(1, policy.count(times, now) - len(after.ops)))
+    removes = count < len(log) or not is_whole
+    if not removes and len(links) <= (_LONG_CHAIN if policy is None else 1):
+        return None
+    if policy is None and (len(log) > _MOST_ENTRIES or not is_whole):
+        return None
+    start = int(log.updated_at[count]) if count < len(log) else ops_start(links[-1])
+    metadata = links[0].metadata if start is None else {**links[0].metadata, OPS_START: start}
+    return replace(links[0], ops=log.newest(count), repo_before_updates=None, metadata=metadata)

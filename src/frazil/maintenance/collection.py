@@ -1,41 +1,15 @@
 """Garbage collection: deletes the files that no version of the repository needs.
 
     plan     1. List the files that are older than the limit. Only these can be deleted.
-             2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
-                limit.
-             3. Survey the manifests of these versions. Their chunk files are alive. Store a list of the
-                others.
+             2. Read the repo info. A version is alive if a ref leads to it or its file is newer.
+             3. Survey the manifests of these versions. Their chunk files are alive. List the others.
     finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
                 version is alive that the plan has not seen. Otherwise the plan is completed first.
              5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
                 that the ops log does not need, and abandoned staged files of jobs.
 
-A collection that dies at any point leaves a complete repository and some garbage. It deletes no file that the
-repo info leads to, and it deletes each kind of file before the files that it refers to. A file that cannot be
-read stops the collection in step 3, before any deletion.
-
-A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
-files. The age of a file is the time since its last modification, by the storage's clock.
-
-On a full storage, the record of the collection and the new repo info do not fit. Then the collection first
-deletes what it deletes last: backups that its own update makes unneeded. If it dies before that update, the
-ops log may end earlier, but no version is affected.
-
-A preview writes nothing. Without leases, the collection would delete all unused files that are older than its
-cut-off. With them it deletes those that are also older than every lease. One survey finds both: first the
-versions that live without leases, then the few that live because of them. Each file has a reason:
-
-    expired        it belongs to a version that an expiration, a squash or an amend has removed from a history
-    unreachable    it belongs to a version that the repository lists, but no branch and no tag leads to it
-    unreferenced   it belongs to no version: a session or commit that failed, or a version removed long ago
-    old-backup     a backup that neither the ops log nor a recovery needs
-
-To find the reasons, the preview also reads snapshots and manifests that are garbage. If one of them cannot be
-read, the files that it refers to count as unreferenced.
-
-Files are deleted in batches, several at a time. A batch that fails is tried again object by object, so that
-one bad object does not block a thousand others. A storage with too many requests gets longer and longer
-pauses. After a number of failures in a row, the deletion stops.
+So a collection that dies at any point leaves a complete repository and some garbage. The age of a file is the
+time since its last modification, by the storage's clock. A preview writes nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
@@ -53,9 +28,18 @@ from frazil import host
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import CHUNKS, MANIFESTS, OBJECT_ID_BYTES, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.ids import (
+    CHUNKS,
+    MANIFESTS,
+    OBJECT_ID_BYTES,
+    REPO,
+    SNAPSHOTS,
+    TRANSACTIONS,
+    transaction_key,
+)
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.backups import (
     LOGGED,
     Backups,
@@ -66,8 +50,8 @@ from frazil.maintenance.backups import (
     planned_link,
     unneeded,
 )
-from frazil.maintenance.garbage_files import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
-from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, put_unions, with_unions
+from frazil.maintenance.links import LogUnion, NewParent, collapse, planned_unions, with_unions
+from frazil.maintenance.plan import GarbageFiles, GarbageFolder, GarbageReason, GCSummary
 from frazil.repository.catalog.collection_guard import (
     LEASES,
     CollectionRecord,
@@ -88,7 +72,7 @@ from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 from frazil.survey.columns import ObjectListing, Objects, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.digests import Marks
-from frazil.survey.steps import NO_PROGRESS, Progress, Run, side_by_side
+from frazil.survey.steps import NO_PROGRESS, Progress, side_by_side
 from frazil.survey.survey import Bounds, Survey, reachable
 from frazil.threads import Purpose, thread_pool
 
@@ -131,7 +115,8 @@ class DeletionResult:
 class Sweeper:
     """Deletes objects, and counts failures in a row over all its deletions.
 
-    ``sleep`` is called with the seconds of a pause.
+    A batch that fails is tried again object by object, so that one bad object does not block a thousand
+    others. ``sleep`` is called with the seconds of a pause, which a storage with too many requests gets.
     """
 
     def __init__(
@@ -166,39 +151,32 @@ class Sweeper:
         return total
 
     def _delete(self, keys: list[str], sizes: list[int]) -> DeletionResult:
-        """Delete objects with one request. If it fails, delete each object alone."""
+        """Delete objects with one request, with pauses while the storage is throttled."""
         self._give_up_if_hopeless()
-        done = DeletionResult()
-        error = self._patiently(keys, done)
-        if error is None:
-            done.objects, done.size = len(keys), sum(sizes)
-            with self._lock:
-                self._in_a_row = 0
-        elif len(keys) == 1:
-            done.failed, done.errors = 1, [f"{keys[0]}: {error.message}"]
-            self._failed(error)
-        else:
-            for key, size in zip(keys, sizes, strict=True):
-                done.add(self._delete([key], [size]))
-        return done
-
-    def _patiently(self, keys: list[str], done: DeletionResult) -> StorageError | None:
-        """Delete the keys, with pauses while the storage is throttled. Return another error."""
-        pause = _FIRST_PAUSE_S
+        done, pause = DeletionResult(), _FIRST_PAUSE_S
         while True:
             try:
                 self._storage.delete(keys)
             except StorageError as error:
-                if error.kind != ErrorKind.THROTTLED:
-                    return error
-                done.throttled += 1
-                if pause >= _LONGEST_PAUSE_S:
+                if error.kind == ErrorKind.THROTTLED:
+                    done.throttled += 1
+                    if pause >= _LONGEST_PAUSE_S:
+                        self._failed(error)
+                        self._give_up_if_hopeless()
+                    self._sleep(host.random_between(0.5, 1.0) * pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+                    continue
+                if len(keys) == 1:
+                    done.failed, done.errors = 1, [f"{keys[0]}: {error.message}"]
                     self._failed(error)
-                    self._give_up_if_hopeless()
-                self._sleep(host.random_between(0.5, 1.0) * pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                else:
+                    for key, size in zip(keys, sizes, strict=True):
+                        done.add(self._delete([key], [size]))
             else:
-                return None
+                done.objects, done.size = len(keys), sum(sizes)
+                with self._lock:
+                    self._in_a_row = 0
+            return done
 
     def _failed(self, error: StorageError) -> None:
         with self._lock:
@@ -214,21 +192,19 @@ class Sweeper:
             ) from self._last
 
 
-def delete_files(run: Run, files: ObjectListing, limits: DeleteLimits) -> DeletionResult:
-    """Delete files by tasks. If a task gives up, its error does not count the files of other tasks."""
-    parts = [files.part(start, start + _FILES_PER_TASK) for start in range(0, len(files), _FILES_PER_TASK)]
-    total = DeletionResult()
-    for done in run(_delete, [(part, limits) for part in parts]):
-        total.add(done)
-    return total
-
-
 def _delete(context: Context, item: tuple[ObjectListing, DeleteLimits]) -> Iterator[DeletionResult]:
-    files, limits = item
-    yield Sweeper(context.storage, limits).sweep(files)
+    """Delete files: a piece of work. Its error does not count the files of other tasks."""
+    yield Sweeper(context.storage, item[1]).sweep(item[0])
 
 
-#: The kind of the backups of the repo info.
+#: The kinds of files and their folders, in the order of the deletion: a file goes before those that it
+#: refers to. Backups come last.
+_FOLDERS: Final = {
+    "snapshots": SNAPSHOTS,
+    "transaction_logs": TRANSACTIONS,
+    "manifests": MANIFESTS,
+    "chunks": CHUNKS,
+}
 _BACKUPS: Final = "backups"
 #: The duration of the lease for new logs, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
@@ -236,26 +212,22 @@ _LEASE: Final = 24 * 3600 * 1_000_000
 _PREVIEW: Final = "preview"
 _CODES: Final = {reason: number for number, reason in enumerate(GarbageReason)}
 
+#: Files by kind.
+type Files = Mapping[str, ObjectListing]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateFiles:
-    """All files that are older than the limit, by folder."""
+    """All files that are older than the limit, by kind.
 
-    snapshots: ObjectListing
-    logs: ObjectListing
-    manifests: ObjectListing
-    chunks: ObjectListing
+    ``unions`` take the place of logs of removed versions. ``shortens_log`` says whether the ops log in
+    ``repo`` becomes short, even if there are no old backups.
+    """
+
+    files: Files
     backups: Backups
-    #: Whether the ops log in ``repo`` becomes short, even if there are no old backups.
     shortens_log: bool = False
-    #: Logs that take the place of logs of removed versions.
     unions: Sequence[LogUnion] = ()
-
-    def modified_before(self, time: int) -> CandidateFiles:
-        """Return the files, other than backups, that were modified before a time, and all backups."""
-        kinds = (self.snapshots, self.logs, self.manifests, self.chunks)
-        snapshots, logs, manifests, chunks = (each.select_files(each.modified < time) for each in kinds)
-        return replace(self, snapshots=snapshots, logs=logs, manifests=manifests, chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,12 +247,14 @@ def candidate_files(storage: Storage, before: int, backups_before: int, listings
 
     Backups have their own limit, because no session needs them. Only the lease of a copy protects them.
     """
-    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
-    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, listings)) as pool:
+    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(_FOLDERS) + 1, listings)) as pool:
         backups = pool.submit(old_backups, storage, backups_before)
-        files = pool.map(lambda folder: list_objects(storage, folder, before), folders)
-        snapshots, logs, manifests, chunks = files
-        return CandidateFiles(snapshots, logs, manifests, chunks, backups.result())
+        files = pool.map(lambda folder: list_objects(storage, folder, before), _FOLDERS.values())
+        return CandidateFiles(dict(zip(_FOLDERS, files, strict=True)), backups.result())
+
+
+def _modified_before(files: Files, time: int) -> Files:
+    return {kind: each.select_files(each.modified < time) for kind, each in files.items()}
 
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
@@ -290,9 +264,23 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 
 def after_collection(info: RepoInfo, old: CandidateFiles) -> RepoInfo:
     """Return the repo info that the collection leaves, without its entry in the ops log."""
-    after = without_dead(info, old.snapshots.ids)
+    after = without_dead(info, old.files["snapshots"].ids)
     after = replace(after, snapshots=with_unions(after.table, old.unions)) if old.unions else after
     return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
+
+
+def collection_change(
+    old: CandidateFiles, live: ReachableFiles, info: RepoInfo, now: int
+) -> RepoUpdate | None:
+    """Return the repo info after the collection: step 4.
+
+    None, which ends the retry loop, if a version is alive that the plan has not seen.
+    """
+    require_online(info)
+    after = after_collection(info, old)
+    if not among(after.table.ids(), live.snapshots).all():
+        return None
+    return RepoUpdate(after, OpsEntry(UpdateKind.GC_RAN, now))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
@@ -306,15 +294,15 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
 
     Manifests and chunks are read only as far as needed to decide about the old files.
     """
-    living, led_to = _living(info, old.snapshots.ids), reachable(info)
+    living, led_to = _living(info, old.files["snapshots"].ids), reachable(info)
     ids = info.snapshots.ids()
     new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
-    if len(old.manifests) or len(old.chunks):
+    if len(old.files["manifests"]) or len(old.files["chunks"]):
         # A version without a ref may have lost its file.
         files = survey.manifests(ids[living & led_to & new], ids[living & ~led_to & new])
     fresh = files.select_manifests(~among(files.ids, earlier.manifests))
-    if len(old.chunks):
+    if len(old.files["chunks"]):
         survey.mark_chunks(fresh, earlier.chunks)
     return ReachableFiles(
         earlier.chunks,
@@ -325,45 +313,21 @@ def needed(info: RepoInfo, old: CandidateFiles, earlier: ReachableFiles, survey:
 
 def garbage(after: RepoInfo, old: CandidateFiles, live: ReachableFiles) -> dict[str, ObjectListing]:
     """Return the files to delete by kind, in the order of their deletion."""
-    table = after.table
-    logs = distinct(
-        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
-    )
     alive = {
-        "snapshots": (old.snapshots, live.snapshots),
-        "transaction_logs": (old.logs, logs),
-        "manifests": (old.manifests, live.manifests),
+        "snapshots": live.snapshots,
+        "transaction_logs": distinct([after.table.ids(), _pruned(after)]),
+        "manifests": live.manifests,
     }
-    dead = {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
-    return {**dead, "chunks": old.chunks.select_files(~live.chunks.rows())}
+    dead = {
+        kind: old.files[kind].select_files(~among(old.files[kind].ids, ids)) for kind, ids in alive.items()
+    }
+    return {**dead, "chunks": old.files["chunks"].select_files(~live.chunks.rows())}
 
 
-def unused_files(context: Context, older_than: int) -> dict[str, ObjectListing]:
-    """Return the files that no version needs, by kind. All metadata are read, to notice damage."""
-    limit = LeaseLimit(context.storage, now_us(), older_than).refresh()
-    old = candidate_files(context.storage, limit, older_than)
-    info = context.catalog.full_repo_info()
-    live = needed(info, old, ReachableFiles(Marks(old.chunks.ids)), Survey(context, is_incremental=False))
-    return garbage(without_dead(info, old.snapshots.ids), old, live)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectionChange:
-    """The repo change of a collection: step 4.
-
-    It returns None, which ends the retry loop, if a version is alive that the plan has not seen.
-    """
-
-    old: CandidateFiles
-    live: ReachableFiles
-
-    def __call__(self, info: RepoInfo, now: int) -> RepoUpdate | None:
-        """Return the repo info after the collection, or None if the plan is not complete."""
-        require_online(info)
-        after = after_collection(info, self.old)
-        if not among(after.table.ids(), self.live.snapshots).all():
-            return None
-        return RepoUpdate(after, OpsEntry(UpdateKind.GC_RAN, now))
+def _pruned(info: RepoInfo) -> U8:
+    """Return the ids of the versions that were removed from histories, and whose logs stay."""
+    ids = np.ascontiguousarray(info.table.pruned().compact().values)
+    return ids.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
 
 class Collection:
@@ -390,18 +354,20 @@ class Collection:
         self._limits = limits or DeleteLimits()
         self._listings = listings
         self._ops = ops
+        self._shortens_log = ops is not None and context.spec_version > 1
         self._progress = progress
         self._survey = Survey(context, engine, bounds=bounds, progress=progress)
-
-    @property
-    def _shortens_log(self) -> bool:
-        return self._ops is not None and self._context.spec_version > 1
 
     def _sweeper(self) -> Sweeper:
         return Sweeper(self._context.storage, self._limits, progress=self._progress)
 
     def collect(self) -> GCSummary:
-        """Collect garbage, with all steps. On a full storage, old backups are deleted first."""
+        """Collect garbage, with all steps.
+
+        On a full storage, the record of the collection and the new repo info do not fit. Then the collection
+        first deletes what it deletes last: backups that its own update makes unneeded. If it dies before that
+        update, the ops log may end earlier, but no version is affected.
+        """
         try:
             return self._collect()
         except StorageError as error:
@@ -440,10 +406,10 @@ class Collection:
             spared = LeaseLimit(storage, announcement.now, limit)
             older_than = spared.refresh()
             old = candidate_files(storage, older_than, limit, self._listings)
-            old = replace(old, shortens_log=self._shortens_log)
-            unions = planned_unions(context, context.catalog.full_repo_info(), old.logs, announcement.now)
+            logs = old.files["transaction_logs"]
+            unions = planned_unions(context, context.catalog.full_repo_info(), logs, announcement.now)
+            old = replace(old, shortens_log=self._shortens_log, unions=unions)
             with _unions_stored(context, unions, spared):
-                old = replace(old, unions=unions)
                 record, after, live = self._edited(old, announcement.record)
         except BaseException:
             announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
@@ -454,7 +420,7 @@ class Collection:
             done = self._swept(phases, spared, record)
             spared.refresh()
             if len(done) == len(phases) and not spared.protects_all:
-                done |= self._swept_backups(old, after)
+                done[_BACKUPS] = self._swept_backups(old, after)
             delete_abandoned(storage, older_than)
             self._survey.store(live.snapshots, live.manifests)
             return _summary(phases, done, spared)
@@ -470,18 +436,22 @@ class Collection:
         self, old: CandidateFiles, record: CollectionRecord
     ) -> tuple[CollectionRecord, RepoInfo, ReachableFiles]:
         """Do steps 2 to 4. Return the record with its list, the new repo info, and the live files."""
-        live = ReachableFiles(Marks(old.chunks.ids))
+        catalog, manifests, chunks = (
+            self._context.catalog,
+            old.files["manifests"].ids,
+            old.files["chunks"].ids,
+        )
+        live = ReachableFiles(Marks(chunks))
         while True:
-            live = needed(self._context.catalog.full_repo_info(), old, live, self._survey)
-            dead_manifests = old.manifests.ids[~among(old.manifests.ids, live.manifests)]
-            dead_chunks = old.chunks.ids[~live.chunks.rows()]
-            record = record.with_list(self._context.storage, np.concatenate([dead_manifests, dead_chunks]))
-            after = self._context.catalog.update_full_repo_info(CollectionChange(old, live))
+            live = needed(catalog.full_repo_info(), old, live, self._survey)
+            dead = [manifests[~among(manifests, live.manifests)], chunks[~live.chunks.rows()]]
+            record = record.with_list(self._context.storage, np.concatenate(dead))
+            after = catalog.update_full_repo_info(partial(collection_change, old, live))
             if after is not None:
                 return record, after, live
 
     def _swept(
-        self, phases: dict[str, ObjectListing], spared: LeaseLimit, record: CollectionRecord
+        self, phases: Files, spared: LeaseLimit, record: CollectionRecord
     ) -> dict[str, DeletionResult]:
         """Do step 5 up to the first kind with failed deletions.
 
@@ -490,26 +460,28 @@ class Collection:
         """
         sweeper = self._sweeper()
         done: dict[str, DeletionResult] = {}
-        for name, files in phases.items():
+        for kind, files in phases.items():
             if not record.is_current(self._context.storage):
                 break
             dead = files.select_files(files.modified < spared.refresh())
             if self._has_tasks:
-                done[name] = delete_files(self._survey.run, dead, self._limits)
+                starts = range(0, len(dead), _FILES_PER_TASK)
+                items = [(dead.part(start, start + _FILES_PER_TASK), self._limits) for start in starts]
+                done[kind] = DeletionResult()
+                for part in self._survey.run(_delete, items):
+                    done[kind].add(part)
             else:
-                done[name] = sweeper.sweep(dead)
-            if done[name].failed:
+                done[kind] = sweeper.sweep(dead)
+            if done[kind].failed:
                 break
         return done
 
-    def _swept_backups(self, old: CandidateFiles, after: RepoInfo) -> dict[str, DeletionResult]:
+    def _swept_backups(self, old: CandidateFiles, after: RepoInfo) -> DeletionResult:
         """Bound the ops log, and delete backups that ``after`` does not lead to.
 
         Sessions and jobs need no backup, so their leases do not count. The caller looks for leases of copies:
         a copy may have read a ``repo`` from before the update of the collection. Its log continues in the
-        backups.
-
-        If a damaged backup hides the rest of the log, no backup is deleted.
+        backups. If a damaged backup hides the rest of the log, no backup is deleted.
         """
         context, storage = self._context, self._context.storage
         try:
@@ -517,31 +489,33 @@ class Collection:
                 cut_ops_log(storage, after, self._ops, now_us(), context.settings.compression_level)
             gone = unneeded(storage, old.backups, named(after))
         except FormatError as error:
-            return {_BACKUPS: DeletionResult(errors=[f"no backup was deleted: {error.message}"])}
-        return {_BACKUPS: self._sweeper().sweep(gone)}
+            return DeletionResult(errors=[f"no backup was deleted: {error.message}"])
+        return self._sweeper().sweep(gone)
 
     def preview(self) -> GCSummary:
-        """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host."""
-        context, storage = self._context, self._context.storage
+        """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host.
+
+        Without leases, the collection would delete all unused files that are older than its cut-off. With
+        them it deletes those that are also older than every lease. One survey finds both: first the versions
+        that live without leases, then the few that live because of them.
+        """
+        context, storage, survey, limit = self._context, self._context.storage, self._survey, self._older_than
         require_online(context.catalog.repo_info())
-        limit = self._older_than
         spared = LeaseLimit(storage, now_us(), limit)
         older_than = spared.refresh()
         every = candidate_files(storage, limit, limit, self._listings)
         every = replace(every, shortens_log=self._shortens_log)
-        old = every.modified_before(older_than)
+        old = replace(every, files=_modified_before(every.files, older_than))
         info = context.catalog.full_repo_info()
-        old = replace(old, unions=planned_unions(context, info, old.logs, now_us()))
-        survey = self._survey
-        live = needed(info, every, ReachableFiles(Marks(every.chunks.ids)), survey)
+        old = replace(old, unions=planned_unions(context, info, old.files["transaction_logs"], now_us()))
+        live = needed(info, every, ReachableFiles(Marks(every.files["chunks"].ids)), survey)
         unused = garbage(after_collection(info, every), every, live)  # without the leases
         if older_than < limit:
             live = needed(info, old, live, survey)  # the leases protect more versions, but they are few
         after = after_collection(info, old)
         # The marks are those of all files.
-        phases = garbage(after, replace(old, chunks=every.chunks), live)
-        phases = {name: files.select_files(files.modified < older_than) for name, files in phases.items()}
-        done = {name: DeletionResult(len(files), int(files.sizes.sum())) for name, files in phases.items()}
+        marked = replace(old, files={**old.files, "chunks": every.files["chunks"]})
+        phases = _modified_before(garbage(after, marked, live), older_than)
         # The collection would write a backup of ``info`` and name it.
         names = named(after) | {*filter(None, [info.repo_before_updates])}
         now = next_update_time(info)  # as the collection would choose it
@@ -550,11 +524,15 @@ class Collection:
             gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
         else:
             gone = unneeded(storage, old.backups, names)
-        summary = _summary(
-            phases, done | {_BACKUPS: DeletionResult(len(gone), int(gone.sizes.sum()))}, spared
+        deleted: dict[str, Objects] = {**phases, _BACKUPS: gone}
+        done = {
+            kind: DeletionResult(len(each.sizes), int(each.sizes.sum())) for kind, each in deleted.items()
+        }
+        return replace(
+            _summary(phases, done, spared),
+            leases=_with_held_files(spared, unused),
+            files=_garbage_table(info, phases, gone, survey),
         )
-        summary = replace(summary, leases=_with_held_files(spared, unused))
-        return replace(summary, files=_garbage_table(info, phases, gone, survey))
 
 
 @contextmanager
@@ -567,87 +545,65 @@ def _unions_stored(context: Context, unions: Sequence[LogUnion], spared: LeaseLi
     lease = Lease.take(context.storage, now, now + _LEASE, purpose="collection", name="garbage_collect")
     spared.own = lease.key
     try:
-        put_unions(context, unions)
+        for each in unions:
+            log = encode_transaction_log(each.log, level=context.settings.compression_level)
+            context.storage.put(transaction_key(each.log.id), log)
         yield
     finally:
         lease.give_back(context.storage)
 
 
-def _summary(
-    phases: dict[str, ObjectListing], done: dict[str, DeletionResult], spared: LeaseLimit
-) -> GCSummary:
+def _summary(phases: Files, done: dict[str, DeletionResult], spared: LeaseLimit) -> GCSummary:
     """Return the result of a collection."""
-    counts: dict[str, Any] = {f"{name}_deleted": swept.objects for name, swept in done.items()}
+    counts: dict[str, Any] = {f"{kind}_deleted": swept.objects for kind, swept in done.items()}
     return GCSummary(
-        bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),
+        bytes_deleted=sum(swept.size for kind, swept in done.items() if kind != _BACKUPS),
         **counts,
         backup_bytes_deleted=done[_BACKUPS].size if _BACKUPS in done else 0,
         objects_failed_to_delete=sum(swept.failed for swept in done.values()),
         throttled_batches=sum(swept.throttled for swept in done.values()),
         delete_errors=[error for swept in done.values() for error in swept.errors],
-        skipped_phases=[name for name in phases if name not in done],
+        skipped_phases=[kind for kind in phases if kind not in done],
         leases_respected=len(spared.leases),
         spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
         leases=list(map(lease_info, spared.leases.values())),
     )
 
 
-def _with_held_files(spared: LeaseLimit, unused: dict[str, ObjectListing]) -> list[LeaseInfo]:
+def _with_held_files(spared: LeaseLimit, unused: Files) -> list[LeaseInfo]:
     """Return the leases, each with the number and the bytes of the unused files that it protects."""
-    modified, sizes = (
-        np.concatenate([np.zeros(0, np.int64), *(getattr(files, name) for files in unused.values())])
-        for name in ("modified", "sizes")
-    )
+    modified = np.concatenate([files.modified for files in unused.values()])
+    sizes = np.concatenate([files.sizes for files in unused.values()])
+    held = [(lease, sizes[modified >= lease.since]) for lease in spared.leases.values()]
     return [
-        replace(
-            lease_info(lease),
-            held_objects=int(np.count_nonzero(modified >= lease.since)),
-            held_bytes=int(sizes[modified >= lease.since].sum()),
-        )
-        for lease in spared.leases.values()
+        replace(lease_info(lease), held_objects=len(each), held_bytes=int(each.sum())) for lease, each in held
     ]
 
 
-def _garbage_table(
-    info: RepoInfo, phases: Mapping[str, ObjectListing], backups: Backups, survey: Survey
-) -> GarbageFiles:
-    """Return the garbage as a table, with reasons."""
-    snapshots, manifests, chunks = (phases[name] for name in ("snapshots", "manifests", "chunks"))
-    reasons = {
-        name: _reasons_of_versions(info, phases[name].ids) for name in ("snapshots", "transaction_logs")
-    }
-    reasons |= {name: _unreferenced(len(phases[name])) for name in ("manifests", "chunks")}
+def _garbage_table(info: RepoInfo, phases: Files, backups: Backups, survey: Survey) -> GarbageFiles:
+    """Return the garbage as a table, with reasons.
+
+    The reasons of manifests and chunks come from snapshots and manifests that are garbage. If one of them
+    cannot be read, the files that it refers to count as unreferenced.
+    """
+    unreferenced = _CODES[GarbageReason.UNREFERENCED]
+    reasons = {kind: np.full(len(files), unreferenced, np.uint8) for kind, files in phases.items()}
+    for kind in ("snapshots", "transaction_logs"):
+        for removed in (_pruned(info), info.ops.new, info.ops.previous):
+            reasons[kind][among(phases[kind].ids, removed)] = _CODES[GarbageReason.EXPIRED]
+        reasons[kind][among(phases[kind].ids, info.table.ids())] = _CODES[GarbageReason.UNREACHABLE]
+    snapshots, manifests, chunks = (phases[kind].ids for kind in ("snapshots", "manifests", "chunks"))
     for reason in (GarbageReason.UNREACHABLE, GarbageReason.EXPIRED):
-        dead = snapshots.ids[reasons["snapshots"] == _CODES[reason]]
+        dead = snapshots[reasons["snapshots"] == _CODES[reason]]
         try:
             files = each_once([part.files for part in survey.read_versions(dead[:0], dead)])
-            rows = among(manifests.ids, files.ids)
-            reasons["manifests"][rows] = _CODES[reason]
-            marks = Marks(chunks.ids)
-            for part in survey.chunk_digests(files.select_manifests(among(files.ids, manifests.ids))):
+            reasons["manifests"][among(manifests, files.ids)] = _CODES[reason]
+            marks = Marks(chunks)
+            for part in survey.chunk_digests(files.select_manifests(among(files.ids, manifests))):
                 marks.mark(part.digests.compact().values)
             reasons["chunks"][marks.rows()] = _CODES[reason]
         except IcechunkError:
             continue
-    folders = [GarbageFolder(name, phases[name], reasons[name]) for name in phases]
+    folders = [GarbageFolder(kind, phases[kind], reasons[kind]) for kind in phases]
     of_backups = np.full(len(backups), _CODES[GarbageReason.OLD_BACKUP], np.uint8)
-    return GarbageFiles([*folders, GarbageFolder("backups", backups, of_backups)])
-
-
-def _unreferenced(count: int) -> NDArray[np.uint8]:
-    return np.full(count, _CODES[GarbageReason.UNREFERENCED], np.uint8)
-
-
-def _reasons_of_versions(info: RepoInfo, ids: U8) -> NDArray[np.uint8]:
-    """Return the reasons for snapshots or transaction logs, by their ids."""
-    out = _unreferenced(len(ids))
-    for part in _removed(info):
-        out[among(ids, part)] = _CODES[GarbageReason.EXPIRED]
-    out[among(ids, info.table.ids())] = _CODES[GarbageReason.UNREACHABLE]
-    return out
-
-
-def _removed(info: RepoInfo) -> Sequence[U8]:
-    """Return the ids of versions that were committed, by the lists of removed versions and by the ops log."""
-    pruned = np.ascontiguousarray(info.table.pruned().compact().values).view(np.uint8)
-    return pruned.reshape(-1, OBJECT_ID_BYTES), info.ops.new, info.ops.previous
+    return GarbageFiles([*folders, GarbageFolder(_BACKUPS, backups, of_backups)])

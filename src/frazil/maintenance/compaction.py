@@ -1,60 +1,150 @@
-"""The compaction of branches: the plan, the pieces of work, and the commit.
+"""The compaction of branches, and the rewrite of manifests.
 
     plan     the newest versions of the branches; the live bytes of each chunk file, from all their manifests;
              the sizes of the files, from a listing; the files to leave
-    pieces   copy live ranges to new packs, and write manifests that refer to the packs
+    pieces   copy live ranges to new packs, and then write manifests that refer to the packs
     finish   one commit for each branch, which changes only references
 
-If another writer commits to a branch during the work, the commit is late. Then the manifests that the other
-writer changed are written once more: a chunk that did not change since gets its new reference, any other
-chunk stays as the other writer has left it. No chunk is copied twice, and no change is lost.
+If another writer commits to a branch during the work, only the manifests that it changed are written once
+more: a chunk that did not change since gets its new reference. A lease protects the new files from garbage
+collections. The old files stay, because older versions need them.
 
-A lease protects the new files from garbage collections. The old files stay, because older versions need them.
-
-A byte is live if a reference of the newest version of a chosen branch points to it. A range with several
-references in one manifest counts once. A range with references in several manifests of a branch counts once
-for each of them, so a file may look more alive than it is, and is then left alone.
+After a change of the splitting configuration, old manifests stay unchanged until a commit touches them. A
+rewrite touches all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from frazil.arguments import wrong_type
-from frazil.changes.change_set import PreparedManifests
-from frazil.chunks.packs import FileRanges
+from frazil.changes.change_set import ChangeSet, PreparedManifests
+from frazil.changes.manifests import distribute
+from frazil.chunks.packs import FileRanges, PackOptions, copy_to_packs
 from frazil.engines import Engine, EngineName
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
-from frazil.format.columns import I64, U8, U32
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
-from frazil.format.manifest import ChunkTable
-from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport, LiveFiles
-from frazil.maintenance.relocation import (
-    ArrayUse,
-    Relocation,
-    Tip,
-    TipArray,
-    Unit,
-    UnitWork,
-    array_uses,
-    manifests_of,
-    native_rows,
-    relocate_piece,
-    tip_of,
-)
-from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
+from frazil.format.chunk_table import within
+from frazil.format.columns import I64, U8
+from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.nodes import ArrayData
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
+from frazil.maintenance.plan import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.ancestry import of_compaction
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.collection_guard import Lease, SessionStart
-from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.context import Context, with_current
+from frazil.repository.catalog.repo_changes import branch_tip, require_online
+from frazil.repository.catalog.repo_update import newest_update
+from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import now_us
+from frazil.repository.session.commit import RESERVED, write_commit
+from frazil.repository.session.commit_files import (
+    REWRITE,
+    REWRITE_AMEND,
+    PendingCommit,
+    num_refs,
+    put_manifests,
+    split_of,
+    uploading,
+)
+from frazil.repository.session.workspace import Workspace
+from frazil.repository.settings.config_document import splitting_document
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with
 
+
+@dataclass(frozen=True, slots=True)
+class RewriteCommit:
+    """The commit of a rewrite.
+
+    Attributes:
+        branch: The name of the branch.
+        message: The message of the commit.
+        metadata: The metadata of the user. Reserved entries of the format are added.
+        amend: Whether the commit replaces the tip of the branch. This needs spec version 2.
+    """
+
+    branch: str
+    message: str
+    metadata: dict[str, Any]
+    amend: bool = False
+
+
+def is_amend(commit_method: str) -> bool:
+    """Return whether the commit replaces the tip of the branch."""
+    if not isinstance(commit_method, str):
+        raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
+    if commit_method not in get_args(CommitMethod):
+        raise ValueError(f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}")
+    return commit_method == "amend"
+
+
+def rewrite(
+    context: Context,
+    commit: RewriteCommit,
+    write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
+) -> bytes:
+    """Write all manifests again in a commit, and return the id of the new snapshot."""
+    start, parent = open_tip(context, commit)
+    return commit_manifests(context, commit, start, parent, write(parent), writes_others=True)
+
+
+def open_tip(context: Context, commit: RewriteCommit) -> tuple[SessionStart, Snapshot]:
+    """Return the newest version of the branch, and the start of the session on it."""
+    if commit.amend:
+        context.require_version_2()
+    since = now_us()
+    info, parent = with_current(
+        context, lambda info: (info, Workspace(context, branch_tip(info, commit.branch)).snapshot)
+    )
+    require_online(info)
+    return SessionStart(newest_update(info), since), parent
+
+
+def commit_manifests(
+    context: Context,
+    commit: RewriteCommit,
+    start: SessionStart,
+    parent: Snapshot,
+    manifests: dict[bytes, PreparedManifests],
+    *,
+    writes_others: bool,
+) -> bytes:
+    """Commit new manifests with the same content as the old ones.
+
+    The transaction log names no chunks, because no chunk has other content. So a session that is rebased
+    across the commit has no conflict with it.
+    """
+    kind = _KINDS[commit.amend, writes_others]
+    metadata = commit.metadata
+    if writes_others:
+        before = metadata.get(RESERVED)
+        splitting = splitting_document(context.settings.splitting)
+        reserved = {**(before if isinstance(before, dict) else {}), "splitting_config": splitting}
+        metadata = {**metadata, RESERVED: reserved}
+    changes = ChangeSet(ready=manifests)
+    return write_commit(
+        PendingCommit(context, kind, commit.branch, parent, changes, commit.message, metadata, start)
+    )
+
+
+_KINDS: Final = {
+    (False, True): REWRITE,
+    (True, True): REWRITE_AMEND,
+    (False, False): replace(REWRITE, rewrites_manifests=False),
+    (True, False): replace(REWRITE_AMEND, rewrites_manifests=False),
+}
+
+
+#: Manifests are written again if there are this many times more of them than boxes of the splitting.
+_TOO_MANY: Final = 4
 #: The limits of one task: the bytes that it copies, and the references in its manifests.
 _TASK_BYTES: Final = 256 << 20
 _TASK_REFS: Final = 1 << 20
@@ -64,100 +154,299 @@ _TRIES: Final = 20
 _LEASE: Final = 24 * 3600 * 1_000_000
 #: An array with up to this number of references in one manifest may share a manifest with other arrays.
 _SHARED_REFS: Final = 1000
-
-_NO_INDEX: Final[U32] = np.zeros((0, 0), np.uint32)
 #: A file may have checksums after its chunks: bytes for the file, and for each chunk. They are not dead.
 _TRAILER: Final = 48
 _TRAILER_OF_CHUNK: Final = 12
 #: Merging small files must make one file out of this number or more.
 _GAIN: Final = 4
+#: The kinds of errors after which a compaction tries again, if the branch has moved.
+_PASSING: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.OBJECT_NOT_FOUND, ErrorKind.SNAPSHOT_NOT_FOUND}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Manifests of one array that are written again together: usually one, which stays one.
+
+    If a branch has too many manifests, all manifests inside of one box of the splitting are a unit, and a
+    manifest that crosses boxes is a unit that becomes several. ``split`` is the size of the boxes in chunks.
+    ``is_cut`` says whether the old manifests are not as the splitting wants them.
+    """
+
+    node: Node
+    old: tuple[ManifestRef, ...]
+    split: tuple[int, ...]
+    is_cut: bool = False
+
+    @property
+    def key(self) -> tuple[bytes, tuple[bytes, ...]]:
+        """The array and the old manifests, which identify the content of the unit."""
+        return self.node.id, tuple(ref.id for ref in self.old)
+
+    @property
+    def array(self) -> ArrayData:
+        """The description of the array."""
+        assert self.node.array is not None
+        return self.node.array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relocation:
+    """The result of a unit: its new manifests, none if it has no references, and its new chunk files.
+
+    Units of one task share packs. ``bytes_moved`` of the first unit counts the bytes of all of them.
+    """
+
+    unit: Unit
+    manifests: tuple[ManifestRef, ...]
+    files: ManifestFiles
+    packs: U8
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitWork:
+    """The work of a unit: the chunk files to leave, and results of earlier attempts for the same array.
+
+    After an earlier attempt, the new references of chunks that did not change since are taken from there.
+    """
+
+    unit: Unit
+    leave: LiveFiles
+    earlier: tuple[Relocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TipArray:
+    """An array of a tip, with its units and whether the compaction may move its chunks."""
+
+    node: Node
+    units: tuple[Unit, ...]
+    is_chosen: bool
+    refs: int
+    boxes: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the array may share a manifest with others, which the commit decides."""
+        return self.refs <= _SHARED_REFS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tip:
+    """The newest version of a branch, with its arrays that have manifests."""
+
+    branch: str
+    snapshot: Snapshot
+    arrays: tuple[TipArray, ...]
+    manifests: int
+
+    @property
+    def has_too_many_manifests(self) -> bool:
+        """Whether the arrays have several times as many manifests as the splitting needs."""
+        return self.manifests >= _TOO_MANY * max(1, sum(each.boxes for each in self.arrays))
+
+
+def tip_of(
+    context: Context, branch: str, snapshot: Snapshot, arrays: Sequence[str], merges: bool | None
+) -> Tip:
+    """Return the newest version of a branch, cut into units."""
+    nodes = snapshot.nodes.exact()
+    rows = np.flatnonzero(nodes.is_array & (nodes.manifests.lengths > 0))
+    tip_arrays: list[TipArray] = []
+    for node in map(nodes.node, rows.tolist()):
+        assert node.array is not None
+        refs = num_refs(snapshot.manifests, node.array)
+        units = tuple(_boxes(node, node.array.manifests, split_of(context, node, refs)))
+        is_chosen = any(fnmatchcase(node.path, pattern) for pattern in arrays)
+        tip_arrays.append(TipArray(node, units, is_chosen, refs, len(units)))
+    tip = Tip(branch, snapshot, tuple(tip_arrays), int(nodes.manifests.lengths[rows].sum()))
+    if merges or (merges is None and tip.has_too_many_manifests):
+        return tip
+    single = [
+        tuple(
+            Unit(each.node, (ref,), tuple(max(1, count) for count in each.units[0].array.num_chunks))
+            for ref in each.units[0].array.manifests
+        )
+        for each in tip_arrays
+    ]
+    alone = tuple(replace(each, units=units) for each, units in zip(tip_arrays, single, strict=True))
+    return replace(tip, arrays=alone)
+
+
+def _boxes(node: Node, refs: Sequence[ManifestRef], split: tuple[int, ...]) -> Iterator[Unit]:
+    """Yield the manifests of each box. A manifest that crosses boxes is alone."""
+    if not split:
+        yield Unit(node, tuple(refs), split, len(refs) > 1)
+        return
+    extents = np.stack([ref.extents for ref in refs]).astype(np.int64)
+    low, high = extents[:, :, 0] // np.array(split), (extents[:, :, 1] - 1) // np.array(split)
+    is_inside = (low == high).all(axis=1)
+    _, number = np.unique(low, axis=0, return_inverse=True)
+    number = np.where(is_inside, number.reshape(-1), len(refs) + np.arange(len(refs)))
+    order = np.argsort(number, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+        is_cut = len(rows) > 1 or not is_inside[rows[0]]
+        yield Unit(node, tuple(refs[row] for row in rows.tolist()), split, is_cut)
+
+
+def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
+    """Return the rows of the references to chunk files, inside of a chunk grid."""
+    is_native = (table.kind == ChunkKind.NATIVE) & (table.length > 0)
+    return np.flatnonzero(is_native & within(table.index, num_chunks))
+
+
+# The work of a task
+
+
+def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
+    """Move the chunks of some units, and write their manifests: a piece of work.
+
+    It first reads all references of its units, so that chunks of several arrays share packs. Then it copies
+    each distinct range once, in the order of arrays and coordinates. The packs are durable before the
+    manifests are written.
+    """
+    pack_size, works = item
+    tables, moved = list[ChunkTable](), list[I64]()
+    for work in works:
+        table = _references(context, work)
+        rows = native_rows(table, work.unit.array.num_chunks)
+        moved.append(rows[among(table.chunk_ids, work.leave.ids)[table.source[rows]]])
+        tables.append(table)
+    places, copied = _copied(
+        context, tables, moved, LiveFiles.union([work.leave for work in works]), pack_size
+    )
+    start = 0
+    for work, table, rows in zip(works, tables, moved, strict=True):
+        part = slice(start, start + len(rows))
+        start = part.stop
+        has_moved = places.source[part] >= 0
+        source, offset = places.source[part][has_moved], places.offset[part][has_moved]
+        sources, offsets = table.source.copy(), table.offset.copy()
+        sources[rows[has_moved]] = len(table.chunk_ids) + source
+        offsets[rows[has_moved]] = offset
+        ids = np.concatenate([table.chunk_ids, places.ids])
+        table = replace(table, source=sources, offset=offsets, chunk_ids=ids)
+        parts = distribute(work.unit.array, [table], ChunkTable.empty(table.ndim), work.unit.split)
+        with uploading(context.storage) as puts:
+            stored = put_manifests(context, puts, [(work.unit.node.id, parts)])
+        files = ManifestFiles(
+            id_matrix([each.ref.id for each in stored]),
+            np.array([each.size for each in stored], np.uint64),
+            np.array([each.num_refs for each in stored], np.uint32),
+        )
+        packs = places.ids[np.unique(source)]
+        yield Relocation(work.unit, tuple(each.ref for each in stored), files, packs, copied)
+        copied = 0
+
+
+def _references(context: Context, work: UnitWork) -> ChunkTable:
+    """Return the references of a unit, with the new references of chunks that are as in earlier attempts."""
+    table = _merged(context, work.unit, work.unit.old)
+    for earlier in work.earlier:
+        before = _merged(context, earlier.unit, earlier.unit.old)
+        after = _merged(context, earlier.unit, earlier.manifests)
+        if before.ndim == table.ndim == after.ndim:
+            rows = before.find_chunks(table.index)
+            at = np.flatnonzero(rows >= 0)
+            at = at[table.same(at, before, rows[at])]
+            moved = after.find_chunks(table.index[at])
+            table = ChunkTable.merge_tables([table, after.select_chunks(np.sort(moved[moved >= 0]))])
+    return table
+
+
+def _merged(context: Context, unit: Unit, manifests: Sequence[ManifestRef]) -> ChunkTable:
+    files = [MANIFEST.read(context.storage, ref.id).arrays for ref in manifests]
+    tables = [arrays[unit.node.id] for arrays in files if unit.node.id in arrays]
+    return ChunkTable.merge_tables(tables) if tables else ChunkTable.empty(len(unit.array.shape))
+
+
+def _copied(
+    context: Context, tables: Sequence[ChunkTable], rows: Sequence[I64], leave: LiveFiles, pack_size: int
+) -> tuple[FileRanges, int]:
+    """Copy each distinct range of some rows once.
+
+    Return the new range of each row, with the source -1 if it stays, and the number of bytes of the copies.
+    """
+    pairs = list(zip(tables, rows, strict=True))
+    owners = np.concatenate([no_ids(), *(table.chunk_ids[table.source[each]] for table, each in pairs)])
+    offset, length = (
+        np.concatenate([getattr(table, name)[each] for table, each in pairs]).astype(np.int64)
+        for name in ("offset", "length")
+    )
+    files = distinct([owners])
+    source = id_keys(files).searchsorted(id_keys(owners))
+    sizes = leave.sizes[id_keys(leave.ids).searchsorted(id_keys(files))]
+    ranges, number = FileRanges(files, source, offset, length, sizes).distinct()
+    # A file with one chunk may be named by the hash of its bytes. A copy under another name gains nothing.
+    settings = context.settings
+    options = PackOptions(pack_size, 2 if settings.deduplicate else 1, settings.checksums)
+    copies = copy_to_packs(context.storage, ranges, options, context.new_chunk_id)
+    copied = int(copies.length[copies.source >= 0].sum())
+    return FileRanges(copies.ids, copies.source[number], copies.offset[number], length), copied
+
+
+# The choice of files
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveUses:
     """The live bytes of k chunk files, as columns sorted by id.
 
+    A byte is live if a reference of the newest version of a chosen branch points to it. A range with several
+    references counts once for each manifest of a branch that has it, so a file may look more alive than it
+    is, and is then left alone.
+
     Attributes:
         ids: uint8 of shape (k, 12).
         live: The live bytes, int64 of shape (k,).
-        movable: The live bytes of chosen arrays, int64 of shape (k,).
+        fixed: The live bytes of arrays that are not chosen, int64 of shape (k,).
         ranges: The number of live ranges, int64 of shape (k,).
     """
 
     ids: U8
     live: I64
-    movable: I64
+    fixed: I64
     ranges: I64
 
-    def __len__(self) -> int:
-        return len(self.live)
-
     @staticmethod
-    def empty() -> LiveUses:
-        """Return no files."""
-        nothing = np.zeros(0, np.int64)
-        return LiveUses(no_ids(), nothing, nothing, nothing)
-
-    @staticmethod
-    def total(parts: Sequence[LiveUses]) -> LiveUses:
-        """Return each file once, with the sums of its numbers."""
-        if len(parts) == 1:
-            return parts[0]
-        ids = np.concatenate([LiveUses.empty().ids, *(part.ids for part in parts)])
-        keys, rows = np.unique(id_keys(ids), return_inverse=True)
-
-        def summed(name: str) -> I64:
+    def union(parts: Sequence[LiveUses], most: bool = False) -> LiveUses:
+        """Return each file once, with the sums of its numbers, or with its largest live bytes and ranges."""
+        keys, rows = np.unique(
+            id_keys(np.concatenate([no_ids(), *(part.ids for part in parts)])), return_inverse=True
+        )
+        sums = np.zeros((3, len(keys)), np.int64)
+        for name, out in zip(("live", "fixed", "ranges"), sums, strict=True):
             values = np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
-            return np.bincount(rows, values, len(keys)).astype(np.int64)
+            (np.maximum if most else np.add).at(out, rows, values)
+        return LiveUses(keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES), *sums)
 
-        matrix = keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        return LiveUses(matrix, summed("live"), summed("movable"), summed("ranges"))
-
-    @staticmethod
-    def largest(parts: Sequence[LiveUses]) -> LiveUses:
-        """Return each file once, with the largest live bytes of a part.
-
-        A range that is not movable in one part is not movable.
-        """
-        whole = LiveUses.total(parts)
-        if len(parts) == 1:
-            return whole
-        live, ranges = np.zeros((2, len(whole)), np.int64)
-        is_movable = np.ones(len(whole), bool)
-        keys = id_keys(whole.ids)
-        for part in parts:
-            rows = keys.searchsorted(id_keys(part.ids))
-            live[rows] = np.maximum(live[rows], part.live)
-            ranges[rows] = np.maximum(ranges[rows], part.ranges)
-            is_movable[rows] &= part.movable == part.live
-        return LiveUses(whole.ids, live, np.where(is_movable, live, 0), ranges)
-
-    def select_files(self, files: U8) -> LiveUses:
-        """Return the rows of some files."""
-        rows = among(self.ids, files)
-        return LiveUses(self.ids[rows], self.live[rows], self.movable[rows], self.ranges[rows])
+    def live_of(self, files: U8) -> int:
+        """Return the live bytes of some files."""
+        return int(self.live[among(self.ids, files)].sum())
 
 
 def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
-    """Yield the live bytes of the chunk files of manifests: a piece of work."""
-    for manifest, uses in item:
-        arrays = MANIFEST.read(context.storage, manifest).arrays
-        parts = [_uses_of(arrays[use.node_id], use) for use in uses if use.node_id in arrays]
-        yield manifest, LiveUses.total(parts)
+    """Yield the live bytes of the chunk files of manifests: a piece of work.
 
-
-def _uses_of(table: ChunkTable, use: ArrayUse) -> LiveUses:
-    rows = native_rows(table, use.num_chunks)
-    columns = (table.source[rows], table.offset[rows], table.length[rows])
-    each_once, _ = FileRanges(table.chunk_ids, *(column.astype(np.int64) for column in columns)).distinct()
-    source, length = each_once.source, each_once.length
-    ranges = np.bincount(source, minlength=len(table.chunk_ids))
-    live = np.bincount(source, length, len(table.chunk_ids)).astype(np.int64)
-    used = np.flatnonzero(ranges)
-    uses = LiveUses(
-        table.chunk_ids[used], live[used], live[used] if use.is_chosen else 0 * live[used], ranges[used]
-    )
-    return LiveUses.total([LiveUses.empty(), uses])
+    An element is a manifest with its arrays: for each, the number of chunks and whether it is chosen.
+    """
+    for manifest, arrays in item:
+        tables = MANIFEST.read(context.storage, manifest).arrays
+        parts: list[LiveUses] = []
+        for node_id, (num_chunks, is_chosen) in arrays.items():
+            if (table := tables.get(node_id)) is None:
+                continue
+            rows = native_rows(table, num_chunks)
+            columns = (table.source[rows], table.offset[rows], table.length[rows])
+            source, offset, length = (column.astype(np.int64) for column in columns)
+            once, _ = FileRanges(table.chunk_ids, source, offset, length).distinct()
+            count = len(table.chunk_ids)
+            ranges = np.bincount(once.source, minlength=count)
+            live = np.bincount(once.source, once.length, count).astype(np.int64)
+            used = np.flatnonzero(ranges)
+            fixed = live[used] * (not is_chosen)
+            parts.append(LiveUses(table.chunk_ids[used], live[used], fixed, ranges[used]))
+        yield manifest, LiveUses.union(parts)
 
 
 def chosen_files(
@@ -165,7 +454,7 @@ def chosen_files(
 ) -> LiveFiles:
     """Return the chunk files that a compaction writes again."""
     sizes, is_stored = listed.find_sizes(uses.ids)
-    movable = is_stored & (uses.live > 0) & (uses.movable == uses.live)
+    movable = is_stored & (uses.live > 0) & (uses.fixed == 0)
     payload = sizes - _TRAILER - _TRAILER_OF_CHUNK * uses.ranges
     dead = movable & (uses.live < limits.live_fraction * payload)
     small = movable & ~dead & (sizes < min(limits.small_size, limits.pack_size))
@@ -189,11 +478,6 @@ def compaction_commits(
     amend = is_amend(commit_method)
     marked = of_compaction(metadata)
     return tuple(RewriteCommit(name, message, marked, amend) for name in branches)
-
-
-def lease_name(branches: Sequence[str]) -> str:
-    """Return the name of the lease of a compaction, by which ``Repository.break_lease`` deletes it."""
-    return f"compact {', '.join(branches)}"
 
 
 class Compaction:
@@ -233,23 +517,21 @@ class Compaction:
     def finish(self) -> CompactionReport:
         """Do the work, and commit each branch. A lease protects the new files."""
         now = now_us()
-        name = lease_name([commit.branch for commit in self._commits])
+        # The name by which ``Repository.upkeep.break_lease`` deletes it.
+        name = f"compact {', '.join(commit.branch for commit in self._commits)}"
         lease = Lease.take(self._context.storage, now, now + _LEASE, purpose="compaction", name=name)
         try:
-            return self._finish()
+            if not self._tips:
+                self._survey()
+            if not self._works() and not any(map(self._writes_others, self._tips)):
+                return self.plan()
+            manifests = sum(tip.manifests for tip in self._tips)
+            snapshots = {
+                tip.branch: id_to_text(self._commit(tip, commit))
+                for tip, commit in zip(self._tips, self._commits, strict=True)
+            }
         finally:
             lease.give_back(self._context.storage)
-
-    def _finish(self) -> CompactionReport:
-        if not self._tips:
-            self._survey()
-        if not self._works() and not any(map(self._writes_others, self._tips)):
-            return self.plan()
-        manifests = sum(tip.manifests for tip in self._tips)
-        snapshots = {
-            tip.branch: id_to_text(self._commit(tip, commit))
-            for tip, commit in zip(self._tips, self._commits, strict=True)
-        }
         packs = distinct([each.packs for each in self._results.values()])
         moved = sum(each.bytes_moved for each in self._results.values())
         report = self._report(len(packs), moved, len(self._results), snapshots)
@@ -268,8 +550,6 @@ class Compaction:
             snapshots=snapshots,
         )
 
-    # The plan
-
     def _tip(self, commit: RewriteCommit) -> Tip:
         start, snapshot = open_tip(self._context, commit)
         self._starts.setdefault(commit.branch, start)
@@ -279,21 +559,25 @@ class Compaction:
     def _survey(self) -> dict[str, Tip]:
         """Read all manifests of the tips, and choose the files to leave. Return the tips by branch."""
         self._tips = list(map(self._tip, self._commits))
-        uses = array_uses(self._tips)
+        arrays: dict[bytes, dict[bytes, tuple[tuple[int, ...], bool]]] = {}
+        for each in (each for tip in self._tips for each in tip.arrays):
+            for ref in each.units[0].array.manifests:
+                use = each.units[0].array.num_chunks, each.is_chosen
+                arrays.setdefault(ref.id, {})[each.node.id] = use
         files = each_once([tip.snapshot.manifests for tip in self._tips])
         files = files.select_manifests(
-            np.fromiter((id_ in uses for id_ in id_list(files.ids)), bool, len(files))
+            np.fromiter((id_ in arrays for id_ in id_list(files.ids)), bool, len(files))
         )
-        items = [[(id_, uses[id_]) for id_ in id_list(batch.ids)] for batch in manifest_batches(files)]
+        items = [[(id_, arrays[id_]) for id_ in id_list(batch.ids)] for batch in manifest_batches(files)]
         self._uses = dict(self._run(_read_uses, items))
         by_tip = [
-            LiveUses.total(
-                [LiveUses.empty(), *(self._uses[id_] for id_ in manifests_of(tip) if id_ in self._uses)]
+            LiveUses.union(
+                [self._uses[id_] for id_ in id_list(tip.snapshot.nodes.manifest_ids()) if id_ in self._uses]
             )
             for tip in self._tips
         ]
         stored = list_objects(self._context.storage, CHUNKS)
-        self._leave = chosen_files(LiveUses.largest(by_tip), stored, self._limits, _TASK_BYTES)
+        self._leave = chosen_files(LiveUses.union(by_tip, most=True), stored, self._limits, _TASK_BYTES)
         self._refs = dict(zip(id_list(files.ids), files.num_chunk_refs.tolist(), strict=True))
         return {tip.branch: tip for tip in self._tips}
 
@@ -301,18 +585,16 @@ class Compaction:
         manifests = self._limits.manifests
         return tip.has_too_many_manifests if manifests is None else manifests
 
-    def _files_of(self, unit: Unit) -> LiveFiles:
-        """Return the files to leave that the manifests of a unit refer to."""
-        ids = distinct([self._uses[ref.id].ids for ref in unit.old if ref.id in self._uses])
-        return self._leave.select_files(among(self._leave.ids, ids))
-
     def _works(self) -> list[UnitWork]:
         """Return the work of all units that change, each once."""
         works: dict[tuple[bytes, tuple[bytes, ...]], UnitWork] = {}
         for array in (array for tip in self._tips for array in tip.arrays):
             for unit in array.units:
-                leave = self._files_of(unit) if array.is_chosen else LiveFiles()
-                if len(leave) or (unit.is_cut and not _is_small(array)):
+                leave = LiveFiles()
+                if array.is_chosen:
+                    ids = distinct([self._uses[ref.id].ids for ref in unit.old if ref.id in self._uses])
+                    leave = self._leave.select_files(among(self._leave.ids, ids))
+                if len(leave) or (unit.is_cut and not array.is_small):
                     works[unit.key] = UnitWork(unit, leave)
         return list(works.values())
 
@@ -347,15 +629,25 @@ class Compaction:
         is_surveyed = any(each is tip for each in self._tips)
         works = self._works() if is_surveyed else self._late_works(tip)
         works = [work for work in works if work.unit.key not in self._results]
-        pack_size = self._limits.pack_size
-        items = [(pack_size, works[start:stop]) for start, stop in self._task_bounds(works)]
         self._progress.expect(len(works))
+        # The tasks: works that follow each other, with limited bytes and references.
+        weights = np.zeros(len(works))
+        for number, (old, leave) in enumerate((work.unit.old, work.leave.ids) for work in works):
+            size = sum(self._uses[ref.id].live_of(leave) for ref in old) if len(leave) else 0
+            refs = sum(self._refs.get(ref.id, 0) for ref in old)
+            weights[number] = max(size / _TASK_BYTES, refs / _TASK_REFS)
+        numbers = np.floor(np.cumsum(weights) - weights / 2).astype(np.int64)
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(works)]
+        items = [(self._limits.pack_size, works[low:high]) for low, high in pairwise(cuts) if high > low]
         for result in self._run(relocate_piece, items):
             self._results[result.unit.key] = result
             self._progress.advance(bytes=result.bytes_moved)
 
     def _late_works(self, tip: Tip) -> list[UnitWork]:
-        """Return the work of the manifests that others have changed since the first attempt."""
+        """Return the work of the manifests that others have changed since the first attempt.
+
+        No chunk is copied twice: earlier results whose boxes overlap with those of a unit have its chunks.
+        """
         by_array: dict[bytes, list[Relocation]] = {}
         for result in self._results.values():
             by_array.setdefault(result.unit.node.id, []).append(result)
@@ -363,35 +655,19 @@ class Compaction:
         for array in tip.arrays:
             present = {unit.key for unit in array.units}
             earlier = [each for each in by_array.get(array.node.id, ()) if each.unit.key not in present]
-            if earlier:
-                units = [unit for unit in array.units if unit.key not in self._results]
-                works += [UnitWork(unit, LiveFiles(), _near(unit, earlier)) for unit in units]
-        return [work for work in works if work.earlier]
-
-    def _task_bounds(self, works: Sequence[UnitWork]) -> list[tuple[int, int]]:
-        """Return which works are one task."""
-        sizes = [
-            sum(int(self._uses[ref.id].select_files(work.leave.ids).live.sum()) for ref in work.unit.old)
-            if len(work.leave)
-            else 0
-            for work in works
-        ]
-        refs = [sum(self._refs.get(ref.id, 0) for ref in work.unit.old) for work in works]
-        weights = np.maximum(np.array(sizes) / _TASK_BYTES, np.array(refs) / _TASK_REFS)
-        numbers = np.floor(np.cumsum(weights) - weights / 2).astype(np.int64)
-        cuts = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
-        pairs = zip([0, *cuts], [*cuts, len(works)], strict=True)
-        return [(start, stop) for start, stop in pairs if stop > start]
+            for unit in array.units if earlier else ():
+                near = tuple(each for each in earlier if _overlap(unit, each.unit))
+                if near and unit.key not in self._results:
+                    works.append(UnitWork(unit, LiveFiles(), near))
+        return works
 
     def _prepared(self, tip: Tip) -> dict[bytes, PreparedManifests]:
         """Return the manifests of all arrays that the commit itself does not write."""
         writes_others = self._writes_others(tip)
         prepared: dict[bytes, PreparedManifests] = {}
         for array in tip.arrays:
-            node = array.node
-            assert node.array is not None
             results = [self._results.get(unit.key) for unit in array.units]
-            if not any(results) and (not writes_others or _is_small(array)):
+            if not any(results) and (not writes_others or array.is_small):
                 continue
             manifests = tuple(
                 ref
@@ -399,29 +675,15 @@ class Compaction:
                 for ref in (unit.old if result is None else result.manifests)
             )
             files = each_once([each.files for each in results if each is not None])
-            prepared[node.id] = PreparedManifests(node.path, manifests, files, _NO_INDEX)
+            no_index = np.zeros((0, 0), np.uint32)
+            prepared[array.node.id] = PreparedManifests(array.node.path, manifests, files, no_index)
         return prepared
 
 
-#: The kinds of errors after which a compaction tries again, if the branch has moved.
-_PASSING: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.OBJECT_NOT_FOUND, ErrorKind.SNAPSHOT_NOT_FOUND}
-
-
-def _is_small(array: TipArray) -> bool:
-    """Return whether the array may share a manifest with others, which the commit decides."""
-    return array.refs <= _SHARED_REFS
-
-
-def _near(unit: Unit, earlier: Sequence[Relocation]) -> tuple[Relocation, ...]:
-    """Return the earlier results whose boxes overlap with those of the unit."""
-    low, high = _box(unit)
-    return tuple(
-        each
-        for each in earlier
-        if (np.maximum(low, _box(each.unit)[0]) < np.minimum(high, _box(each.unit)[1])).all()
+def _overlap(unit: Unit, other: Unit) -> bool:
+    """Return whether the boxes of two units have chunks in common."""
+    extents = (np.stack([ref.extents for ref in each.old]) for each in (unit, other))
+    low, high = zip(
+        *((each[:, :, 0].min(axis=0), each[:, :, 1].max(axis=0)) for each in extents), strict=True
     )
-
-
-def _box(unit: Unit) -> tuple[U32, U32]:
-    extents = np.stack([ref.extents for ref in unit.old])
-    return extents[:, :, 0].min(axis=0), extents[:, :, 1].max(axis=0)
+    return bool((np.maximum(*low) < np.minimum(*high)).all())

@@ -1,17 +1,6 @@
-"""The doctor: the state of a repository that works, but could be better.
+"""The doctor: the state of a repository that works, but could be faster, cheaper or as its owner wants it.
 
-A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
-as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
-
-    small-chunk-files   readers make a request for each small file
-    backups             backups of ``repo`` are not collected
-    unsplit-manifest    readers of one chunk fetch a manifest with millions of references
-    over-split          readers fetch thousands of tiny manifests
-    stale-lease         a lease of a holder that will hardly return holds up garbage
-    staged-job          files of a job that cannot be resumed
-    missing-container   virtual chunks that nobody can read
-    broken-protection   another writer has moved a protected branch
-
+A verification asks whether the files are correct. Each finding of the doctor names the command that fixes it.
 The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
 """
 
@@ -33,7 +22,7 @@ from frazil.format.ids import CHUNKS, OVERWRITTEN
 from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.compaction_info import CompactionLimits
+from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
@@ -280,10 +269,10 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
         branch, before = entry.name or "", entry.previous_snapshot or b""
         if branch in seen or not fnmatchcase(branch, protection.pattern):
             continue
-        tip = info.branches.get(branch)
+        tip, row = info.branches.get(branch), info.snapshots.find_snapshot(before)
         if tip is None:
             yield branch, f"it was deleted at {utc_text(entry.updated_at)}"
-        elif protection.fast_forward_only and not _contains(info, tip, before):
+        elif protection.fast_forward_only and (row < 0 or row not in all_ancestors(info, tip)):
             yield branch, f"it lost commits at {utc_text(entry.updated_at)} ({entry.kind.name.lower()})"
         else:
             continue
@@ -293,11 +282,6 @@ def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[st
         is_under_rules = protection.rules and fnmatchcase(branch, protection.pattern)
         if is_under_rules and newer and not has_audit(protection, info, tip):
             yield branch, "no audit shows that the rules hold in its tip"
-
-
-def _contains(info: RepoInfo, tip: bytes, snapshot: bytes) -> bool:
-    row = info.snapshots.find_snapshot(snapshot)
-    return row >= 0 and row in all_ancestors(info, tip)
 
 
 #: The checks by name, in their order.

@@ -1,39 +1,42 @@
-"""Expiration: removes old snapshots from the history.
+"""Expiration and squash: they remove versions from a history, and only change the repo info.
 
-    stay     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
-             tips of other branches and of tags unless the user wants to delete those
-    removed  all other snapshots, even if a ref leads to them
-
-A snapshot whose parent is removed gets the first snapshot as its parent. Only the repo info changes. The
-files of the removed snapshots are garbage, which a garbage collection deletes.
-
-In spec version 1, refs and snapshot files define the history. The refs are processed one by one, first the
-tags. The oldest remaining snapshot gets the first snapshot as its parent, and its file is written again in
-place. The snapshots in between are skipped, even if another ref leads to them: then the snapshot stays, but
-not in this history. Each file is written separately. If the process dies in between, a part is expired, and
-another run continues.
+Of the versions in between, those that another ref needs stay in the repository, but not in this history. In
+spec version 1, refs and snapshot files define the history. They are processed one by one. If the process dies
+in between, a part is expired, and another run continues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_matrix, snapshot_key
-from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.format.snapshot import encode_snapshot
-from frazil.maintenance.links import NewParent, collapse
+from frazil.format.ids import id_matrix, id_to_text, snapshot_key, transaction_key
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, SnapshotTable, UpdateKind
+from frazil.format.snapshot import Snapshot, encode_snapshot
+from frazil.format.transaction_log import encode_transaction_log
+from frazil.maintenance.links import NewParent, collapse, relink
 from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention import RetentionReport, Rules, VersionList
+from frazil.maintenance.retention import Decision, RetentionReport, Rules, VersionList, add_refs, decision
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import SnapshotsV1
-from frazil.repository.catalog.history_records import with_expiring
-from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag, require_snapshot
+from frazil.repository.catalog.history_records import with_amended, with_expiring
+from frazil.repository.catalog.repo_changes import (
+    MAIN,
+    branch_tip,
+    delete_branch,
+    delete_tag,
+    require_online,
+    require_snapshot,
+)
 from frazil.repository.catalog.repo_update import RepoUpdate
+from frazil.repository.clock import now_us
+from frazil.repository.ids import new_object_id
 from frazil.survey.steps import NO_PROGRESS, Progress
 
 
@@ -49,71 +52,33 @@ class Expiry:
     tags: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expired:
-    """The repo info after an expiration, and the ids of the removed snapshots, uint8 (k, 12)."""
+def expire(info: RepoInfo, what: Expiry) -> Decision:
+    """Return the repo info after an expiration, and the report. A pure function.
 
-    info: RepoInfo
-    ids: U8
-
-
-def expire(info: RepoInfo, what: Expiry) -> Expired:
-    """Return the repo info after an expiration. A pure function."""
+    The first version stays, and the tip of ``main``, and the tips of other branches and of tags unless the
+    user wants to delete those. Of the others, those that are older than the limit are removed, even if a ref
+    leads to them. A version whose parent is removed gets the first version as its parent.
+    """
     table = info.table
-    old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
+    is_old = table.flushed_at() < what.older_than
+    old = is_old & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
     if MAIN in info.branches:
         branches = {**branches, MAIN: info.branches[MAIN]}
     tags = _left(info.tags, info, old) if what.tags else info.tags
-    keep = ~old
-    keep[table.find_snapshots(id_matrix([*branches.values(), *tags.values()]))] = True
-    snapshots = collapse(table, keep, NewParent.ROOT)
-    left = replace(
-        info,
-        branches=branches,
-        tags=tags,
-        deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep, snapshots) if info.spec_version > 1 else info.metadata,
-        snapshots=snapshots,
-    )
-    return Expired(left, table.ids()[~keep])
-
-
-def expiry_report(info: RepoInfo, what: Expiry) -> RetentionReport:
-    """Return what an expiration would remove, and why."""
-    table, after = info.table, expire(info, what)
-    keep = np.ones(len(table), bool)
-    keep[table.find_snapshots(after.ids)] = False
     stays, removed = Rules(len(table)), Rules(len(table))
     stays.add("first version", table.parents() < 0)
-    for reason, refs in (("tip of branch", after.info.branches), ("tag", after.info.tags)):
-        if refs:
-            stays.add(reason, table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
-    old = table.flushed_at() < what.older_than
-    stays.add("not older than the limit", ~old)
-    removed.add("older than the limit", old)
-    return RetentionReport(
-        removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
-        retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
-        deleted_branches=tuple(sorted(info.branches.keys() - after.info.branches.keys())),
-        deleted_tags=tuple(sorted(info.tags.keys() - after.info.tags.keys())),
-    )
+    add_refs(stays, info, "tip of branch", branches)
+    add_refs(stays, info, "tag", tags)
+    stays.add("not older than the limit", ~is_old)
+    removed.add("older than the limit", is_old)
+    return decision(replace(info, branches=branches, tags=tags), info, stays, removed, NewParent.ROOT)
 
 
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """Return the refs whose tips are not old."""
     rows = info.snapshots.find_snapshots(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
-
-
-def expiration_change(what: Expiry) -> RecordedChange[U8]:
-    """Return the repo change of an expiration. Its result are the ids of the removed snapshots."""
-
-    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, U8]:
-        done = expire(info, what)
-        return RepoUpdate(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), done.ids
-
-    return RecordedChange(change)
 
 
 def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:
@@ -141,21 +106,175 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
 
 
 def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArray[np.bool_]) -> set[bytes]:
-    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays."""
+    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays.
+
+    The oldest snapshot that stays gets the first one as its parent. Its file is written again in place.
+    """
     gone = {snapshots.id_of(int(rows[0]))} if old[0] else set()
     old[0] = False
     if old.any():
         stays = int(np.argmax(old)) - 1
         gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
-        _reparent(context, snapshots, *map(snapshots.id_of, rows[[stays, -1]].tolist()))
+        id_, parent = map(snapshots.id_of, rows[[stays, -1]].tolist())
+        snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
+        level = context.settings.compression_level
+        context.storage.put(snapshot_key(id_), encode_snapshot(snapshot, level=level))
+        context.assets.forget_snapshot(id_)
+        snapshots.reparent(id_, parent)
     return gone
 
 
-def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: bytes) -> None:
-    """Write the file of a snapshot again, with another parent."""
-    snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
-    context.storage.put(
-        snapshot_key(id_), encode_snapshot(snapshot, level=context.settings.compression_level)
+# Squash
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The versions of a branch after ``since``, up to ``until``, as ids. ``until`` None is the tip."""
+
+    branch: str
+    since: bytes
+    until: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """The message of the version that replaces the tip, and items that are added to its metadata."""
+
+    message: str
+    metadata: Mapping[str, Any]
+
+
+def squash(context: Context, span: Range, commit: NewCommit | None) -> bytes:
+    """Remove the versions between two versions of a branch, in one update of the repository."""
+    if commit is None:
+        change = _squash_change(span)
+        return change.result(context.catalog.update_repo_info(change))
+    while (id_ := _attempt(context, span, commit)) is None:
+        pass  # a garbage collection ran at the same time, and may have deleted the new files
+    return id_
+
+
+def _attempt(context: Context, span: Range, commit: NewCommit) -> bytes | None:
+    """Store a new tip, and make it visible. Return None if a garbage collection ran in between."""
+    start = context.catalog.begin_commit()
+    require_online(start.info)
+    rows = _rows_of(start.info, span)
+    table = start.info.table
+    tip = start.info.table.entry(int(rows[0]))
+    if start.info.branches[span.branch] != tip.id:
+        raise InvalidInputError(
+            f"until must be the tip of the branch `{span.branch}` if a message is given, got "
+            f"`{id_to_text(tip.id)}`. Leave out until or message",
+            ErrorKind.NOT_ALLOWED,
+        )
+    start.save_backup(context.storage)
+    new = replace(
+        context.assets.snapshot(tip.id),
+        id=new_object_id(),
+        flushed_at=max(now_us(), tip.flushed_at + 1),
+        message=commit.message,
+        metadata={**tip.metadata, **commit.metadata},
+        parent_id=table.id_of(int(rows[-1])),
     )
-    context.assets.forget_snapshot(id_)
-    snapshots.reparent(id_, parent)
+    # Its transaction log has the changes of the replaced snapshot.
+    level = context.settings.compression_level
+    log = replace(context.assets.transaction_log(tip.id), id=new.id)
+    encoded = encode_transaction_log(log, level=level, spec_version=context.spec_version)
+    context.storage.put(transaction_key(new.id), encoded)
+    context.storage.put(snapshot_key(new.id), encode_snapshot(new, level=level))
+    if context.catalog.finish_commit(_squash_change(replace(span, until=tip.id), new), start) is None:
+        return None
+    return new.id
+
+
+def _rows_of(info: RepoInfo, span: Range) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the rows from the later version to the earlier one, both included."""
+    history = info.table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    ends = [require_snapshot(info, span.since)]
+    ends.append(int(history[0]) if span.until is None else require_snapshot(info, span.until))
+    places = [np.flatnonzero(history == row) for row in ends]
+    for name, row, place in zip(("since", "until"), ends, places, strict=True):
+        if not len(place):
+            raise InvalidInputError(
+                f"{name} must be a version in the history of the branch `{span.branch}`, got "
+                f"`{id_to_text(info.table.id_of(row))}`. Repository.ancestry lists its versions",
+                ErrorKind.NOT_ALLOWED,
+            )
+    since, until = (int(place[0]) for place in places)
+    if until >= since:
+        raise InvalidInputError(
+            f"since must be older than until, got `{id_to_text(info.table.id_of(ends[0]))}`. Exchange them",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return history[until : since + 1]
+
+
+def squash_report(info: RepoInfo, span: Range, commit: NewCommit | None) -> RetentionReport:
+    """Return the versions that leave the history of the branch, and those that stay in it."""
+    require_online(info)
+    table, rows = info.table, _rows_of(info, span)
+    leaving = rows[1:-1] if commit is None else rows[:-1]
+    removed, stays = Rules(len(table)), Rules(len(table))
+    removed.add(f"squashed into `{id_to_text(table.id_of(int(rows[0])))}`", leaving)
+    history = table.chain(require_snapshot(info, branch_tip(info, span.branch)))
+    left = history[~np.isin(history, leaving)]
+    stays.add(f"in the history of `{span.branch}`", left)
+    return RetentionReport(
+        VersionList(table, leaving, tuple(removed)), VersionList(table, left, tuple(stays))
+    )
+
+
+def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[bytes]:
+    """Return the repo change of a squash. ``new`` replaces the tip. Its result is the later version."""
+
+    def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, bytes]:
+        rows = _rows_of(info, span)
+        end, since = int(rows[0]), int(rows[-1])
+        old = info.table.id_of(end)
+        if new is None:
+            after = replace(info, snapshots=relink(info.table, end, since))
+            left = _without_unused(info, after, rows[1:-1])
+            return RepoUpdate(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), old
+        if info.branches[span.branch] != old:
+            raise InvalidInputError(
+                f"until must be the tip of the branch `{span.branch}`, but another writer has committed "
+                "since. Squash again",
+                ErrorKind.NOT_ALLOWED,
+            )
+        # The repo info after ``new`` replaced the tip. Both are listed.
+        replaced = info.table.entry(end)
+        listed = SnapshotEntry(
+            new.id,
+            replaced.parent,
+            new.flushed_at,
+            new.message,
+            new.metadata,
+            replaced.pruned_ancestor_tx_logs,
+        )
+        branches = {**info.branches, span.branch: new.id}
+        before = replace(info, snapshots=info.table.added(listed), branches=branches)
+        before = replace(before, metadata=with_amended(before, old, new.id, span.branch))
+        table = before.table
+        tip, parent = map(table.find_snapshot, (new.id, info.table.id_of(since)))
+        after = replace(before, snapshots=relink(table, tip, parent))
+        unused = table.find_snapshots(info.table.ids()[rows[:-1]])
+        entry = OpsEntry(
+            UpdateKind.COMMIT_AMENDED, now, name=span.branch, previous_snapshot=old, new_snapshot=new.id
+        )
+        return RepoUpdate(_without_unused(before, after, unused), entry), old
+
+    return RecordedChange(change)
+
+
+def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.dtype[np.int64]]) -> RepoInfo:
+    """Return ``after`` without those of the rows that no branch and no tag needs.
+
+    ``before`` has the links before the squash, with which the records of streams and jobs are found.
+    """
+    table: SnapshotTable = after.table
+    refs = id_matrix([*after.branches.values(), *after.tags.values()])
+    keep = np.ones(len(table), bool)
+    keep[rows] = table.reachable(table.find_snapshots(refs))[rows]
+    snapshots = collapse(table, keep, NewParent.NEXT)
+    metadata = with_expiring(replace(before, metadata=after.metadata), keep, snapshots)
+    return replace(after, metadata=metadata, snapshots=snapshots)

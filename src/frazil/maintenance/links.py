@@ -1,15 +1,9 @@
 """The links of a history from which versions are removed: new parents, and the logs of the removed versions.
 
-A rebase or a comparison over a gap needs the transaction logs of the removed snapshots. Therefore each
-snapshot with a new parent gets the ids of the removed snapshots in between, oldest first. Each id comes after
-the list that the removed snapshot had itself. The field is ``pruned_ancestor_tx_logs``.
-
-The specification does not say that these are the logs of single commits. So that their number does not grow
-for ever, a collection writes the union of old logs that follow each other, and puts its id in their place.
-Comparisons still see all changes. A log stays alone if somebody may name its version: a session or a stream
-that started there, for 30 days after the next commit; a ref; a record of a job or of a streaming query. Logs
-that moved nodes stay as well. An operation that names another removed version gets an error, and never an
-incomplete answer.
+A rebase or a comparison over a gap needs the transaction logs of the removed snapshots. So a snapshot with a
+new parent lists the ids of those in between, oldest first (``pruned_ancestor_tx_logs``). So that their number
+does not grow for ever, a collection writes the union of old logs that follow each other in their place. A log
+stays alone if a session, a stream, a job or a ref may name its version, or if it moved nodes.
 """
 
 from __future__ import annotations
@@ -25,10 +19,10 @@ from numpy.typing import NDArray
 
 from frazil.changes.diff import union_of_logs
 from frazil.format.columns import I64, U8, Ragged
-from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, ids_among, transaction_key
+from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, ids_among
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import SnapshotTable
-from frazil.format.transaction_log import TransactionLog, encode_transaction_log
+from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import recorded_snapshots
 from frazil.repository.ids import new_object_id
@@ -152,13 +146,6 @@ def planned_unions(context: Context, info: RepoInfo, logs: ObjectListing, now: i
     return unions
 
 
-def put_unions(context: Context, unions: Iterable[LogUnion]) -> None:
-    """Store the unions."""
-    level = context.settings.compression_level
-    for each in unions:
-        context.storage.put(transaction_key(each.log.id), encode_transaction_log(each.log, level=level))
-
-
 def with_unions(table: SnapshotTable, unions: Iterable[LogUnion]) -> SnapshotTable:
     """Return the table with unions in the place of their logs. A list without all of these logs stays."""
     by_first: dict[bytes, list[LogUnion]] = {}
@@ -168,7 +155,8 @@ def with_unions(table: SnapshotTable, unions: Iterable[LogUnion]) -> SnapshotTab
         return table
     pruned = table.pruned()
     compact = pruned.compact()
-    has_first = ids_among(_matrix(compact), id_matrix(list(by_first)))
+    ids = np.ascontiguousarray(compact.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    has_first = ids_among(ids, id_matrix(list(by_first)))
     rows = np.unique(np.repeat(np.arange(len(pruned)), compact.lengths)[has_first])
     lists = [_replaced(pruned.row(row).tolist(), by_first) for row in rows.tolist()]
     arrays = [np.frombuffer(b"".join(each), pruned.values.dtype) for each in lists]
@@ -186,10 +174,6 @@ def _replaced(ids: list[bytes], by_first: dict[bytes, list[LogUnion]]) -> list[b
     return left
 
 
-def _matrix(lists: Ragged) -> U8:
-    return np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-
-
 def _groups(info: RepoInfo, old: ObjectListing) -> Iterator[tuple[bytes, ...]]:
     """Yield the ids of logs for each union."""
     table = info.table
@@ -201,12 +185,8 @@ def _groups(info: RepoInfo, old: ObjectListing) -> Iterator[tuple[bytes, ...]]:
         has_old_successor = np.append(is_old[1:], bool(ids_among(table.ids()[row : row + 1], old.ids)[0]))
         free = is_old & has_old_successor & ~ids_among(ids, named)
         if np.count_nonzero(free) >= _FEWEST:
-            yield from _runs(ids, free, _sizes(ids, old))
-
-
-def _sizes(ids: U8, files: ObjectListing) -> I64:
-    sizes = dict(zip(id_list(files.ids), files.sizes.tolist(), strict=True))
-    return np.array([sizes.get(id_, 0) for id_ in id_list(ids)], np.int64)
+            sizes, _ = old.find_sizes(ids)
+            yield from _runs(ids, free, sizes)
 
 
 def _runs(ids: U8, free: NDArray[np.bool_], sizes: I64) -> Iterator[tuple[bytes, ...]]:

@@ -1,50 +1,324 @@
-"""Retention: which versions of a history stay, and which versions an expiration removes.
+"""Retention: policies for the versions of a history that stay, and the removal of the others.
 
-A version stays if
-
-- it is the first version, the tip of a branch, or the version of a tag that stays, or
-- the policy of a branch with the version in its history selects it, or
-- it is in the history of a branch without a policy, or in no history of a branch with a policy.
-
-All other versions are removed, also from the middle of a history. A version whose parent is removed gets the
-next ancestor that stays as its parent, and the list of the transaction logs in between. So comparisons and
-rebases over the gap still work. All of this is one update of the repository, and a pure function. The report
-has the versions that stay and that are removed, with reasons, as columns.
-
-``history`` is the history of one branch: the rows from its tip to the first snapshot. So "newest" is the
-order of the history. It does not depend on the clocks of writers.
-
-The lists are columns. A row becomes an object when it is read, so that a report of a long history is small.
+A version whose parent is removed gets an ancestor that stays as its parent, and the list of the transaction
+logs in between. So comparisons and rebases over the gap still work. A removal is one update of the
+repository, and a pure function. "Newest" is the order of the history, not of the clocks of writers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import ClassVar, Final, overload
+from typing import Any, ClassVar, Final, Literal, NamedTuple, overload
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.arguments import check_fields
 from frazil.display import Record, Shown, counted, literal, utc
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
-from frazil.maintenance.plan import RecordedChange
-from frazil.maintenance.retention_policy import (
-    BranchPolicies,
-    CommitPattern,
-    Count,
-    Period,
-    Retention,
-    periods,
-)
+from frazil.maintenance.plan import RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import from_datetime, to_datetime
+
+_AUTHOR: Final = "author"
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPattern:
+    """A condition on commits. A commit meets it if it meets every part that is set.
+
+    The patterns are those of `fnmatch`: ``*`` is any text, ``?`` is one character, and case matters.
+
+    Attributes:
+        message: A pattern for the message.
+        author: A pattern for the item ``author`` of the metadata.
+        metadata: Items that the metadata must have. A text is a pattern. Any other value must be equal.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if no part is set.
+
+    Examples:
+        >>> releases = CommitPattern(message="release *", metadata={"reviewed": True})
+        >>> releases.meets("release 3", {"reviewed": True}), releases.meets("release 3", {})
+        (True, False)
+    """
+
+    message: str | None = None
+    author: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.message is None and not self.items():
+            raise InvalidInputError(
+                "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
+                'would meet it. Pass message="*" for that',
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+    def items(self) -> dict[str, Any]:
+        """Return the items that the metadata of a commit must have.
+
+        Returns:
+            The patterns and values by name, with the pattern of the author.
+
+        Examples:
+            >>> CommitPattern(author="ada*").items()
+            {'author': 'ada*'}
+        """
+        return {**self.metadata, **({} if self.author is None else {_AUTHOR: self.author})}
+
+    def meets(self, message: str, metadata: Mapping[str, Any]) -> bool:
+        """Return whether a commit meets the condition.
+
+        Args:
+            message: The message of the commit.
+            metadata: The metadata of the commit.
+
+        Returns:
+            True if every part is met.
+
+        Examples:
+            >>> CommitPattern(author="ada*").meets("first", {"author": "ada lovelace"})
+            True
+        """
+        if self.message is not None and not fnmatchcase(message, self.message):
+            return False
+        for name, pattern in self.items().items():
+            value = metadata.get(name, _ABSENT)
+            is_text = isinstance(pattern, str) and isinstance(value, str)
+            if not (fnmatchcase(value, pattern) if is_text else value == pattern):
+                return False
+        return True
+
+
+_SECOND_US: Final = 1_000_000
+_HOUR_US: Final = 3600 * _SECOND_US
+_QUARTER_US: Final = _HOUR_US // 4
+_DAY_US: Final = 24 * _HOUR_US
+#: 1970-01-01 was a Thursday, three days after a Monday.
+_DAYS_AFTER_MONDAY: Final = 3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The range of ``datetime`` with a tolerance of two days for zones. Other times are clipped to it.
+_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+class Period(StrEnum):
+    """The length of a period."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+def periods(times: I64, period: Period, zone: tzinfo) -> I64:
+    """Return the period of each time: an integer, which is larger for a later period.
+
+    Two times have the same integer if they are in the same hour, day, week, month or year of the zone. When
+    clocks go back one hour, the repeated hour counts as two hours.
+    """
+    times = np.clip(times, 0, _LAST_US)
+    offsets = np.zeros(len(times), np.int64)
+    if zone is not UTC:  # the difference to UTC changes at full quarters of hours
+        quarters, place = np.unique(times // _QUARTER_US, return_inverse=True)
+        moments = (_EPOCH + timedelta(microseconds=each) for each in (quarters * _QUARTER_US).tolist())
+        local = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
+        offsets = np.array([each // timedelta(microseconds=1) for each in local], np.int64)[place]
+    if period is Period.HOUR:
+        return (times + offsets % _HOUR_US) // _HOUR_US
+    days = (times + offsets) // _DAY_US
+    if period is Period.DAY:
+        return days
+    if period is Period.WEEK:
+        return (days + _DAYS_AFTER_MONDAY) // 7
+    dates = days.astype("datetime64[D]")
+    return dates.astype("datetime64[M]" if period is Period.MONTH else "datetime64[Y]").astype(np.int64)
+
+
+#: The number of periods of a rule: the newest ones, or all.
+type Count = int | Literal["all"]
+
+_PERIODS: Final = {
+    "hourly": Period.HOUR,
+    "daily": Period.DAY,
+    "weekly": Period.WEEK,
+    "monthly": Period.MONTH,
+    "yearly": Period.YEAR,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The rules for the versions of a branch that stay. A version stays if one rule selects it.
+
+    The first version, the tips of branches, and the versions of tags that match ``tags`` always stay.
+
+    ``hourly`` to ``yearly`` select the newest version of each period, for the newest periods that have a
+    version. ``daily=7`` selects one version for each of the last seven days with versions. ``"all"`` selects
+    one version for every period.
+
+    Attributes:
+        last: The number of newest versions.
+        hourly: The number of hours.
+        daily: The number of days.
+        weekly: The number of weeks. A week begins on Monday.
+        monthly: The number of months.
+        yearly: The number of years.
+        newer_than: Selects versions that are not older than this: a duration before now, or a time with a
+            time zone.
+        where: Selects commits that meet one of these conditions.
+        tags: Patterns of the tags that stay. The default is every tag. A tag that matches no pattern is
+            deleted if no rule selects its version. The name of a deleted tag cannot be used again.
+        zone: The time zone of the periods, such as ``"Europe/Rome"``. Default: ``"UTC"``.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if no rule is set, for a negative number, or for an unknown
+            time zone.
+
+    Examples:
+        >>> Retention(last=10, daily=7, monthly="all").counts()
+        {<Period.DAY: 'day'>: 7, <Period.MONTH: 'month'>: 'all'}
+    """
+
+    last: int = 0
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+    newer_than: timedelta | datetime | None = None
+    where: CommitPattern | Sequence[CommitPattern] = ()
+    tags: str | Sequence[str] = "*"
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        for name in ("last", *_PERIODS):
+            value = getattr(self, name)
+            if name != "last" and isinstance(value, str) and value == "all":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                expected = "an integer" if name == "last" else 'an integer or "all"'
+                raise TypeError(f"Retention(): {name} must be {expected}, got {value!r:.80}")
+            if value < 0:
+                raise InvalidInputError(f"{name} must be at least 0, got {value}", ErrorKind.INVALID_ARGUMENT)
+        require_age("Retention()", self.newer_than)
+        object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
+        object.__setattr__(self, "tags", _values("tags", self.tags, str))
+        self.time_zone()
+        if not (self.last or self.counts() or self.newer_than is not None or self.where):
+            raise InvalidInputError(
+                "Retention() must have a rule, got none. Every version except the tips and tags would be "
+                "removed. Pass last=1 for that",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+    def counts(self) -> dict[Period, Count]:
+        """Return the periods of the rules that are set.
+
+        Returns:
+            The number of periods, or ``"all"``, by the length of the period.
+
+        Examples:
+            >>> Retention(weekly=4).counts()
+            {<Period.WEEK: 'week'>: 4}
+        """
+        return {period: getattr(self, name) for name, period in _PERIODS.items() if getattr(self, name)}
+
+    def conditions(self) -> tuple[CommitPattern, ...]:
+        """Return the conditions on commits.
+
+        Returns:
+            The patterns of ``where``.
+
+        Examples:
+            >>> Retention(where=CommitPattern(message="release*")).conditions()[0].message
+            'release*'
+        """
+        return _values("where", self.where, CommitPattern)
+
+    def covers_tag(self, name: str) -> bool:
+        """Return whether a tag stays.
+
+        Args:
+            name: The name of the tag.
+
+        Returns:
+            True if the name matches one pattern of ``tags``.
+
+        Examples:
+            >>> Retention(last=1, tags=["v*"]).covers_tag("test-3")
+            False
+        """
+        return any(fnmatchcase(name, pattern) for pattern in _values("tags", self.tags, str))
+
+    def time_zone(self) -> tzinfo:
+        """Return the time zone of the periods.
+
+        Returns:
+            The zone.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if this host does not know the zone.
+
+        Examples:
+            >>> Retention(last=1).time_zone()
+            datetime.timezone.utc
+        """
+        if isinstance(self.zone, str) and self.zone == "UTC":
+            return UTC
+        try:
+            return ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+            raise InvalidInputError(
+                f'zone must be the name of a time zone, such as "Europe/Rome", got {self.zone!r:.80}. If the '
+                "name is right, this host has no data of time zones: install the package tzdata",
+                ErrorKind.INVALID_ARGUMENT,
+            ) from error
+
+
+def _values[T](name: str, value: object, of: type[T]) -> tuple[T, ...]:
+    every = [value] if isinstance(value, of) else value
+    if not isinstance(every, list | tuple) or not all(isinstance(each, of) for each in every):
+        raise TypeError(f"Retention(): {name} must be {of.__name__} or a list of them, got {value!r:.80}")
+    return tuple(every)
+
+
+#: Policies by patterns of branches, in order. The first pattern that matches a branch decides.
+type BranchPolicies = tuple[tuple[str, Retention], ...]
+
+
+def branch_policies(policy: Retention | Mapping[str, Retention]) -> BranchPolicies:
+    """Return the policies of branches. One policy alone is for every branch."""
+    pairs = {"*": policy} if isinstance(policy, Retention) else policy
+    if not isinstance(pairs, Mapping):
+        raise TypeError(
+            f"policy must be a Retention, or a dict from branches to Retention, got {type(policy).__name__}"
+        )
+    for name, each in pairs.items():
+        if not isinstance(name, str) or not isinstance(each, Retention):
+            raise TypeError(
+                f"policy must have Retention values by names of branches, got {type(each).__name__} for "
+                f"{name!r:.80}"
+            )
+    if not pairs:
+        raise InvalidInputError(
+            "policy must have at least one branch, got an empty dict", ErrorKind.INVALID_ARGUMENT
+        )
+    return tuple(pairs.items())
+
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -62,10 +336,6 @@ class Rule:
     reason: str
     rows: NDArray[np.bool_]
     names: dict[int, list[str]] = field(default_factory=dict)
-
-    def reason_of(self, row: int) -> str:
-        """Return the reason for one row."""
-        return " ".join([self.reason, ", ".join(f"`{name}`" for name in self.names.get(row, []))]).rstrip()
 
 
 class Rules:
@@ -96,7 +366,7 @@ class Rules:
 def add_policy(
     rules: Rules, table: SnapshotTable, history: I64, named: tuple[str, Retention], now: int
 ) -> None:
-    """Add the rows of a history that a policy selects."""
+    """Add the rows of a history that a policy selects. A history is the rows from a tip to the first one."""
     name, policy = named
     times = table.flushed_at()[history].astype(np.int64)
     if policy.last:
@@ -106,32 +376,15 @@ def add_policy(
         limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
     for period, count in policy.counts().items():
-        rows = _newest_of_periods(times, period, count, policy.time_zone())
-        rules.add(f"newest of its {period} on `{name}`", history[rows])
-    if patterns := policy.conditions():
-        rules.add(f"meets a condition of `{name}`", _meeting(table, history, patterns))
-
-
-def _newest_of_periods(times: I64, period: Period, count: Count, zone: tzinfo) -> I64:
-    """Return the first position of each of the newest periods."""
-    _, first = np.unique(periods(times, period, zone), return_index=True)
-    return first if count == "all" else first[-int(count) :]
-
-
-def _meeting(table: SnapshotTable, history: I64, patterns: tuple[CommitPattern, ...]) -> I64:
-    """Return the rows of commits that meet a condition.
-
-    For a condition on metadata, only commits that have the items are decoded.
-    """
-    met = np.zeros(0, np.int64)
-    for pattern in patterns:
+        _, first = np.unique(periods(times, period, policy.time_zone()), return_index=True)
+        newest = first if count == "all" else first[-int(count) :]
+        rules.add(f"newest of its {period} on `{name}`", history[newest])
+    for pattern in policy.conditions():
         rows = history
-        for name in pattern.items():
-            rows = table.mentioning(rows, name)
-        entries = table.entries(rows)
-        meets = (pattern.meets(entry.message, entry.metadata) for entry in entries)
-        met = np.union1d(met, rows[np.fromiter(meets, bool, len(rows))])
-    return met
+        for item in pattern.items():  # only commits that have the items are decoded
+            rows = table.mentioning(rows, item)
+        meets = (pattern.meets(entry.message, entry.metadata) for entry in table.entries(rows))
+        rules.add(f"meets a condition of `{name}`", rows[np.fromiter(meets, bool, len(rows))])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,7 +413,7 @@ class VersionReason(Record):
 
 
 class VersionList(Sequence[VersionReason]):
-    """The versions of a report, newest first by the time of the commit."""
+    """The versions of a report, newest first by the time of the commit. A row read is an object."""
 
     __slots__ = ("_rows", "_rules", "_table")
 
@@ -199,12 +452,9 @@ class VersionList(Sequence[VersionReason]):
 
     def _reasons(self, rows: I64) -> list[tuple[str, ...]]:
         """Return the reasons of rows. Most rows have one of a few sets of reasons; only some have names."""
-        selected = (
-            np.array([rule.rows[rows] for rule in self._rules], np.bool_)
-            .reshape(len(self._rules), len(rows))
-            .T
-        )
-        sets, place = np.unique(selected, axis=0, return_inverse=True)
+        selected = np.array([rule.rows[rows] for rule in self._rules], np.bool_)
+        selected = selected.reshape(len(self._rules), len(rows))
+        sets, place = np.unique(selected.T, axis=0, return_inverse=True)
         texts = [
             tuple(rule.reason for rule, has in zip(self._rules, each, strict=True) if has) for each in sets
         ]
@@ -212,7 +462,11 @@ class VersionList(Sequence[VersionReason]):
         named = np.array(sorted({row for rule in self._rules for row in rule.names}), np.int64)
         for at in np.flatnonzero(np.isin(rows, named)).tolist():
             row = int(rows[at])
-            reasons[at] = tuple(rule.reason_of(row) for rule in self._rules if rule.rows[row])
+            reasons[at] = tuple(
+                " ".join([rule.reason, ", ".join(f"`{name}`" for name in rule.names.get(row, []))]).rstrip()
+                for rule in self._rules
+                if rule.rows[row]
+            )
         return reasons
 
 
@@ -241,25 +495,30 @@ class RetentionReport(Record):
         yield "deleted_tags", literal(list(self.deleted_tags))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
-    """The repo info after an expiration, and the report for people."""
+class Decision(NamedTuple):
+    """The repo info after a removal of versions, and the report for people."""
 
     info: RepoInfo
     report: RetentionReport
 
 
 def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
-    """Return the repository after an expiration by policies. A pure function."""
+    """Return the repository after an expiration by policies. A pure function.
+
+    A version stays if it is the first one, the tip of a branch, or the version of a tag that stays. It also
+    stays if the policy of a branch with it in its history selects it, if it is in the history of a branch
+    without a policy, or if it is in no history of a branch with a policy.
+    """
     table = info.table
     stays, removed = Rules(len(table)), Rules(len(table))
     stays.add("first version", table.parents() < 0)
-    _add_refs(stays, info, "tip of branch", info.branches)
+    add_refs(stays, info, "tip of branch", info.branches)
     covered = np.zeros(len(table), bool)
     without_policy = []
-    selected = {name: _policy_of(name, policies) for name in sorted(info.branches)}
-    rows = table.find_snapshots(id_matrix([info.branches[name] for name in selected]))
-    for named, history in zip(selected.values(), table.chains(rows.tolist()), strict=True):
+    names = sorted(info.branches)
+    rows = table.find_snapshots(id_matrix([info.branches[name] for name in names]))
+    for name, history in zip(names, table.chains(rows.tolist()), strict=True):
+        named = next((pair for pair in policies if fnmatchcase(name, pair[0])), None)
         if named is None:
             without_policy.append(int(history[0]))
             continue
@@ -270,50 +529,47 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
         reached = table.reachable(np.array(without_policy, np.int64))
         stays.add("in the history of a branch without a policy", reached)
     stays.add("in no history of a branch with a policy", ~covered)
-    tags = _tags_that_stay(info, stays, policies)
-    _add_refs(stays, info, "tag", tags)
-    keep = stays.union()
-    snapshots = collapse(table, keep, NewParent.NEXT)
+    # A tag stays if a policy covers it, or if its version stays for another reason.
+    staying = stays.union()[table.find_snapshots(id_matrix(list(info.tags.values())))].tolist()
+    tags = {
+        name: id_
+        for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
+        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
+    }
+    add_refs(stays, info, "tag", tags)
+    return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
+
+
+def add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
+    """Add the versions of branches or tags."""
+    if refs:
+        rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
+
+
+def decision(left: RepoInfo, info: RepoInfo, stays: Rules, removed: Rules, parent: NewParent) -> Decision:
+    """Return what is left of a repository. ``left`` has only branches and tags that stay."""
+    table, keep = info.table, stays.union()
+    snapshots = collapse(table, keep, parent)
     after = replace(
-        info,
-        tags=tags,
-        deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep, snapshots),
+        left,
+        deleted_tags=info.deleted_tags | (info.tags.keys() - left.tags.keys()),
+        metadata=with_expiring(info, keep, snapshots) if info.spec_version > 1 else info.metadata,
         snapshots=snapshots,
     )
     report = RetentionReport(
         removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
         retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
-        deleted_tags=tuple(sorted(info.tags.keys() - tags.keys())),
+        deleted_branches=tuple(sorted(info.branches.keys() - left.branches.keys())),
+        deleted_tags=tuple(sorted(info.tags.keys() - left.tags.keys())),
     )
     return Decision(after, report)
 
 
-def _policy_of(branch: str, policies: BranchPolicies) -> tuple[str, Retention] | None:
-    return next(((name, policy) for name, policy in policies if fnmatchcase(branch, name)), None)
-
-
-def _add_refs(rules: Rules, info: RepoInfo, reason: str, refs: Mapping[str, bytes]) -> None:
-    if refs:
-        rules.add(reason, info.table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
-
-
-def _tags_that_stay(info: RepoInfo, stays: Rules, policies: BranchPolicies) -> dict[str, bytes]:
-    """Return the tags that a policy covers, or whose version stays for another reason."""
-    rows = info.table.find_snapshots(id_matrix(list(info.tags.values())))
-    staying = stays.union()[rows].tolist()
-    return {
-        name: id_
-        for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
-        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
-    }
-
-
-def retention_change(policies: BranchPolicies) -> RecordedChange[RetentionReport]:
-    """Return the repo change of an expiration by policies. Its result is the report."""
+def removal_change(decide: Callable[[RepoInfo, int], Decision]) -> RecordedChange[RetentionReport]:
+    """Return the repo change of a removal of versions. Its result is the report."""
 
     def change(info: RepoInfo, now: int) -> tuple[RepoUpdate, RetentionReport]:
-        decision = decide(info, policies, now)
-        return RepoUpdate(decision.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), decision.report
+        after, report = decide(info, now)
+        return RepoUpdate(after, OpsEntry(UpdateKind.EXPIRATION_RAN, now)), report
 
     return RecordedChange(change)

@@ -20,7 +20,7 @@ from frazil.format.chunk_table import within
 from frazil.format.columns import I64
 from frazil.format.manifest import ChunkKind
 from frazil.format.snapshot import Node
-from frazil.maintenance.garbage_files import ChunkStorageStats
+from frazil.maintenance.plan import ChunkStorageStats
 from frazil.repository.catalog.assets import MANIFEST
 from frazil.repository.catalog.context import Context
 from frazil.survey.digests import DistinctRanges

@@ -1,7 +1,7 @@
 __all__: list[str]
 
-from frazil.maintenance.garbage_files import ChunkStorageStats as ChunkStorageStats
-from frazil.maintenance.garbage_files import GCSummary as GCSummary
+from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
+from frazil.maintenance.plan import GCSummary as GCSummary
 from frazil.repository.attribution import Attribution as Attribution
 from frazil.repository.catalog.presentation import Update as Update
 from frazil.repository.catalog.version_info import CommitMethod as CommitMethod

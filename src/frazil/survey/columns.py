@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import batched
@@ -17,7 +17,6 @@ from frazil.format.ids import (
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
     id_keys,
-    id_list,
     id_matrix,
     id_order,
     ids_among,
@@ -26,7 +25,7 @@ from frazil.format.ids import (
 )
 from frazil.format.manifest import ChunkKind, ChunkRanges, ChunkTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
-from frazil.storage.base import ObjectInfo, Storage
+from frazil.storage.base import Storage
 
 #: The number of objects of a listing that are in memory as objects of Python, with 500 bytes each.
 _BATCH: Final = 1024
@@ -37,9 +36,8 @@ def no_ids() -> U8:
     return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
-def among(ids: U8, others: U8) -> NDArray[np.bool_]:
-    """Return which of the ids, (n, 12), are among the others. bool (n,)."""
-    return ids_among(ids, others)
+#: Returns which of the ids, (n, 12), are among others. bool (n,).
+among: Final = ids_among
 
 
 def distinct(parts: Sequence[U8]) -> U8:
@@ -109,27 +107,32 @@ class ObjectListing:
         return sizes, is_listed
 
 
-def list_objects(storage: Storage, folder: str, before: int | None = None) -> ObjectListing:
+def list_objects(
+    storage: Storage,
+    folder: str,
+    before: int | None = None,
+    *,
+    others: Callable[[list[str]], object] = len,
+) -> ObjectListing:
     """Return the objects in ``folder``. With ``before``, only objects that were modified before this time.
 
-    Objects whose names are not ids do not belong to the format. They are ignored.
+    Objects whose names are not ids do not belong to the format. ``others`` is called with their names.
     """
     nothing = np.zeros(0, np.int64)
     parts = [ObjectListing(folder, no_ids(), nothing, nothing)]
-    parts += (_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH))
+    for objects in batched(storage.list(folder), _BATCH):
+        names = [each.key[len(folder) + 1 :] for each in objects]
+        ids, named = ids_from_text(names)
+        if not named.all():
+            others([names[row] for row in np.flatnonzero(~named).tolist()])
+        sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, len(objects))[named]
+        modified = microseconds(map(attrgetter("modified"), objects), len(objects))[named]
+        part = ObjectListing(folder, ids, sizes, modified)
+        parts.append(part if before is None else part.select_files(part.modified < before))
     ids, sizes, modified = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "sizes", "modified")
     )
     return ObjectListing(folder, ids, sizes, modified).select_files(np.argsort(id_keys(ids), kind="stable"))
-
-
-def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -> ObjectListing:
-    count, start = len(objects), len(folder) + 1
-    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), objects)])
-    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, count)
-    modified = microseconds(map(attrgetter("modified"), objects), count)
-    part = ObjectListing(folder, ids, sizes[named], modified[named])
-    return part if before is None else part.select_files(part.modified < before)
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:
@@ -189,10 +192,9 @@ class SnapshotManifests:
     @classmethod
     def of_many(cls, snapshots: list[bytes], files: Sequence[ManifestFiles]) -> SnapshotManifests:
         """Return the table of some snapshots."""
-        if not snapshots:
-            return cls.empty()
-        once, numbers = _numbered(files)
-        return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, np.array(list(map(len, files)))))
+        once, numbers = _numbered([ManifestFiles.empty(), *files])
+        lengths = np.array(list(map(len, files)), np.int64)
+        return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, lengths))
 
     @staticmethod
     def concat(parts: Sequence[SnapshotManifests]) -> SnapshotManifests:
@@ -266,21 +268,20 @@ class ManifestUses:
         _, first = np.unique(id_keys(np.concatenate([manifests, nodes], axis=1)), return_index=True)
         return ManifestUses(manifests[first], nodes[first], extents.take(first), snapshots[first])
 
-    def _rows(self, manifest: bytes) -> slice:
+    def rows_of(self, manifest: bytes) -> list[int]:
+        """Return the rows of a manifest."""
         keys = id_keys(self.manifests)
         wanted = np.frombuffer(manifest, keys.dtype)
-        return slice(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right")))
+        return list(range(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right"))))
 
     def snapshots_of(self, manifest: bytes) -> dict[bytes, bytes]:
         """Return the arrays that refer to a manifest, each with a snapshot that has it."""
-        rows = self._rows(manifest)
-        return dict(zip(id_list(self.nodes[rows]), id_list(self.snapshots[rows]), strict=True))
+        return {self.nodes[row].tobytes(): self.snapshots[row].tobytes() for row in self.rows_of(manifest)}
 
     def boxes_of(self, manifest: bytes) -> list[tuple[bytes, U32]]:
         """Return the arrays that refer to a manifest, with the box of each, (ndim, 2)."""
-        rows = self._rows(manifest)
-        boxes = [self.extents.row(row).reshape(-1, 2) for row in range(rows.start, rows.stop)]
-        return list(zip(id_list(self.nodes[rows]), boxes, strict=True))
+        rows = self.rows_of(manifest)
+        return [(self.nodes[row].tobytes(), self.extents.row(row).reshape(-1, 2)) for row in rows]
 
 
 # Chunk files of manifests

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
-from operator import methodcaller
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.columns import I64, U8, U64, Ragged
+from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkRanges
 
 DIGEST_BYTES: Final = 6
+
+#: The number of first bits of a digest that are compared before the whole digest.
+_START_BITS: Final = 20
 
 _HALF: Final = np.uint64(32)
 _DROPPED_BITS: Final = np.uint64(64 - 8 * DIGEST_BYTES)
@@ -77,23 +78,32 @@ def distinct_digests(digests: U64) -> U64:
     return numbers if new.all() else numbers[new]
 
 
-class Marks:
-    """Marks on the files of a list, by the digests of their ids. Memory: 17 bytes for each file."""
+def _starts(digests: U64) -> I64:
+    return (digests >> np.uint64(8 * DIGEST_BYTES - _START_BITS)).view(np.int64)
 
-    __slots__ = ("_digests", "_marked", "_order")
+
+class Marks:
+    """Marks on the files of a list, by the digests of their ids. Memory: 17 bytes for each, and 1 MiB."""
+
+    __slots__ = ("_digests", "_marked", "_order", "_starts")
 
     def __init__(self, ids: U8) -> None:
         digests = id_digests(ids)
         self._order: I64 = np.argsort(digests, kind="stable")
         self._digests = digests[self._order]
         self._marked: NDArray[np.bool_] = np.zeros(len(ids), bool)
+        #: The first bits that digests of the files have: most digests of others fail this fast test.
+        self._starts: NDArray[np.bool_] = np.zeros(1 << _START_BITS, bool)
+        self._starts[_starts(digests)] = True
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def mark(self, digests: U64) -> None:
         """Mark the files with these digests."""
-        if len(self._digests):
+        if len(self._digests) < len(self._starts):
+            digests = digests[self._starts[_starts(digests)]]
+        if len(self._digests) and len(digests):
             places = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
             self._marked[places[self._digests[places] == digests]] = True
 
@@ -205,25 +215,31 @@ class RangeSums:
     inline: int
 
     @classmethod
-    def of(cls, chunks: ChunkRanges) -> RangeSums:
-        """Return the content of a table of references."""
+    def of(cls, tables: Sequence[ChunkRanges]) -> RangeSums:
+        """Return the content of some tables of references."""
+        locations = [
+            b"".join(blake2b(each, digest_size=OBJECT_ID_BYTES).digest() for each in table.locations.blobs())
+            for table in tables
+        ]
+        ids = [np.frombuffer(each, np.uint8).reshape(-1, OBJECT_ID_BYTES) for each in locations]
         return cls(
-            _ranges(chunks, ChunkKind.NATIVE, chunks.chunk_ids),
-            _ranges(chunks, ChunkKind.VIRTUAL, _location_ids(chunks.locations)),
-            int(chunks.length[chunks.kind == ChunkKind.INLINE].sum()),
+            _ranges(tables, ChunkKind.NATIVE, [table.chunk_ids for table in tables]),
+            _ranges(tables, ChunkKind.VIRTUAL, ids),
+            sum(int(table.length[table.kind == ChunkKind.INLINE].sum()) for table in tables),
         )
 
 
-def _location_ids(locations: Ragged) -> U8:
-    hashes = map(partial(blake2b, digest_size=OBJECT_ID_BYTES), locations.blobs())
-    digests = b"".join(map(methodcaller("digest"), hashes))
-    return np.frombuffer(digests, np.uint8).reshape(-1, OBJECT_ID_BYTES)
+def _ranges(tables: Sequence[ChunkRanges], kind: ChunkKind, ids: Sequence[U8]) -> Ranges:
+    rows = [table.kind == kind for table in tables]
+    firsts = np.cumsum([0, *map(len, ids)])
+    pairs = list(zip(tables, rows, strict=True))
+    sources = [table.source[at] + first for (table, at), first in zip(pairs, firsts, strict=False)]
+    offset, length = (
+        _joined([getattr(table, name)[at] for table, at in pairs]) for name in ("offset", "length")
+    )
+    numbers = _mixed(*_words(_joined(ids)))[_joined(sources)]
+    return Ranges.of(_mixed(_mixed(numbers, offset), length), length)
 
 
-def _ranges(chunks: ChunkRanges, kind: ChunkKind, ids: U8) -> Ranges:
-    rows = chunks.kind == kind
-    if rows.all():
-        rows = np.s_[:]
-    lengths = chunks.length[rows]
-    sources = _mixed(*_words(ids))[chunks.source[rows]]
-    return Ranges.of(_mixed(_mixed(sources, chunks.offset[rows]), lengths), lengths)
+def _joined(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -20,11 +20,11 @@ do not fit are read by every survey.
 from __future__ import annotations
 
 import logging
-from collections.abc import Buffer, Iterator
+from collections.abc import Buffer
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import zstandard
@@ -46,6 +46,8 @@ _MAGIC: Final = b"FRAZWLK1"
 _HASH_BYTES: Final = 16
 _COUNTS: Final = 5
 _BODY: Final = len(_MAGIC) + _HASH_BYTES
+#: The bytes of a row of each column but the last one.
+_WIDTHS: Final = (OBJECT_ID_BYTES, 4, 4, OBJECT_ID_BYTES, 8, 4, OBJECT_ID_BYTES, 4)
 #: The largest numbers of digests, and of uses of manifests by snapshots, in the object.
 MOST_DIGESTS: Final = 16 << 20
 MOST_USES: Final = 8 << 20
@@ -69,14 +71,12 @@ def read_index(storage: Storage) -> tuple[StoredIndex, list[str]]:
     """Return the stored index, and the keys of the objects under ``walks/``."""
     objects = sorted(storage.list(INDEXES), key=lambda info: (info.modified, info.key))
     keys = [info.key for info in objects]
-    if not keys:
-        return StoredIndex(), keys
+    index = None
     try:
-        index = decode_index(storage.get(keys[-1]))
+        index = decode_index(storage.get(keys[-1])) if keys else StoredIndex()
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
-        index = None
     if index is None:
         _log.info("%s cannot be used: all metadata are read again", keys[-1])
     return index or StoredIndex(), keys
@@ -109,16 +109,16 @@ def index_parts(index: StoredIndex) -> list[bytes]:
     counts = [len(snapshots), len(snapshots.files), len(uses.values), len(manifests), len(digests.values)]
     compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
     # Blocks, because all columns together may be large.
-    parts = [compressor.compress(block) for column in columns for block in _blocks(column)]
+    parts = [
+        compressor.compress(column[start : start + _BLOCK].tobytes())
+        for column in columns
+        for start in range(0, len(column), _BLOCK)
+    ]
     body = [np.array(counts, "<u8").tobytes(), *filter(None, parts), compressor.flush()]
     checksum = blake2b(digest_size=_HASH_BYTES)
     for part in body:
         checksum.update(part)
     return [_MAGIC, checksum.digest(), *body]
-
-
-def _blocks(column: np.ndarray[Any, Any]) -> Iterator[bytes]:
-    return (column[start : start + _BLOCK].tobytes() for start in range(0, len(column), _BLOCK))
 
 
 def decode_index(data: Buffer) -> StoredIndex | None:
@@ -131,50 +131,35 @@ def decode_index(data: Buffer) -> StoredIndex | None:
     snapshots, files, uses, manifests, digests = np.frombuffer(body, "<u8", _COUNTS).tolist()
     if max(uses // MOST_USES, digests // MOST_DIGESTS, files // (1 << 32)) > 1:
         return None
-    sizes = [
-        snapshots * OBJECT_ID_BYTES,
-        snapshots * 4,
-        uses * 4,
-        files * OBJECT_ID_BYTES,
-        files * 8,
-        files * 4,
-        manifests * OBJECT_ID_BYTES,
-        manifests * 4,
-    ]
+    counts = (snapshots, snapshots, uses, files, files, files, manifests, manifests)
+    sizes = [count * width for count, width in zip(counts, _WIDTHS, strict=True)]
     try:
         with zstandard.ZstdDecompressor().stream_reader(body[8 * _COUNTS :]) as stream:
             columns = [np.frombuffer(stream.read(size), np.uint8) for size in sizes]
             words = _digests(stream, digests)
-            is_whole = list(map(len, columns)) == sizes and words is not None and not stream.read(1)
+            is_whole = list(map(len, columns)) == sizes and not stream.read(1)
     except (zstandard.ZstdError, MemoryError):
         return None
-    return _of_columns(columns, words) if is_whole and words is not None else None
+    if words is None or not is_whole:
+        return None
+    ids, listed, of_manifests = (columns[at].reshape(-1, OBJECT_ID_BYTES) for at in (0, 3, 6))
+    lengths, rows, digest_counts = (columns[at].view("<u4") for at in (1, 2, 7))
+    if lengths.sum() != uses or digest_counts.sum() != digests or (rows >= max(files, 1)).any():
+        return None
+    table = ManifestFiles(listed, columns[4].view("<u8"), columns[5].view("<u4"))
+    return StoredIndex(
+        SnapshotManifests(ids, table, Ragged.from_lengths(rows, lengths)),
+        ManifestChunks(of_manifests, Ragged.from_lengths(words, digest_counts)),
+    )
 
 
 def _digests(stream: zstandard.ZstdDecompressionReader, count: int) -> U64 | None:
     """Read digests in blocks, because all of them may be large. Return None if the stream ends too early."""
-    words = np.zeros((count, 8), np.uint8)
+    words = np.zeros((count, 4), "<u2")
     for start in range(0, count, _BLOCK):
         rows = min(_BLOCK, count - start)
         block = stream.read(rows * DIGEST_BYTES)
         if len(block) < rows * DIGEST_BYTES:
             return None
-        short = np.frombuffer(block, np.uint8).reshape(rows, DIGEST_BYTES)
-        words[start : start + rows, :DIGEST_BYTES] = short
+        words[start : start + rows, :3] = np.frombuffer(block, "<u2").reshape(rows, 3)
     return words.view("<u8").reshape(-1)
-
-
-def _of_columns(
-    columns: list[np.ndarray[tuple[int], np.dtype[np.uint8]]], digests: U64
-) -> StoredIndex | None:
-    lengths, uses = columns[1].view("<u4"), columns[2].view("<u4")
-    files = ManifestFiles(
-        columns[3].reshape(-1, OBJECT_ID_BYTES), columns[4].view("<u8"), columns[5].view("<u4")
-    )
-    manifests, of_manifests = columns[6].reshape(-1, OBJECT_ID_BYTES), columns[7].view("<u4")
-    if lengths.sum() != len(uses) or of_manifests.sum() != len(digests) or (uses >= max(len(files), 1)).any():
-        return None
-    return StoredIndex(
-        SnapshotManifests(columns[0].reshape(-1, OBJECT_ID_BYTES), files, Ragged.from_lengths(uses, lengths)),
-        ManifestChunks(manifests, Ragged.from_lengths(digests, of_manifests)),
-    )

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import batched, chain, islice
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -39,21 +39,20 @@ _SNAPSHOTS: Final = 200
 
 def run_with(context: Context, engine: Engine | EngineName | None = None) -> Run:
     """Return the function that does pieces of work: by an engine, or on threads of this process."""
-    if engine is not None:
-        return functools.partial(_by_tasks, context, engine_of(engine))
+    if engine is None:
+        return lambda piece, items: chain.from_iterable(
+            side_by_side(items, lambda item: list(piece(context, item)), _ITEMS)
+        )
+    found = engine_of(engine)
 
-    def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
-        return chain.from_iterable(side_by_side(items, lambda item: list(piece(context, item)), _ITEMS))
+    def by_tasks(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
+        results = found.run(run_piece, list(map(pickle.dumps, items)), pickle.dumps((piece, context)))
+        with described(f"frazil {piece.__name__}"):  # the engine reads it before the first result
+            first = list(islice(results, 1))
+        for result in chain(first, results):
+            yield from pickle.loads(result)
 
-    return run
-
-
-def _by_tasks(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
-    results = engine.run(run_piece, list(map(pickle.dumps, items)), pickle.dumps((piece, context)))
-    with described(f"frazil {piece.__name__}"):  # the engine reads it before the first result
-        first = list(islice(results, 1))
-    for result in chain(first, results):
-        yield from pickle.loads(result)
+    return by_tasks
 
 
 def run_piece(shared: bytes, task: bytes) -> bytes:
@@ -70,7 +69,7 @@ def _unpacked(shared: bytes) -> tuple[Piece, Context]:
 
 def snapshot_batches[T](rows: Sequence[T], size: int = _SNAPSHOTS) -> list[Sequence[T]]:
     """Return rows in batches. Each row costs one or two requests."""
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+    return list(batched(rows, size))
 
 
 def manifest_batches(manifests: ManifestFiles) -> list[ManifestFiles]:

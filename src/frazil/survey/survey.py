@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, IcechunkError, StorageError
-from frazil.format.columns import U8, U32, U64, Ragged
+from frazil.format.columns import U8, Ragged
 from frazil.format.ids import id_list, id_matrix
-from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges
+from frazil.format.manifest import ChunkRanges
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.repository.catalog.assets import (
@@ -146,9 +146,17 @@ class Survey:
         ids, others = id_list(versions), id_list(no_ids() if optional is None else optional)
         self._progress.expect(len(ids) + len(others))
         whole = ([*ids, *others], len(ids), skips_damage, self._bounds)
-        batches = [(batch, len(batch), skips_damage, Bounds()) for batch in snapshot_batches(ids)]
-        batches += [(batch, 0, skips_damage, Bounds()) for batch in snapshot_batches(others)]
-        return self._counted(self._steps(_read_versions, whole, batches))
+        return self._counted(
+            self._steps(
+                _read_versions,
+                whole,
+                lambda: [
+                    (batch, needed * len(batch), skips_damage, Bounds())
+                    for needed, rows in ((True, ids), (False, others))
+                    for batch in snapshot_batches(rows)
+                ],
+            )
+        )
 
     # Manifests to chunk files
 
@@ -160,21 +168,23 @@ class Survey:
         for start in range(0, len(values), _BLOCK):
             marks.mark(values[start : start + _BLOCK])
         new = manifests.select_manifests(np.flatnonzero(~among(manifests.ids, stored.ids)))
+        if not len(new):
+            return
+
+        def held() -> Iterator[ManifestChunks]:
+            """Mark the chunk files of new manifests. Yield those that are held for the next survey."""
+            yield stored
+            for chunks in self.chunk_digests(new):
+                values = chunks.digests.compact().values
+                marks.mark(values)
+                if self._digests_held + len(values) <= MOST_DIGESTS:
+                    self._digests_held += len(values)
+                    self._is_new = True
+                    yield chunks
+
         expected = int(new.num_chunk_refs.sum(dtype=np.uint64))
         expected = min(expected, MOST_DIGESTS - self._digests_held) + stored.digests.total()
-        fresh = self._marked(self.chunk_digests(new), marks)
-        chunks = ManifestChunks.concat(chain([stored], fresh), expected)
-        self._loaded = StoredIndex(self._index.snapshots, chunks)
-
-    def _marked(self, parts: Iterator[ManifestChunks], marks: Marks) -> Iterator[ManifestChunks]:
-        """Mark the chunk files of manifests. Yield those that are held for the next survey."""
-        for chunks in parts:
-            values = chunks.digests.compact().values
-            marks.mark(values)
-            if self._digests_held + len(values) <= MOST_DIGESTS:
-                self._digests_held += len(values)
-                self._is_new = True
-                yield chunks
+        self._loaded = StoredIndex(self._index.snapshots, ManifestChunks.concat(held(), expected))
 
     def chunk_digests(self, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Yield the digests of the chunk files of manifests in parts, always from the files."""
@@ -205,16 +215,18 @@ class Survey:
 
     # The steps
 
-    def _steps(self, piece: Piece, whole: Any, batches: Sequence[Any]) -> Iterator[Any]:
+    def _steps(self, piece: Piece, whole: Any, batches: Callable[[], Sequence[Any]]) -> Iterator[Any]:
         """Do a piece with one item in this process, where it has many threads, or else as tasks."""
-        return iter(piece(self._context, whole)) if self._is_local else self.run(piece, batches)
+        return iter(piece(self._context, whole)) if self._is_local else self.run(piece, batches())
 
     def _of_manifests(
         self, piece: Piece, manifests: ManifestFiles, skips_damage: bool = False
     ) -> Iterator[Any]:
-        whole = (manifests, skips_damage, self._bounds)
-        batches = [] if self._is_local else manifest_batches(manifests)
-        return self._steps(piece, whole, [(batch, skips_damage, Bounds()) for batch in batches])
+        return self._steps(
+            piece,
+            (manifests, skips_damage, self._bounds),
+            lambda: [(batch, skips_damage, Bounds()) for batch in manifest_batches(manifests)],
+        )
 
     def _counted[P: (SnapshotManifests, ManifestChunks)](self, parts: Iterator[P]) -> Iterator[P]:
         """Report each file of the parts as a finished step."""
@@ -298,38 +310,29 @@ def read_manifests[T: HasId](
 
 def _read_versions(context: Context, item: Any) -> Iterator[SnapshotManifests]:
     ids, required, skips_damage, bounds = item
+    storage, threads = context.storage, bounds.snapshots
     for tables in read_files(
-        context.storage,
-        SNAPSHOT_MANIFESTS,
-        ids,
-        bounds.snapshots,
-        required=required,
-        skips_damage=skips_damage,
+        storage, SNAPSHOT_MANIFESTS, ids, threads, required=required, skips_damage=skips_damage
     ):
         yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
 
 
 def _read_digests(context: Context, item: Any) -> Iterator[ManifestChunks]:
     manifests, skips_damage, bounds = item
-    return map(
-        _digests,
-        read_manifests(context.storage, MANIFEST_CHUNK_FILES, manifests, bounds, skips_damage=skips_damage),
-    )
-
-
-def _digests(files: Sequence[ChunkFiles]) -> ManifestChunks:
-    """Return the digests of a few manifests. One sort of all of them is faster than one for each."""
-    ids = id_matrix([each.id for each in files])
-    if len(files) == 1:
-        alone: U64 = distinct_digests(id_digests(files[0].chunk_ids))
-        return ManifestChunks(ids, Ragged.from_lengths(alone, np.array([len(alone)])))
-    owners = np.repeat(np.arange(len(files), dtype=np.uint64), [len(each.chunk_ids) for each in files])
-    digests = id_digests(np.concatenate([each.chunk_ids for each in files]))
-    digests |= owners << _OWNER
-    numbers = distinct_digests(digests)
-    counts = np.bincount((numbers >> _OWNER).astype(np.int64), minlength=len(files))
-    numbers &= _DIGEST
-    return ManifestChunks(ids, Ragged.from_lengths(numbers, counts))
+    for files in read_manifests(
+        context.storage, MANIFEST_CHUNK_FILES, manifests, bounds, skips_damage=skips_damage
+    ):
+        ids = id_matrix([each.id for each in files])
+        if len(files) == 1:
+            alone = distinct_digests(id_digests(files[0].chunk_ids))
+            yield ManifestChunks(ids, Ragged.from_lengths(alone, np.array([len(alone)])))
+            continue
+        # One sort of the digests of a few manifests is faster than one for each.
+        owners = np.repeat(np.arange(len(files), dtype=np.uint64), [len(each.chunk_ids) for each in files])
+        digests = id_digests(np.concatenate([each.chunk_ids for each in files])) | (owners << _OWNER)
+        numbers = distinct_digests(digests)
+        lengths = np.bincount((numbers >> _OWNER).astype(np.int64), minlength=len(files))
+        yield ManifestChunks(ids, Ragged.from_lengths(numbers & _DIGEST, lengths))
 
 
 def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, FileUses]]:
@@ -338,7 +341,7 @@ def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, FileUses]]:
 
 
 def _read_ranges(context: Context, item: Any) -> Iterator[RangeSums]:
-    return map(RangeSums.of, joined_ranges(chain.from_iterable(_read_tables(context, item))))
+    return map(RangeSums.of, gathered(chain.from_iterable(_read_tables(context, item))))
 
 
 def _read_tables(context: Context, item: Any) -> Iterator[list[ChunkRanges]]:
@@ -348,35 +351,14 @@ def _read_tables(context: Context, item: Any) -> Iterator[list[ChunkRanges]]:
     )
 
 
-def joined_ranges(manifests: Iterable[ChunkRanges], references: int = _JOINED) -> Iterator[ChunkRanges]:
-    """Return the same ranges in fewer tables, because functions of columns are slow for few rows."""
+def gathered(manifests: Iterable[ChunkRanges], references: int = _JOINED) -> Iterator[list[ChunkRanges]]:
+    """Yield the tables of several manifests together, because functions of columns are slow for few rows."""
     waiting, count = list[ChunkRanges](), 0
     for manifest in manifests:
         waiting.append(manifest)
         count += len(manifest.kind)
         if count >= references:
-            yield _concat(waiting)
+            yield waiting
             waiting, count = [], 0
     if waiting:
-        yield _concat(waiting)
-
-
-def _concat(parts: Sequence[ChunkRanges]) -> ChunkRanges:
-    if len(parts) == 1:
-        return parts[0]
-    ids, locations = 0, 0
-    sources = list[U32]()
-    for part in parts:
-        shift = np.zeros(len(ChunkKind), np.uint32)
-        shift[[ChunkKind.NATIVE, ChunkKind.VIRTUAL]] = ids, locations
-        sources.append(part.source + shift[part.kind])
-        ids, locations = ids + len(part.chunk_ids), locations + len(part.locations)
-    return ChunkRanges(
-        parts[0].id,
-        np.concatenate([part.kind for part in parts]),
-        np.concatenate(sources),
-        np.concatenate([part.offset for part in parts]),
-        np.concatenate([part.length for part in parts]),
-        np.concatenate([part.chunk_ids for part in parts]),
-        Ragged.concat([part.locations for part in parts]),
-    )
+        yield waiting

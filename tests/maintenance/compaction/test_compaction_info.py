@@ -7,7 +7,7 @@ import pytest
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.maintenance.compaction_info import LiveFiles
+from frazil.maintenance.plan import LiveFiles
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_rebase_sees_a_conflict_with_the_rebuilt_log(repo: frazil.Repository) 
         zarr.open_array(session.store, path="a")[0, 0] = 5
     id_ = first.commit("first")
     storage.delete([f"transactions/{id_}"])
-    frazil.Repository.upkeep.repair(storage, dry_run=False)
+    frazil.Repository.upkeep.repair(storage).apply()
     with pytest.raises(frazil.ConflictError):
         second.commit("second", rebase_with=frazil.ConflictDetector())
 

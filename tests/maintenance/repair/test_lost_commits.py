@@ -90,7 +90,7 @@ def test_without_an_older_version_nothing_is_taken() -> None:
     plan = repair(repo.storage, lost="previous")
     assert not plan.steps
     assert {row["previous"] for row in plan.lost_rows()} == {None}
-    filled = repair(repo.storage, lost="fill", dry_run=False)
+    filled = repair(repo.storage, lost="fill").apply()
     assert [each.action for each in filled.steps] == ["commit"]
     assert values(frazil.Repository.open(repo.storage)) == [0, 0, 0, 0]
 
@@ -127,7 +127,7 @@ def test_lost_chunks_read_as_missing_values(dtype: str, options: Any, expected: 
     size = 4 if shards else 2
     for chunk in (1, (10 - 1) // size):
         repo.storage.delete([chunk_of(repo, "/a", (chunk,))])
-    plan = repair(repo.storage, lost="fill", dry_run=False)
+    plan = repair(repo.storage, lost="fill").apply()
     has_element = dtype == "f4" or "attributes" in options
     assert ("as missing values" in plan.steps[0].why) == has_element
     stored = zarr.open_array(frazil.Repository.open(repo.storage).readonly_session("main").store, path="a")
@@ -180,5 +180,5 @@ def test_a_good_chunk_in_the_file_of_a_lost_chunk_stays() -> None:
         data = bytearray(repo.storage.get(key))
         data[ref.offset] ^= 4
         repo.storage.put(key, data)
-    repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    repair(repo.storage, level="checksum", lost="fill").apply()
     assert values(frazil.Repository.open(repo.storage)) == [20, 0, 22, 23]

@@ -32,7 +32,7 @@ def test_a_tag_comes_from_a_copy_only() -> None:
     storage.put(key, b"")
     assert not repair(storage).steps
     assert [each.key for each in repair(storage).findings] == [key]
-    plan = repair(storage, copies=[copy], dry_run=False)
+    plan = repair(storage, copies=[copy]).apply()
     assert [each.certainty for each in plan.steps] == ["proved"]
     opened = [frazil.Repository.open(each) for each in (storage, copy)]
     assert opened[0].lookup_tag("v1") == opened[1].lookup_tag("v1")
@@ -48,16 +48,6 @@ def test_deleted_refs_stay_deleted() -> None:
     assert repair(storage, copies=[copy]).ok
 
 
-def test_the_configuration() -> None:
-    storage = repository()
-    copy = copy_of(storage)
-    before = bytes(storage.get("config.yaml"))
-    storage.put("config.yaml", b"{[")
-    plan = repair(storage, copies=[copy], dry_run=False)
-    assert [each.keys for each in plan.steps] == [("config.yaml",)]
-    assert bytes(storage.get("config.yaml")) == before
-
-
 @pytest.mark.parametrize("folder", ["snapshots", "manifests", "chunks", "transactions"])
 def test_other_files_of_version_1(folder: str) -> None:
     storage = repository()
@@ -65,6 +55,6 @@ def test_other_files_of_version_1(folder: str) -> None:
     key = max(each.key for each in storage.list(folder))
     data = bytes(storage.get(key))
     storage.put(key, b"")
-    repair(storage, copies=[copy], dry_run=False)
+    repair(storage, copies=[copy]).apply()
     assert bytes(storage.get(key)) == data
     assert repair(storage).ok

@@ -120,7 +120,7 @@ def test_a_child_of_a_detached_snapshot_may_belong_to_the_same_branches() -> Non
     repo.create_branch("dev", repo.lookup_branch("main"))
     ids = [commit(repo, number, "dev") for number in (4, 5)]
     lose_updates(repo.storage, 2)
-    plan = repair(repo.storage, dry_run=False)
+    plan = repair(repo.storage).apply()
     assert [(each.id, each.branches) for each in plan.detached] == [(id_, ("dev", "main")) for id_ in ids]
     restored = frazil.Repository.open(repo.storage)
     for id_ in ids:

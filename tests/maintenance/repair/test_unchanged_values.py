@@ -16,7 +16,7 @@ import frazil
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.maintenance.verification.findings import LEVELS
 
 icechunk = pytest.importorskip("icechunk")
 
@@ -165,7 +165,7 @@ def require_equal_values(folder: Path, rng: Random, is_damaged: bool) -> None:
     repaired = folder / "repaired"
     shutil.copytree(root, repaired)
     target = frazil.local_filesystem_storage(str(repaired))
-    plan = frazil.Repository.upkeep.repair(target, level=rng.choice(LEVELS[1:]), lost=choice, dry_run=False)
+    plan = frazil.Repository.upkeep.repair(target, level=rng.choice(LEVELS[1:]), lost=choice).apply()
     assert is_damaged or plan.ok
     tip = frazil.Repository.open(target).lookup_branch("main")
     after = blocks(target, [*ids, tip])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.maintenance.retention_policy import Period, periods
+from frazil.maintenance.retention import Period, periods
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [UTC, ZoneInfo("Europe/Rome"), ZoneInfo("Australia/Lord_Howe"), timezone(timedelta(hours=-9.5))]

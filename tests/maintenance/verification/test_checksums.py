@@ -230,25 +230,6 @@ def test_equal_chunks_under_other_names_are_no_finding(checksums: bool) -> None:
     assert frazil.Repository.upkeep.repair(repo.storage, level="decode", lost="fill").ok
 
 
-def test_a_name_that_is_the_hash_of_another_file_proves_damage() -> None:
-    repo = single(checksums=False)
-    plain = keys(repo, "chunks")
-    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(deduplicate=True, checksums=False))
-    repo = frazil.Repository.open(repo.storage, config)
-    repo.save_config()
-    fill(repo, "b")
-    (named, *_) = [key for key in keys(repo, "chunks") if key not in plain]
-    changed(repo, named, 5)
-    assert [(each.check, each.key) for each in repo.upkeep.verify("checksum").problems] == [
-        ("exchanged", named)
-    ]
-    plan = frazil.Repository.upkeep.repair(repo.storage, level="checksum", lost="fill", dry_run=False)
-    assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [("copy", (named,), "proved")]
-    assert repo.upkeep.verify("checksum").ok
-    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    assert (group["a"][:] == group["b"][:]).all()  # type: ignore[index]
-
-
 def test_a_compaction_refuses_a_pack_of_zeros() -> None:
     repo = single()
     for key in keys(repo, "chunks"):

@@ -73,14 +73,14 @@ def test_restore_and_undo(how: str) -> None:
         with pytest.raises((FormatError, RepositoryNotFoundError)) as error:
             use()
         assert newest in str(error.value)
-        assert "frazil.Repository.upkeep.restore(storage)" in str(error.value)
+        assert "frazil.Repository.upkeep.restore(storage).apply()" in str(error.value)
     before = copy_of(storage)
-    planned = REPO.upkeep.restore(storage, dry_run=True)
+    planned = REPO.upkeep.restore(storage).report
     assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
         info.key: bytes(before.get(info.key)) for info in before.list("")
     }
-    done = REPO.upkeep.restore(storage)
-    assert (planned.backup, planned.restored, done.restored) == (done.backup, False, True)
+    done = REPO.upkeep.restore(storage).apply()
+    assert planned == done
     assert [entry.id for entry in done.unlisted] == [tip]
     assert (done.missing, done.backup) == ((), newest)
     assert messages(storage) == ["1", "0", "Repository initialized"]
@@ -105,7 +105,7 @@ def test_restore_and_undo(how: str) -> None:
 
 def _can_be_read(storage: MemoryStorage, name: str) -> bool:
     try:
-        REPO.upkeep.restore(storage, name, dry_run=True)
+        assert REPO.upkeep.restore(storage, name).report
     except FormatError:
         return False
     return True
@@ -114,7 +114,7 @@ def _can_be_read(storage: MemoryStorage, name: str) -> bool:
 def test_as_a_new_branch() -> None:
     storage = MemoryStorage()
     repository(storage)
-    report = REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[1].name, overwrite=True)
+    report = REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[1].name, overwrite=True).apply()
     assert messages(storage) == ["0", "Repository initialized"]
     repo = REPO.open(storage)
     assert [entry.message for entry in report.unlisted] == ["1", "2"]
@@ -131,7 +131,7 @@ def test_a_whole_repository_is_not_replaced() -> None:
     storage = MemoryStorage()
     repository(storage)
     with pytest.raises(AlreadyExistsError, match="overwrite=True"):
-        REPO.upkeep.restore(storage)
+        REPO.upkeep.restore(storage).apply()
     assert len(messages(storage)) == 4
 
 
@@ -141,7 +141,7 @@ def test_a_later_format_is_no_damage() -> None:
     data = bytearray(storage.get("repo"))
     data[36] = 9
     storage.put("repo", bytes(data))
-    for act in (REPO.open, REPO.upkeep.restore):
+    for act in (REPO.open, lambda storage: REPO.upkeep.restore(storage).apply()):
         with pytest.raises(FormatError) as error:
             act(storage)
         assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
@@ -151,16 +151,16 @@ def test_a_later_format_is_no_damage() -> None:
 def test_nothing_to_restore_from() -> None:
     storage = MemoryStorage()
     with pytest.raises(RepositoryNotFoundError):
-        REPO.upkeep.restore(storage)
+        REPO.upkeep.restore(storage).apply()
     REPO.create(storage)
     damage(storage, "cut")
     with pytest.raises(FormatError) as error:
         REPO.open(storage)
     assert "restore" not in str(error.value)
     with pytest.raises(RepositoryNotFoundError):
-        REPO.upkeep.restore(storage)
+        REPO.upkeep.restore(storage).apply()
     with pytest.raises(StorageError) as missing:
-        REPO.upkeep.restore(storage, "repo.1.A")
+        REPO.upkeep.restore(storage, "repo.1.A").apply()
     assert missing.value.kind == ErrorKind.OBJECT_NOT_FOUND
 
 
@@ -171,7 +171,7 @@ def test_the_newest_backups_are_damaged_too() -> None:
     for name in names[:9]:
         storage.put(f"overwritten/{name}", b"damaged")
     damage(storage, "lost")
-    assert REPO.upkeep.restore(storage).backup == names[9]
+    assert REPO.upkeep.restore(storage).apply().backup == names[9]
     assert messages(storage)[0] == "1"
 
 
@@ -186,7 +186,7 @@ def test_backups_of_a_writer_whose_clock_is_ahead(monkeypatch: pytest.MonkeyPatc
             storage.delete([info.key])
             break
     damage(storage, "lost")
-    REPO.upkeep.restore(storage)
+    REPO.upkeep.restore(storage).apply()
     assert messages(storage)[0] == "0"
 
 
@@ -201,12 +201,12 @@ def test_another_writer_is_first() -> None:
             nonlocal count
             count += 1
             if count == step:  # noqa: B023  # used in here
-                REPO.upkeep.restore(storage)  # noqa: B023
+                REPO.upkeep.restore(storage).apply()  # noqa: B023
                 commit(REPO.open(storage), 5)  # noqa: B023
             return nullcontext()
 
         try:
-            REPO.upkeep.restore(Seen(storage, meet))
+            REPO.upkeep.restore(Seen(storage, meet)).apply()
         except (ConflictError, AlreadyExistsError):
             assert messages(storage)[0] == "5"
         else:
@@ -224,7 +224,7 @@ def test_a_parent_that_is_not_clear() -> None:
     other = commit(repo, 3, "dev")
     main = repo.lookup_branch("main")
     lost = commit(repo, 3)
-    report = REPO.upkeep.restore(storage, overwrite=True)
+    report = REPO.upkeep.restore(storage, overwrite=True).apply()
     assert [entry.id for entry in report.unlisted] == [lost]
     repo = REPO.open(storage)
     with pytest.raises(InvalidInputError, match="several tips"):
@@ -239,7 +239,7 @@ def test_files_of_a_lost_version_are_gone() -> None:
     repo = repository(storage)
     lost = commit(repo, 3)
     manifest = repo.list_manifest_files(lost)[0].id
-    REPO.upkeep.restore(storage, overwrite=True)
+    REPO.upkeep.restore(storage, overwrite=True).apply()
     storage.delete([f"manifests/{manifest}"])
     with pytest.raises(StorageError, match="files are gone"):
         REPO.open(storage).upkeep.recover(lost, "main")
@@ -252,7 +252,7 @@ def test_refs_whose_snapshots_are_gone_are_reported() -> None:
     tagged = repo.lookup_tag("v1")
     damage(storage, "lost")
     storage.delete([f"snapshots/{tagged}"])
-    assert REPO.upkeep.restore(storage).missing == ("main",)
+    assert REPO.upkeep.restore(storage).apply().missing == ("main",)
 
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -266,7 +266,7 @@ def restored_after_a_collection(number: int) -> tuple[MemoryStorage, frazil.Repo
     for n in range(12):
         commit(repo, n)
     repo.garbage_collect(TOMORROW)
-    REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[number].name, overwrite=True)
+    REPO.upkeep.restore(storage, REPO.upkeep.backups(storage)[number].name, overwrite=True).apply()
     return storage, REPO.open(storage)
 
 
@@ -318,7 +318,7 @@ def test_versions_without_files_are_reported() -> None:
     repo.garbage_collect(TOMORROW)
     backup = REPO.upkeep.backups(storage)[1]
     assert backup.name != before
-    report = REPO.upkeep.restore(storage, backup.name, overwrite=True)
+    report = REPO.upkeep.restore(storage, backup.name, overwrite=True).apply()
     assert report.missing == ()
     assert set(report.missing_snapshots) == set(ids[1:-1])
     back = REPO.open(storage)
@@ -340,7 +340,7 @@ def test_the_reference_goes_on(writer: str, tmp_path: Path) -> None:
     tip = first.lookup_branch("main")
     (tmp_path / "repo" / "repo").unlink()
     storage = frazil.local_filesystem_storage(path)
-    report = REPO.upkeep.restore(storage)
+    report = REPO.upkeep.restore(storage).apply()
     REPO.open(storage).upkeep.recover(tip, "main")
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(path))
     assert [entry.message for entry in theirs.ancestry(branch="main")][:3] == ["2", "1", "0"]
@@ -359,7 +359,7 @@ def recovered(order: list[int]) -> tuple[Schedule, Any]:
         commit(repo, n)
     lost = repo.lookup_branch("main")
     damage(storage, "lost")
-    REPO.upkeep.restore(storage)
+    REPO.upkeep.restore(storage).apply()
     schedule = Schedule(order)
     one, other = (
         opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)), config)

@@ -1,34 +1,26 @@
 """The search for another copy of each damaged file, and the steps that write files.
 
-every file       the same key in a copy of the repository, and in quarantine
-metadata files   also another file of the same folder that contains the id of the damaged file. Such a
-and packs        file has the name of another file: two files were exchanged
-chunk files      also another chunk file whose hash is the id of the damaged file (deduplication)
-logs             also the rebuild from the snapshots before and after the commit
-
-Each step is atomic for each of its files, and can be repeated after an interruption.
+A file comes from the same key in a copy of the repository. A transaction log without a copy is built again
+from the snapshots before and after the commit. Each step is atomic for each of its files, and can be repeated
+after an interruption.
 """
 
 from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from hashlib import sha256
-from itertools import chain
-from typing import Any, Final, Protocol
-
-import numpy as np
+from typing import Any, Final
 
 from frazil.changes.diff import compare_versions
 from frazil.display import counted
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, check_file, find_remains, is_marked
+from frazil.format.chunk_trailer import check_file, find_remains, is_marked
 from frazil.format.columns import U8
 from frazil.format.ids import (
     CHUNKS,
-    CONFIG,
     MANIFESTS,
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
@@ -49,10 +41,8 @@ from frazil.format.repo_info import decode_repo_info
 from frazil.format.transaction_log import Move, TransactionLog, empty_log, encode_transaction_log
 from frazil.maintenance.repair.repair_plan import Certainty, RepairStep
 from frazil.maintenance.repair.storages import (
-    QUARANTINE,
     Overlay,
     Quarantine,
-    copies_in_quarantine,
     read_present,
 )
 from frazil.maintenance.verification.findings import Finding
@@ -61,11 +51,9 @@ from frazil.repository.catalog.assets import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import decode_ref
 from frazil.repository.session.workspace import Workspace
-from frazil.repository.settings.config_document import from_document
-from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_damage
-from frazil.survey.columns import FileUses, SnapshotManifests, among, list_objects
+from frazil.survey.columns import FileUses, SnapshotManifests, among
 from frazil.survey.survey import Survey
 from frazil.threads import Purpose, map_bounded
 
@@ -75,10 +63,6 @@ KINDS: Final[Mapping[str, FileKind[Any]]] = {
     MANIFESTS: MANIFEST,
     TRANSACTIONS: TRANSACTION_LOG,
 }
-#: The largest number of files of one folder that are read to find exchanged files.
-_READ: Final = 1000
-_SAME_HASH: Final = "a file with the same hash"
-_EXCHANGED: Final = "the file of another name"
 #: A tag of spec version 1 never moves, so the file of a copy is right.
 _TAGS: Final = f"{REFS}/tag."
 
@@ -103,37 +87,13 @@ class RepairContext:
         """The context of the repository. The file ``repo`` must be readable."""
         return self._open(self.storage)
 
-    def replace_file(self, key: str, data: Buffer) -> None:
-        """Put a damaged file aside, and write another content under its key."""
-        self.quarantine.replace_file(self.storage, key, data)
-
-
-class Step(Protocol):
-    """A step of a repair."""
-
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-
-    def perform(self, repair: RepairContext) -> None:
-        """Make the step. A second call changes nothing."""
-
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """A file that has, or may have, the content of a damaged file.
+class Step:
+    """A step for users, and the function that makes it. A second call of the function changes nothing."""
 
-    ``stop`` is the end of the content: the trailer of a chunk file belongs to its own name. None means the
-    whole file.
-    """
-
-    label: str
-    storage: Storage
-    key: str
-    stop: int | None = None
-
-    def read(self) -> Buffer:
-        """Return the content. Raises ``StorageError`` if it cannot be read."""
-        return self.storage.get(self.key, 0, self.stop)
+    shown: RepairStep
+    perform: Callable[[RepairContext], object]
 
 
 def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
@@ -150,8 +110,6 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
     elif folder == REFS:
         decode_ref(bytes(data), key)
         return "proved"
-    elif key == CONFIG:
-        from_document(load_config(bytes(data), key))
     return "consistent"
 
 
@@ -174,56 +132,32 @@ def _check_chunks(key: str, id_: bytes, data: Buffer, end: int) -> Certainty:
     return "proved"
 
 
-@dataclass(frozen=True, slots=True)
-class CopyFiles:
-    """Writes files with the contents of their origins.
+def copy_files(repair: RepairContext, copy: Storage, keys: Sequence[str], ends: Mapping[str, int]) -> None:
+    """Write files with the contents that a copy of the repository has. On an overlay, only link them.
 
     ``ends`` has the number of bytes that references need, for chunk files.
     """
+    storage = repair.storage
 
-    origins: Sequence[tuple[str, Origin]]
-    why: str
-    certainty: Certainty
-    ends: Mapping[str, int] = field(default_factory=dict)
+    def copy_file(key: str) -> None:
+        if isinstance(storage, Overlay):
+            storage.link(key, copy, key)
+        else:
+            data = copy.get(key)
+            check_content(key, data, ends.get(key, 0))
+            repair.quarantine.replace_file(storage, key, data)
 
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-        keys = tuple(key for key, _ in self.origins)
-        return RepairStep("copy", keys, self.origins[0][1].label, self.why, self.certainty)
-
-    def perform(self, repair: RepairContext) -> None:
-        """Copy the files. On an overlay, only link them."""
-        if isinstance(repair.storage, Overlay):
-            for key, origin in self.origins:
-                if origin.stop is None:
-                    repair.storage.link(key, origin.storage, origin.key)
-                else:
-                    repair.storage.put(key, origin.read())
-            return
-        # Contents of files that the step itself replaces must be read before the first write.
-        own = {key for key, _ in self.origins}
-        early = {key: origin.read() for key, origin in self.origins if origin.key in own - {key}}
-
-        def copy_file(pair: tuple[str, Origin]) -> None:
-            key, origin = pair
-            data = early[key] if key in early else origin.read()
-            check_content(key, data, self.ends.get(key, 0))
-            repair.replace_file(key, data)
-
-        map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))
+    map_bounded(Purpose.FILE_COPIES, copy_file, keys)
 
 
-@dataclass(slots=True)
 class FileSearch:
-    """The search for copies, and the pairs of a damaged key and an origin that an earlier round has used.
+    """The search for copies. ``storage`` is the storage of the repository, not an overlay."""
 
-    ``storage`` is the storage of the repository, not an overlay.
-    """
-
-    storage: Storage
-    copies: Sequence[Storage]
-    tried: set[tuple[str, str, str]] = field(default_factory=set)
-    rebuilt: set[str] = field(default_factory=set)
+    def __init__(self, storage: Storage, copies: Sequence[Storage]) -> None:
+        self._storage = storage
+        self._copies = copies
+        #: The files that earlier rounds have written, each with the number of its copy; None is a built log.
+        self._tried: set[tuple[str, int | None]] = set()
 
     def steps(self, repair: RepairContext, findings: Iterable[Finding]) -> list[Step]:
         """Return the steps that repair files with findings, as far as there are copies.
@@ -234,145 +168,63 @@ class FileSearch:
         may_be_good = {each.key for each in every if each.check == "unavailable"}
         why = {each.key: each.detail or str(each) for each in every if each.key not in may_be_good}
         chunks = sorted(key for key in why if key.startswith(f"{CHUNKS}/"))
-        files = sorted(key for key in why if _is_copied(key))
-        if not chunks and not files:
-            return []
-        ends: dict[str, int] = {}
+        files = sorted(
+            key for key in why if key.split("/")[0] in {*KINDS, OVERWRITTEN} or key.startswith(_TAGS)
+        )
+        ends: dict[str, int] = dict.fromkeys(chunks, 0)
         if chunks:
             _, uses, _ = users_of_files(repair.context, id_matrix(list(map(_id_of, chunks))))
-            ends = dict.fromkeys(chunks, 0) | dict(
-                zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True)
-            )
-        copies = self._copies([*files, *chunks], copies_in_quarantine(self.storage), ends)
-        missing = [key for key in files if key not in copies and key.startswith(f"{TRANSACTIONS}/")]
-        return [*_grouped(copies, why, ends), *self._rebuilds(repair, missing, why)]
+            ends |= dict(zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True))
+        found = map_bounded(Purpose.FILE_COPIES, partial(self._good_copy, ends=ends), [*files, *chunks])
+        # Files with the same copy, reason and certainty are one step.
+        groups: dict[tuple[int, str, Certainty], list[str]] = {}
+        for key, copy in zip([*files, *chunks], found, strict=True):
+            if copy is not None:
+                reason = "the chunk file is missing or damaged" if key in ends else why[key]
+                groups.setdefault((copy[0], reason, copy[1]), []).append(key)
+                self._tried.add((key, copy[0]))
+        steps: list[Step] = []
+        for (number, reason, certainty), keys in groups.items():
+            copy_from = self._copies[number]
+            shown = RepairStep("copy", tuple(keys), copy_from.label(), reason, certainty)
+            steps.append(Step(shown, partial(copy_files, copy=copy_from, keys=keys, ends=ends)))
+        left = [key for key in files if not any(key in keys for keys in groups.values())]
+        return [*steps, *self._rebuilds(repair, left, why)]
 
-    def _copies(
-        self, keys: Sequence[str], aside: Mapping[str, list[str]], ends: Mapping[str, int]
-    ) -> dict[str, tuple[Origin, Certainty]]:
-        """Return an origin with a good content for each key that has one."""
-        elsewhere = self._by_id(keys, aside) | self._by_hash(aside, ends)
+    def _good_copy(self, key: str, ends: Mapping[str, int]) -> tuple[int, Certainty] | None:
+        """Return the number of the first copy with a good content, if there is one that proves it."""
+        best: tuple[int, Certainty] | None = None
+        for number, copy in enumerate(self._copies):
+            if (key, number) in self._tried:
+                continue
+            with suppress(IcechunkError):
+                data = copy.get(key)
+                certainty = check_content(key, data, ends.get(key, 0))
+                present = read_present(self._storage, key)
+                if present is None or memoryview(present[0]) != memoryview(data):
+                    if certainty == "proved":
+                        return number, certainty
+                    best = best or (number, certainty)
+        return best
 
-        def search(key: str) -> tuple[Origin, Certainty] | None:
-            best: tuple[Origin, Certainty] | None = None
-            origins = [Origin(copy.label(), copy, key) for copy in self.copies]
-            origins += (Origin(QUARANTINE, self.storage, name) for name in aside.get(key, ()))
-            origins += [elsewhere[key]] if key in elsewhere else []
-            for origin in origins:
-                if (key, origin.label, origin.key) in self.tried:
-                    continue
-                with suppress(IcechunkError):
-                    data = origin.read()
-                    certainty = check_content(key, data, ends.get(key, 0))
-                    present = read_present(self.storage, key)
-                    if present is None or memoryview(present[0]) != memoryview(data):
-                        if certainty == "proved":
-                            return origin, certainty
-                        best = best or (origin, certainty)
-            return best
-
-        results = zip(keys, map_bounded(Purpose.FILE_COPIES, search, list(keys)), strict=True)
-        good = {key: result for key, result in results if result is not None}
-        self.tried |= {(key, origin.label, origin.key) for key, (origin, _) in good.items()}
-        return good
-
-    def _by_id(self, keys: Sequence[str], aside: Mapping[str, list[str]]) -> dict[str, Origin]:
-        """Return files that contain the id of a damaged file of the same folder."""
-
-        def key_inside(name: str) -> str | None:
-            folder = name.split("/")[-2]
-            with skip_damage():
-                data = self.storage.get(name)
-                if folder in KINDS:
-                    return KINDS[folder].key(KINDS[folder].decode(data, name).id)
-                trailer = check_file(_id_of(name), data).trailer
-                return None if trailer is None else chunk_key(trailer.id)
-            return None
-
-        answer: dict[str, Origin] = {}
-        for folder in (*KINDS, CHUNKS):
-            damaged = [key for key in keys if key.startswith(f"{folder}/")]
-            names = [*damaged, *_aside(aside, folder)][:_READ]
-            if damaged and len(names) > 1:
-                inside = map_bounded(Purpose.FILE_COPIES, key_inside, names)
-                pairs = [pair for pair in zip(inside, names, strict=True) if pair[0] != pair[1]]
-                answer |= {
-                    key: Origin(_EXCHANGED, self.storage, name) for key, name in pairs if key in damaged
-                }
-        return answer
-
-    def _by_hash(self, aside: Mapping[str, list[str]], ends: Mapping[str, int]) -> dict[str, Origin]:
-        """Return chunk files whose hash is the id of a damaged file. Only files of the same size are read."""
-        sizes = sorted(set(ends.values()) - {0})
-        if not sizes:
-            return {}
-        files = list_objects(self.storage, CHUNKS)
-        wanted = np.array([size + more for size in sizes for more in (0, SINGLE_TRAILER_BYTES)], np.int64)
-        rows = np.isin(files.sizes, wanted)
-        names = files.select_files(rows).keys() if rows.sum() <= _READ else []
-        names += _aside(aside, CHUNKS)
-
-        def origins(name: str) -> list[tuple[str, Origin]]:
-            with skip_damage():
-                data = memoryview(self.storage.get(name))
-                return [
-                    (key, Origin(_SAME_HASH, self.storage, name, size))
-                    for size in sizes
-                    if size <= len(data)
-                    if (key := chunk_key(sha256(data[:size]).digest()[:OBJECT_ID_BYTES])) != name
-                ]
-            return []
-
-        pairs = chain.from_iterable(map_bounded(Purpose.FILE_COPIES, origins, names[:_READ]))
-        return {key: origin for key, origin in pairs if key in ends}
-
-    def _rebuilds(
-        self, repair: RepairContext, keys: Sequence[str], why: Mapping[str, str]
-    ) -> Iterator[RebuildLog]:
-        """Make the steps that rebuild transaction logs whose two versions can be read."""
+    def _rebuilds(self, repair: RepairContext, keys: Sequence[str], why: Mapping[str, str]) -> Iterator[Step]:
+        """Make the steps that build transaction logs again whose two versions can be read."""
+        keys = [key for key in keys if key.startswith(f"{TRANSACTIONS}/") and (key, None) not in self._tried]
         versions = {each.id for each in state_of(repair.context).versions} if keys else set()
         for key in keys:
-            id_ = _id_of(key)
-            if id_ not in versions or key in self.rebuilt:
-                continue
-            # The parent that the repository lists now may be an ancestor, after an expiration.
-            snapshots = repair.context.catalog.full_repo_info().snapshots
-            step = RebuildLog(id_, snapshots.entry(snapshots.find_snapshot(id_)).parent, why[key])
-            with skip_damage():  # one of the versions is damaged
-                step.perform(repair)
-                self.rebuilt.add(key)
-                yield step
-
-
-def _is_copied(key: str) -> bool:
-    return key.split("/")[0] in {*KINDS, OVERWRITTEN} or key.startswith(_TAGS)
-
-
-def _aside(aside: Mapping[str, list[str]], folder: str) -> list[str]:
-    return [name for key, names in aside.items() if key.startswith(f"{folder}/") for name in names]
+            if (id_ := _id_of(key)) in versions:
+                # The parent that the repository lists now may be an ancestor, after an expiration.
+                snapshots = repair.context.catalog.full_repo_info().snapshots
+                step = rebuild_step(id_, snapshots.entry(snapshots.find_snapshot(id_)).parent, why[key])
+                with skip_damage():  # one of the versions is damaged
+                    step.perform(repair)
+                    self._tried.add((key, None))
+                    yield step
 
 
 def _id_of(key: str) -> bytes:
     name = key.rpartition("/")[2]
     return id_from_text(name) if is_id_text(name) else bytes(OBJECT_ID_BYTES)
-
-
-def _grouped(
-    copies: Mapping[str, tuple[Origin, Certainty]], why: Mapping[str, str], ends: Mapping[str, int]
-) -> Iterator[CopyFiles]:
-    """Yield one step for all files with the same origin, reason and certainty.
-
-    Exchanged files must be in the same step, which reads all of them before it writes.
-    """
-    groups: dict[tuple[str, str, Certainty], list[tuple[str, Origin]]] = {}
-    for key, (origin, certainty) in copies.items():
-        reason = "files were exchanged" if origin.label == _EXCHANGED else why[key]
-        if key.startswith(f"{CHUNKS}/"):
-            reason = "the chunk file is missing or damaged"
-        groups.setdefault((origin.label, reason, certainty), []).append((key, origin))
-    for (_, reason, certainty), origins in groups.items():
-        needs = {key: ends[key] for key, _ in origins if key in ends}
-        yield CopyFiles(tuple(origins), reason, certainty, needs)
 
 
 def users_of_files(
@@ -395,58 +247,44 @@ def users_of_files(
     return versions, FileUses.union(parts), users
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildLog:
-    """Writes the transaction log of a snapshot. ``parent`` is None for the first snapshot.
+def rebuild_step(id_: bytes, parent: bytes | None, why: str) -> Step:
+    """Return the step that writes the transaction log of a snapshot. ``parent`` is None for the first one."""
+    key = transaction_key(id_)
+    source = "the first snapshot" if parent is None else f"the parent {id_to_text(parent)}"
+    why = f"{why}; the log lists all differences from the parent"
 
-    The log has the nodes and chunks in which the two versions differ, as the log of a new commit with the
-    same differences. A commit may also write the same value again, which no version shows.
-    """
+    def perform(repair: RepairContext) -> None:
+        repair.quarantine.replace_file(repair.storage, key, rebuilt_log(repair.context, id_, parent))
 
-    id: bytes
-    parent: bytes | None
-    why: str
-
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-        source = "the first snapshot" if self.parent is None else f"the parent {id_to_text(self.parent)}"
-        why = f"{self.why}; the log lists all differences from the parent"
-        return RepairStep("rebuild", (transaction_key(self.id),), source, why, "consistent")
-
-    def perform(self, repair: RepairContext) -> None:
-        """Write the log, and put the damaged log aside."""
-        repair.replace_file(transaction_key(self.id), rebuilt_log(repair.context, self.id, self.parent))
+    return Step(RepairStep("rebuild", (key,), source, why, "consistent"), perform)
 
 
 def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
-    """Return the file of the log with the differences between a snapshot and its parent."""
-    log = empty_log(id_) if parent is None else _log_of_differences(context, id_, parent)
+    """Return the log with the nodes and chunks in which two versions differ, as a new commit would write it.
+
+    A commit may also write the same value again, which no version shows.
+    """
+    log = empty_log(id_)
+    if parent is not None:
+        old, new = Workspace(context, parent), Workspace(context, id_)
+        before, after = old.base, new.base
+        changed = compare_versions(before, after, old.ref_table, new.ref_table)
+        tables = {"new": after, "deleted": before, "updated": after}
+        ids = {
+            (name := f"{change}_{kind}"): _ids(table, getattr(changed, name))
+            for change, table in tables.items()
+            for kind in ("groups", "arrays")
+        }
+        chunks = {
+            after.ids[after.find_node(path)].tobytes(): at for path, at in changed.updated_chunks.items()
+        }
+        moved = after.identities(after.find_nodes([target for _, target in changed.moved]))
+        moves = (
+            Move(*paths, node, is_array) for paths, node, is_array in zip(changed.moved, *moved, strict=True)
+        )
+        log = TransactionLog(id_, **ids, updated_chunks=chunks, moves=tuple(moves))
     level = context.settings.compression_level
     return encode_transaction_log(log, level=level, spec_version=context.spec_version)
-
-
-def _log_of_differences(context: Context, id_: bytes, parent: bytes) -> TransactionLog:
-    old, new = Workspace(context, parent), Workspace(context, id_)
-    before, after = old.base, new.base
-    changed = compare_versions(before, after, old.ref_table, new.ref_table)
-    moved = after.identities(after.find_nodes([target for _, target in changed.moved]))
-    return TransactionLog(
-        id_,
-        new_groups=_ids(after, changed.new_groups),
-        new_arrays=_ids(after, changed.new_arrays),
-        deleted_groups=_ids(before, changed.deleted_groups),
-        deleted_arrays=_ids(before, changed.deleted_arrays),
-        updated_arrays=_ids(after, changed.updated_arrays),
-        updated_groups=_ids(after, changed.updated_groups),
-        updated_chunks={
-            after.ids[after.find_node(path)].tobytes(): index
-            for path, index in changed.updated_chunks.items()
-        },
-        moves=tuple(
-            Move(source, target, node, is_array)
-            for (source, target), node, is_array in zip(changed.moved, *moved, strict=True)
-        ),
-    )
 
 
 def _ids(table: NodeTable, paths: Iterable[str]) -> U8:

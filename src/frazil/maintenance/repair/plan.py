@@ -1,36 +1,616 @@
-"""The plan of a repair: rounds of steps on an overlay, until a verification finds nothing to repair.
+"""The plan of a repair, and the restoration of the file `repo`.
 
-Damaged metadata hide damage of the files that they refer to. So each round verifies the overlay again, with
-the repaired files of the rounds before. The plan is a rehearsal with the code of the repair itself.
-
-A file that the storage does not return may be good. The plan leaves it as it is, and its finding remains.
-Then the plan has no lost chunks and no orphans, because the file may refer to others. An error of the storage
-that leaves no finding ends the plan.
+Damaged metadata hide damage of the files that they refer to. So the plan makes each round of steps on an
+overlay, with the code of the repair itself, and then verifies the overlay again. A file that the storage does
+not return may be good: its finding remains, and the plan has no lost chunks, because it may refer to others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from frazil.errors import IcechunkError
-from frazil.maintenance.collection import Collection, unused_files
-from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step
-from frazil.maintenance.repair.lost_chunks import lost_chunks, lost_commits
-from frazil.maintenance.repair.repair_plan import DetachedSnapshot, LostChoice, RepairPlan, RepairStep
-from frazil.maintenance.repair.repo_file import (
-    config_steps,
-    is_version_1,
-    relist_steps,
-    require_copies,
-    restore_step,
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.display import counted
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InvalidInputError,
+    RepositoryNotFoundError,
+    StorageError,
 )
-from frazil.maintenance.repair.storages import Overlay, QuarantiningStorage
-from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel
+from frazil.format.chunk_table import within
+from frazil.format.columns import U8, U32
+from frazil.format.ids import (
+    CHUNKS,
+    INITIAL_SNAPSHOT_ID,
+    OVERWRITTEN,
+    REFS,
+    REPO,
+    SNAPSHOTS,
+    backup_key,
+    backup_name,
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_to_text,
+    is_id_text,
+    snapshot_key,
+    transaction_key,
+)
+from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
+from frazil.format.nodes import Node, NodeTable
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
+from frazil.format.snapshot import Snapshot, decode_snapshot
+from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, users_of_files
+from frazil.maintenance.repair.repair_plan import (
+    DetachedSnapshot,
+    LostChoice,
+    LostChunks,
+    RepairPlan,
+    RepairStep,
+    RestoreReport,
+)
+from frazil.maintenance.repair.storages import Overlay, read_present
+from frazil.maintenance.verification.findings import Finding, VerifyLevel
 from frazil.maintenance.verification.plan import verify
+from frazil.remedies import argument
+from frazil.repository.catalog.ancestry import FRAZIL
+from frazil.repository.catalog.assets import SNAPSHOT_ENTRY
+from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
-from frazil.storage.base import Storage
+from frazil.repository.catalog.presentation import snapshot_infos
+from frazil.repository.catalog.repo_changes import MAIN, branch_tip
+from frazil.repository.catalog.repo_update import (
+    BackupState,
+    latest_backup,
+    newest_update,
+    older_ops_backup,
+    read_backup,
+    read_repo_info,
+)
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.ids import new_object_id
+from frazil.repository.retries import RetryPolicy, write_once
+from frazil.repository.session.commit import write_commit
+from frazil.repository.session.commit_files import COMMIT, PendingCommit
+from frazil.repository.session.differences import fitting_parents, relist_snapshot
+from frazil.repository.session.session import reading
+from frazil.repository.session.workspace import Workspace
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
+from frazil.storage.checks import is_outage, skip_damage
+from frazil.survey.columns import ObjectListing, among, list_objects
+from frazil.threads import Purpose, map_bounded
+
+#: How much the clocks of storages and writers may differ, in microseconds.
+_CLOCKS: Final = 24 * 3600 * 1_000_000
+#: The number of ancestors of each tip that a snapshot must not fit. A commit that was refused started from
+#: one of them.
+_ANCESTORS: Final = 8
+
+
+def restore_report(storage: Storage, backup: str | None) -> RestoreReport:
+    """Return what the restoration of a backup, or of the latest readable one, would do."""
+    return _report(storage, _state_to_restore(storage, backup))
+
+
+def restore_repository(storage: Storage, backup: str | None, *, overwrite: bool = False) -> RestoreReport:
+    """Restore the file ``repo`` and return the report. See ``Repository.upkeep.restore``."""
+    condition, damaged = _current_repo_file(storage, overwrite=overwrite)
+    state = _state_to_restore(storage, backup)
+    report = _report(storage, state)
+    if damaged is not None and isinstance(condition, IfVersion):
+        storage.backup(REPO, condition.version, damaged, backup_key(_new_name()))
+    state = _with_whole_log(storage, state)
+    info = state.info
+    # The ops log has one entry, for the restoration. The backup contains the other entries, because the
+    # backups that they name may be gone. So the file differs from every earlier one.
+    now = max(now_us(), newest_update(info) + 1)
+    entry = OpsEntry(UpdateKind.BRANCH_RESET, now, name=MAIN, previous_snapshot=info.branches[MAIN])
+    data = encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
+    if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
+        raise ConflictError(
+            message="another writer changed `repo` while it was restored. Look at the repository, and "
+            "restore it again if needed",
+            kind=ErrorKind.REPO_INFO_UPDATED,
+        )
+    return report
+
+
+def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | None]:
+    """Return the condition for replacing the present file ``repo``, and its bytes."""
+    present = read_present(storage, REPO)
+    if present is None:
+        return IfAbsent(), None
+    if not overwrite:
+        try:
+            read_repo_info(storage)
+        except FormatError as error:
+            if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+                raise  # a later version of the format is not damage
+        else:
+            raise AlreadyExistsError(
+                f"the repository in {storage.label()} is readable", ErrorKind.NOT_ALLOWED
+            ).with_remedy(
+                "Pass {} to reset it to a backup; all later updates are then lost", argument(overwrite=True)
+            )
+    return IfVersion(present[1]), bytes(present[0])
+
+
+def _state_to_restore(storage: Storage, backup: str | None) -> BackupState:
+    if backup is not None:
+        return read_backup(storage, backup.removeprefix(backup_key("")))
+    state = latest_backup(storage)
+    if state is None:
+        raise RepositoryNotFoundError(f"no readable backup of a repository in {storage.label()}")
+    return state
+
+
+def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
+    """Return the backup if all older parts of its ops log exist.
+
+    Otherwise write a new backup of the same state, whose ops log ends with its own entries, and return that.
+    """
+    info = state.info
+    try:
+        while (older := older_ops_backup(storage, info)) is not None:
+            info = older
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+    except FormatError:
+        pass
+    else:
+        return state
+    shortened = BackupState(_new_name(), replace(state.info, repo_before_updates=None))
+    storage.put(backup_key(shortened.name), encode_repo_info(shortened.info))
+    return shortened
+
+
+def _new_name() -> str:
+    return backup_name(now_us() // 1000, new_object_id())
+
+
+def _report(storage: Storage, state: BackupState) -> RestoreReport:
+    info, files = state.info, list_objects(storage, SNAPSHOTS)
+    lost = info.table.ids()[~among(info.table.ids(), files.ids)]
+    gone = set(id_list(lost))
+    return RestoreReport(
+        state.name,
+        {name: id_to_text(id_) for name, id_ in info.branches.items()},
+        {name: id_to_text(id_) for name, id_ in info.tags.items()},
+        tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in gone),
+        tuple(ids_to_text(lost)),
+        unlisted_snapshots(storage, info, files),
+    )
+
+
+def unlisted_snapshots(storage: Storage, info: RepoInfo, files: ObjectListing) -> tuple[SnapshotInfo, ...]:
+    """Return snapshots that were written after the newest update of ``info`` and that it does not list."""
+    since = newest_update(info)
+    ids = files.ids[files.modified >= since - _CLOCKS]
+    new = ids[info.table.find_snapshots(ids) < 0]
+
+    def read_snapshot(id_: bytes) -> Snapshot | None:
+        try:
+            return decode_snapshot(storage.get(snapshot_key(id_)), snapshot_key(id_))
+        except (StorageError, FormatError):
+            return None
+
+    snapshots = filter(None, map_bounded(Purpose.CATALOG_READS, read_snapshot, id_list(new)))
+    later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
+    later.sort(key=lambda snapshot: snapshot.flushed_at)
+    entries = [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
+    return tuple(snapshot_infos(entries))
+
+
+# The steps of a repair
+
+
+def is_version_1(storage: Storage, copies: Sequence[Storage]) -> bool:
+    """Return whether the repository has spec version 1: refs, and no trace of a file ``repo``."""
+    backups = (info.key for info in storage.list(OVERWRITTEN))
+    if storage.head(REPO) is not None or any(key.startswith(backup_key(f"{REPO}.")) for key in backups):
+        return False
+    return any(next(iter(each.list(REFS)), None) is not None for each in (storage, *copies))
+
+
+def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, RepoInfo] | None:
+    """Return the step that restores ``repo``, and its state. None if the file is readable.
+
+    The state is the latest one of the backups here and of the copies. A copy may have commits of its own, so
+    this repository must have, or have had, the snapshots of its branches and tags.
+    """
+    try:
+        read_repo_info(storage)
+    except (FormatError, RepositoryNotFoundError) as error:
+        if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+            raise
+        why = f"damaged, {error.message}" if isinstance(error, FormatError) else "missing"
+    else:
+        return None
+    own = latest_backup(storage)
+    states: list[tuple[BackupState, str, bytes | None]] = []
+    if own is not None:
+        states.append((own, backup_key(own.name), None))
+
+    def has_record(tip: bytes) -> bool:
+        if own is not None and own.info.snapshots.find_snapshot(tip) >= 0:
+            return True
+        return any(storage.head(key(tip)) is not None for key in (snapshot_key, transaction_key))
+
+    for copy in copies:
+        with skip_damage():
+            info, _, data = read_repo_info(copy)
+            if all(map(has_record, {*info.branches.values(), *info.tags.values()})):
+                states.append((BackupState(_new_name(), info), f"{REPO} of {copy.label()}", data))
+    if not states:
+        raise RepositoryNotFoundError(
+            f"`repo` in {storage.label()} cannot be repaired, because no backup here or "
+            "in the copies can be read. Pass a copy of the repository in `copies`"
+        )
+    state, source, raw = max(states, key=lambda each: newest_update(each[0].info))
+
+    def perform(repair: RepairContext) -> None:
+        """Restore the file, unless it is readable."""
+        with suppress(FormatError, RepositoryNotFoundError):
+            read_repo_info(repair.storage)
+            return
+        present = read_present(repair.storage, REPO)
+        if present is not None:
+            repair.quarantine.store(repair.storage, REPO, present[0])
+        if raw is not None:
+            repair.storage.put(backup_key(state.name), raw)
+        restore_repository(repair.storage, state.name)
+
+    time = to_datetime(newest_update(state.info)).isoformat()
+    why = f"{why}; the state is of the update at {time}, later updates are lost"
+    return Step(RepairStep("restore", (REPO,), source, why, "consistent"), perform), state.info
+
+
+def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
+    """Check that the copies belong to the repository."""
+
+    def birth(storage: Storage) -> int | None:
+        """Return the time of the first snapshot, or None if it cannot be read."""
+        with skip_damage():
+            return SNAPSHOT_ENTRY.read(storage, INITIAL_SNAPSHOT_ID).flushed_at
+        with skip_damage():
+            snapshots = read_repo_info(storage)[0].snapshots
+            row = snapshots.find_snapshot(INITIAL_SNAPSHOT_ID)
+            return None if row < 0 else snapshots.entry(row).flushed_at
+        return None
+
+    origin = birth(storage)
+    for copy in copies:
+        if next(iter(copy.list(SNAPSHOTS)), None) is None:
+            got = f"{copy.label()} without snapshots"
+        elif None not in (origin, other := birth(copy)) and origin != other:
+            got = f"another repository in {copy.label()}. Its first snapshot has another time"
+        else:
+            continue
+        raise InvalidInputError(
+            f"copies must be copies of the repository, got {got}. Correct the location",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+
+
+# Commits after the restored state
+
+
+def relist_steps(repair: RepairContext, backup: RepoInfo) -> tuple[list[Step], tuple[DetachedSnapshot, ...]]:
+    """Make the steps that list younger snapshots again, on an overlay. Return them and other snapshots."""
+    context = repair.context
+    waiting = list(unlisted_snapshots(repair.storage, backup, list_objects(repair.storage, SNAPSHOTS)))
+    steps: list[Step] = []
+    while (found := _explained(context, waiting)) is not None:
+        lost, step = found
+        try:
+            step.perform(repair)
+        except IcechunkError as error:  # a file is missing, or a collection runs: the snapshot stays detached
+            if is_outage(error):
+                raise
+            break
+        steps.append(step)
+        waiting.remove(lost)
+    branches: dict[bytes, list[str]] = {}
+    for name, tip in sorted(context.catalog.full_repo_info().branches.items()):
+        branches.setdefault(tip, []).append(name)
+    detached: list[DetachedSnapshot] = []
+    for each in waiting:
+        id_ = id_from_text(each.id)
+        names = sorted(
+            {name for parent in _fitting(context, list(branches), id_) for name in branches[parent]}
+        )
+        branches[id_] = names  # the next snapshot may be its child
+        detached.append(DetachedSnapshot(each.id, each.message, each.written_at, tuple(names)))
+    return steps, tuple(detached)
+
+
+def _explained(context: Context, waiting: Sequence[SnapshotInfo]) -> tuple[SnapshotInfo, Step] | None:
+    """Return the oldest snapshot with exactly one explanation, and the step that puts it on its branch."""
+    info = context.catalog.full_repo_info()
+    ids = id_list(info.table.ids())
+    candidates = dict.fromkeys(
+        ids[row]
+        for tip in [*info.branches.values(), *info.tags.values()]
+        if waiting
+        for row in info.table.chain(info.table.find_snapshot(tip))[: _ANCESTORS + 1].tolist()
+    )
+    candidates |= dict.fromkeys(id_from_text(each.id) for each in waiting)
+    fits = {each.id: _fitting(context, list(candidates), id_from_text(each.id)) for each in waiting}
+    for each in waiting:
+        parents = fits[each.id]
+        rivals = [parent for id_, others in fits.items() if id_ != each.id for parent in others]
+        branches = [name for name, tip in info.branches.items() if [tip] == parents]
+        if len(branches) == 1 and parents[0] not in rivals:
+            return each, _relist_step(each, branches[0], id_to_text(parents[0]))
+    return None
+
+
+def _relist_step(lost: SnapshotInfo, branch: str, parent: str) -> Step:
+    """Return the step that lists a snapshot again, and moves a branch from its parent to it."""
+
+    def perform(repair: RepairContext) -> None:
+        with suppress(AlreadyExistsError):
+            relist_snapshot(repair.context, lost.id, branch, parent)
+
+    why = (
+        f"its log and its references fit the tip {parent} of branch `{branch}`, and no other version; "
+        f"message {lost.message!r:.60}"
+    )
+    key = snapshot_key(id_from_text(lost.id))
+    return Step(RepairStep("relist", (key,), "the snapshot itself", why, "consistent"), perform)
+
+
+def _fitting(context: Context, candidates: Sequence[bytes], id_: bytes) -> list[bytes]:
+    parents: list[bytes] = []
+    for candidate in candidates:
+        if candidate != id_:
+            with skip_damage():  # a damaged candidate is no explanation
+                parents += fitting_parents(context, [candidate], id_)
+    return parents
+
+
+_WORDS: Final = {"fill": "the missing value of each array", "previous": "the data of an older version"}
+
+
+def lost_chunks(
+    context: Context, findings: Iterable[Finding], paths: Mapping[bytes, str]
+) -> list[LostChunks]:
+    """Return the chunks with findings about their chunk files."""
+    groups: dict[tuple[str, bytes], list[Finding]] = {}
+    for each in findings:
+        folder, _, name = each.key.partition("/")
+        if folder == CHUNKS and is_id_text(name) and len(each.offsets):
+            groups.setdefault((each.key, each.node), []).append(each)
+    if not groups:
+        return []
+    ids = {key: _id_of(key) for key, _ in groups}
+    versions, _, users = users_of_files(context, id_matrix(list(ids.values())))
+    needing = {
+        key: tuple(map(id_to_text, reversed(id_list(versions.users(id_matrix(users.get(id_, [])))))))
+        for key, id_ in ids.items()
+    }
+    lost: list[LostChunks] = []
+    for (key, node), parts in groups.items():
+        cells = np.concatenate([each.coordinates for each in parts])
+        offsets = np.concatenate([each.offsets for each in parts])
+        pairs = np.column_stack((cells.astype(np.uint64), offsets))
+        _, rows = np.unique(pairs, axis=0, return_index=True)
+        lost.append(LostChunks(key, paths.get(node), node, cells[rows], needing[key], (), offsets[rows]))
+    ranges = lost_ranges(lost)
+    newest_first = list(reversed(id_list(versions.ids)))
+    previous: dict[bytes, list[str | None]] = {}
+    for node in {each.node for each in lost}:
+        cells = np.concatenate([each.coordinates for each in lost if each.node == node])
+        previous[node] = _previous(context, newest_first, node, cells, ranges)
+    answer: list[LostChunks] = []
+    for chunks in lost:
+        count = len(chunks.coordinates)
+        answer.append(replace(chunks, previous=tuple(previous[chunks.node][:count])))
+        del previous[chunks.node][:count]
+    return answer
+
+
+def _id_of(key: str) -> bytes:
+    return id_from_text(key.rpartition("/")[2])
+
+
+def _previous(
+    context: Context, newest_first: Sequence[bytes], node: bytes, cells: U32, ranges: U8
+) -> list[str | None]:
+    """Return for each chunk of an array the newest version that has other, readable data for it."""
+    answer: list[str | None] = [None] * len(cells)
+    waiting = np.ones(len(cells), bool)
+    good_in: dict[bytes, NDArray[np.bool_]] = {}
+    for version in newest_first:
+        if not waiting.any():
+            break
+        with skip_damage():  # there is a finding for the snapshot
+            nodes = context.assets.snapshot(version).nodes
+            path = _path_of(nodes, node)
+            array = None if path is None else nodes.node(nodes.find_node(path)).array
+            for ref in () if array is None else array.manifests:
+                box = np.array(ref.extents, np.uint64)
+                if len(box) != cells.shape[1]:
+                    continue
+                inside = waiting & ((cells >= box[:, 0]) & (cells < box[:, 1])).all(axis=1)
+                if inside.any():
+                    if ref.id not in good_in:
+                        good_in[ref.id] = _good_at(context, ref.id, node, cells, ranges)
+                    inside &= good_in[ref.id]
+                    for row in np.flatnonzero(inside).tolist():
+                        answer[row] = id_to_text(version)
+                    waiting &= ~inside
+    return answer
+
+
+def _good_at(context: Context, manifest: bytes, node: bytes, cells: U32, ranges: U8) -> NDArray[np.bool_]:
+    """Return which chunks have a reference to readable data in a manifest."""
+    good = np.zeros(len(cells), bool)
+    with skip_damage():
+        table = context.assets.manifest(manifest).arrays.get(node)
+        if table is not None:
+            rows = table.find_chunks(cells)
+            good[rows >= 0] = ~is_lost(table.select_chunks(rows[rows >= 0]), ranges)
+    return good
+
+
+def is_lost(table: ChunkTable, ranges: U8) -> NDArray[np.bool_]:
+    """Return which references of a table point to one of the lost ranges."""
+    native = table.kind == ChunkKind.NATIVE
+    hit = np.zeros(len(table), bool)
+    ids = table.chunk_ids[table.source[native]]
+    hit[native] = among(_ranges(ids, table.offset[native]), ranges)
+    return hit
+
+
+def lost_ranges(lost: Iterable[LostChunks]) -> U8:
+    """Return the ranges of lost chunks: the id of the file and the offset of each, uint8 (n, 20)."""
+    return np.concatenate(
+        [
+            _ranges(np.tile(np.frombuffer(_id_of(each.key), np.uint8), (len(each.offsets), 1)), each.offsets)
+            for each in lost
+        ]
+    )
+
+
+def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
+    return np.hstack((ids, offsets.astype(">u8").view(np.uint8).reshape(len(offsets), 8)))
+
+
+# Commits without lost chunks
+
+
+def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> Iterator[Step]:
+    """Make the commits for the branches whose tips need lost chunks, and yield their steps.
+
+    A branch whose tip has another damaged file that the commit must read is left out.
+    """
+    if choice == "keep" or not lost:
+        return
+    keys = tuple(dict.fromkeys(each.key for each in lost))
+    for name in sorted(repair.context.catalog.full_repo_info().branches):
+        commit = partial(_commit, branch=name, choice=choice, lost=lost)
+        effects: list[str] = []
+        with skip_damage():
+            effects = commit(repair)
+        if effects:
+            why = f"the tip of branch `{name}` needs the lost chunks, and the caller asks for this commit"
+            why = "; ".join([why, *effects])
+            yield Step(RepairStep("commit", keys, _WORDS[choice], why, "consistent"), commit)
+
+
+def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequence[LostChunks]) -> list[str]:
+    """Commit without the lost chunks of the tip. Return what cells read afterwards, nothing for no chunk."""
+    context = repair.context
+    since = now_us()
+    info = context.catalog.repo_info()
+    workspace = Workspace(context, branch_tip(info, branch))
+    edits = [_edit(workspace, node, lost, choice) for node in dict.fromkeys(each.node for each in lost)]
+    number = sum(count for count, _ in edits)
+    if number:
+        write_commit(
+            PendingCommit(
+                context,
+                COMMIT,
+                branch,
+                workspace.snapshot,
+                workspace.durable_changes(),
+                f"repair: {counted(number, 'lost chunk')} with {_WORDS[choice]}",
+                {**repair.metadata, FRAZIL: {"repair": {"lost": sorted({each.key for each in lost})}}},
+                SessionStart(newest_update(info), since),
+                workspace.writer,
+            )
+        )
+    return [effect for count, effect in edits if count]
+
+
+def _edit(
+    workspace: Workspace, id_: bytes, lost: Sequence[LostChunks], choice: LostChoice
+) -> tuple[int, str]:
+    """Change the references of one array that are still lost at the tip.
+
+    Returns their number, and what the cells read afterwards.
+    """
+    parts = [each for each in lost if each.node == id_]
+    cells, ranges = np.concatenate([each.coordinates for each in parts]), lost_ranges(parts)
+    path = _path_of(workspace.base, id_)
+    node = None if path is None else workspace.base.node(workspace.base.find_node(path))
+    if node is None or node.array is None:
+        return 0, ""
+    at_tip = within(cells, node.array.num_chunks)
+    at_tip[at_tip] = is_lost(workspace.refs_at(node.path, cells[at_tip]), ranges)
+    index, first = np.unique(cells[at_tip], axis=0, return_index=True)
+    if not len(index):
+        return 0, ""
+    if choice == "fill":
+        return len(index), f"{counted(len(index), 'chunk')} of {node.path} {_fill(workspace, node, index)}"
+    versions = [version for each in parts for version in each.previous]
+    previous = np.array(versions, object)[at_tip][first]
+    number = 0
+    for version in dict.fromkeys(previous.tolist()):
+        if version is not None:
+            older = Workspace(workspace.context, id_from_text(version))
+            older_path = _path_of(older.base, id_)
+            if older_path is not None:
+                refs = older.refs_at(older_path, index[previous == version]).stored()
+                refs = refs.select_chunks(~is_lost(refs, ranges))
+                number += len(refs)
+                if len(refs):
+                    workspace.set_refs(node.path, refs)
+    return number, f"{counted(number, 'chunk')} of {node.path} read the data of an older version"
+
+
+def _fill(workspace: Workspace, node: Node, index: U32) -> str:
+    """Set references to chunks of missing values, or delete references if the fill value is the best."""
+    decoder = reading(workspace).store.chunk_decoder(node.path)
+    element = decoder.missing_element()
+    if element is None:
+        workspace.set_refs(node.path, ChunkTable.from_absent(index))
+        fill = json.loads(node.user_data).get("fill_value")
+        return f"read {fill}, because nothing marks missing values there"
+    # One chunk of each shape is stored. Chunks of a regular grid have one shape.
+    edges = chunk_lengths(node.user_data)
+    shapes = [
+        np.broadcast_to(np.asarray(edge)[at] if isinstance(edge, list) else edge, len(at))
+        for edge, at in zip(edges, index.T, strict=True)
+    ]
+    table = np.array(shapes, np.int64).T.reshape(len(index), len(edges))
+    _, first, shape_of = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    for number, row in enumerate(first.tolist()):
+        chosen = index[shape_of.reshape(-1) == number]
+        data = decoder.encoded(tuple(index[row].tolist()), element)
+        ref = workspace.store_bytes(data) if data else None
+        if not data:  # the chunk has only the fill value
+            refs = ChunkTable.from_absent(chosen)
+        elif isinstance(ref, NativeRef):
+            refs = ChunkTable.from_native(chosen, id_matrix([ref.chunk_id]), 0, ref.offset, ref.length)
+        else:
+            refs = ChunkTable.from_inline(chosen, [data] * len(chosen))
+        workspace.set_refs(node.path, refs)
+    return "read as missing values"
+
+
+def _path_of(nodes: NodeTable, node: bytes) -> str | None:
+    ids = id_keys(nodes.ids)
+    rows = np.flatnonzero(ids == np.frombuffer(node, ids.dtype)[0])
+    return nodes.paths.text(int(rows[0])) if len(rows) else None
+
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
 #: round is for each copy that turns out to be damaged.
@@ -44,24 +624,16 @@ def repair_plan(
     copies: Sequence[Storage] = (),
     level: VerifyLevel = "exists",
     lost: LostChoice = "keep",
-    orphans_before: int | None = None,
 ) -> RepairPlan:
-    """Return the plan of a repair. It changes no file.
-
-    ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
-    leaves orphans alone.
-    """
+    """Return the plan of a repair. It changes no file. ``open_context`` opens a repository."""
     require_copies(storage, copies)
     repair = RepairContext(Overlay(storage), open_context)
     steps: list[Step] = []
     detached: tuple[DetachedSnapshot, ...] = ()
-    if is_version_1(storage, copies):
-        for copied in config_steps(storage, copies):
-            copied.perform(repair)
-            steps.append(copied)
-    elif (restore := restore_step(storage, copies)) is not None:
+    if not is_version_1(storage, copies) and (restored := restore_step(storage, copies)) is not None:
+        restore, info = restored
         restore.perform(repair)
-        relists, detached = relist_steps(repair, restore.state.info)
+        relists, detached = relist_steps(repair, info)
         steps += [restore, *relists]
     search = FileSearch(storage, copies)
     damage = verify(repair.context, level)
@@ -74,68 +646,16 @@ def repair_plan(
         steps += new
         damage = verify(repair.context, level)
     chunks = []
-    if not _may_be_good(damage):
+    if not any(each.check == "unavailable" for each in damage.problems):
         chunks = lost_chunks(repair.context, damage.problems, damage.paths)
         steps += lost_commits(repair, lost, chunks)
-        steps += [] if orphans_before is None else _orphans(repair.context, orphans_before)
-    return RepairPlan(
-        storage.label(),
-        tuple(step.describe() for step in steps),
-        tuple(chunks),
-        detached,
-        damage.problems,
-        perform=_Application(storage, open_context, tuple(steps)),
-    )
 
-
-def _may_be_good(damage: VerificationReport) -> bool:
-    return any(each.check == "unavailable" for each in damage.problems)
-
-
-@dataclass(frozen=True, slots=True)
-class _Application:
-    """Makes the steps of a plan in the storage."""
-
-    storage: Storage
-    open_context: Callable[[Storage], Context]
-    steps: tuple[Step, ...]
-
-    def __call__(self, metadata: Mapping[str, Any]) -> str:
+    def apply(metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
-        repair = RepairContext(self.storage, self.open_context, metadata)
-        for step in self.steps:
+        repair = RepairContext(storage, open_context, metadata)
+        for step in steps:
             step.perform(repair)
         return repair.quarantine.prefix
 
-
-@dataclass(frozen=True, slots=True)
-class MoveOrphans:
-    """Moves files to the quarantine that were modified before a time and that no version needs.
-
-    This is a garbage collection, with all its safeguards for sessions, forks, jobs and commits. Only its
-    deletion is another one. ``keys`` are the files at the time of the plan.
-    """
-
-    older_than: int
-    keys: tuple[str, ...]
-
-    def describe(self) -> RepairStep:
-        """Return the step as a value for users."""
-        return RepairStep("orphans", self.keys, "this repository", "no version needs the files", "proved")
-
-    def perform(self, repair: RepairContext) -> None:
-        """Move the files. On an overlay, nothing moves."""
-        if not isinstance(repair.storage, Overlay):
-            context = repair.context
-            storage = QuarantiningStorage(context.storage, repair.quarantine)
-            Collection(replace(context, storage=storage), self.older_than).collect()
-
-
-def _orphans(context: Context, older_than: int) -> list[Step]:
-    """Return the step that moves orphans, if there are any."""
-    try:
-        phases = unused_files(context, older_than)
-    except IcechunkError:  # a damaged file hides the files that it needs
-        return []
-    keys = tuple(key for files in phases.values() for key in files.keys())  # noqa: SIM118  # not a dict
-    return [MoveOrphans(older_than, keys)] if keys else []
+    shown = tuple(step.shown for step in steps)
+    return RepairPlan(storage.label(), shown, tuple(chunks), detached, damage.problems, perform=apply)

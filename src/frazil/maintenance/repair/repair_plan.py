@@ -1,20 +1,21 @@
-"""The plan of a repair, as values."""
+"""The plan of a repair, and the report of a restoration, as values."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
-from frazil.display import Record, Shown, counted
+from frazil.display import Record, Shown, counted, literal
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32, U64
+from frazil.maintenance.plan import plain
 from frazil.maintenance.verification.findings import Finding
+from frazil.repository.catalog.version_info import SnapshotInfo
 
 #: What a repair does at the tips of branches with lost chunks. See ``Repository.upkeep.repair``.
 type LostChoice = Literal["keep", "fill", "previous"]
@@ -42,9 +43,8 @@ class RepairStep:
     Attributes:
         action: ``restore`` writes the file ``repo`` from a backup. ``relist`` puts a snapshot back on its
             branch. ``copy`` writes files from another place. ``rebuild`` writes a file from the content of
-            other files. ``commit`` makes a commit without lost chunks. ``orphans`` moves files that no
-            version needs.
-        keys: The keys of the files that the step writes or moves.
+            other files. ``commit`` makes a commit without lost chunks.
+        keys: The keys of the files that the step writes.
         source: Where the content comes from.
         why: The reason of the step.
         certainty: ``proved`` or ``consistent``.
@@ -106,10 +106,6 @@ class DetachedSnapshot:
         return f"{self.id} {self.written_at:%Y-%m-%d %H:%M:%S} {self.message!r:.60}, perhaps {where}"
 
 
-def _nothing(metadata: Mapping[str, Any]) -> None:
-    raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.upkeep.repair")
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RepairPlan(Record):
     """The steps of a repair, and the damage that no step repairs.
@@ -138,7 +134,7 @@ class RepairPlan(Record):
     detached: tuple[DetachedSnapshot, ...] = ()
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
-    perform: Callable[[Mapping[str, Any]], str | None] = field(default=_nothing)
+    perform: Callable[[Mapping[str, Any]], str] | None = None
 
     shown_as: ClassVar[str] = "RepairPlan"
 
@@ -165,6 +161,7 @@ class RepairPlan(Record):
             The plan, with the prefix of the files that the repair has put aside.
 
         Raises:
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
             ConflictError: ``repo-info-updated`` if another process changed a file of the plan since the plan
                 was made. The repair stops before this step. Make a new plan.
             StorageError: If the storage fails. Run the repair again.
@@ -183,6 +180,8 @@ class RepairPlan(Record):
             >>> frazil.Repository.open(storage).upkeep.verify().ok
             True
         """
+        if self.perform is None:
+            raise SessionStateError("this plan has no repair to apply. Make a plan with upkeep.repair")
         return replace(self, quarantine=self.perform(metadata or {}) if self.steps else None)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -191,14 +190,9 @@ class RepairPlan(Record):
         Returns:
             Rows with the keys ``action``, ``key``, ``source``, ``why`` and ``certainty``.
         """
+        names = ("source", "why", "certainty")
         return [
-            {
-                "action": each.action,
-                "key": key,
-                "source": each.source,
-                "why": each.why,
-                "certainty": each.certainty,
-            }
+            {"action": each.action, "key": key, **{name: getattr(each, name) for name in names}}
             for each in self.steps
             for key in each.keys
         ]
@@ -225,34 +219,25 @@ class RepairPlan(Record):
             for coordinates, previous in zip(each.coordinates.tolist(), each.previous, strict=True)
         ]
 
-    def to_json(self) -> str:
-        """Return the plan as JSON.
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as values that JSON has.
 
         Returns:
-            An object with ``storage``, ``steps``, ``lost``, ``detached``, ``findings`` and ``quarantine``.
+            ``storage``, ``steps``, ``lost``, ``detached``, ``findings`` and ``quarantine``.
 
         Examples:
-            >>> json.loads(RepairPlan("in-memory", ()).to_json())["steps"]
+            >>> RepairPlan("in-memory", ()).as_dict()["steps"]
             []
         """
-        return json.dumps(
-            {
-                "storage": self.storage,
-                "steps": self.rows(),
-                "lost": self.lost_rows(),
-                "detached": [
-                    {
-                        "id": each.id,
-                        "message": each.message,
-                        "written_at": each.written_at.isoformat(),
-                        "branches": list(each.branches),
-                    }
-                    for each in self.detached
-                ],
-                "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
-                "quarantine": self.quarantine,
-            }
-        )
+        names = ("id", "message", "written_at", "branches")
+        return {
+            "storage": self.storage,
+            "steps": self.rows(),
+            "lost": self.lost_rows(),
+            "detached": [{name: plain(getattr(each, name)) for name in names} for each in self.detached],
+            "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
+            "quarantine": self.quarantine,
+        }
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "storage", self.storage
@@ -263,18 +248,44 @@ class RepairPlan(Record):
             yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
             if not any(each.action == "commit" for each in self.steps):
                 older = sum(version is not None for each in self.lost for version in each.previous)
-                yield (
-                    "choices for lost chunks",
-                    (
-                        f"fill: {counted(number, 'chunk')} become missing values\n"
-                        f"previous: {counted(older, 'chunk')} get the data of an older version"
-                    ),
-                )
+                text = f"fill: {counted(number, 'chunk')} become missing values\n"
+                text += f"previous: {counted(older, 'chunk')} get the data of an older version"
+                yield "choices for lost chunks", text
         if self.detached:
             yield "detached", _lines(list(map(str, self.detached)))
         yield "findings that remain", _lines(list(map(str, self.findings)))
         if self.quarantine is not None:
             yield "quarantine", self.quarantine
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreReport(Record):
+    """What the plan of ``Repository.upkeep.restore`` does.
+
+    Attributes:
+        backup: The name of the backup.
+        branches: The restored branches: the id of the snapshot of each.
+        tags: The restored tags: the id of the snapshot of each.
+        missing: The branches and tags whose snapshot has no file.
+        missing_snapshots: The ids of all snapshots without a file. They were expired, and garbage collection
+            has deleted their files. A later collection raises an error as long as a branch or tag leads to
+            one of them. ``Repository.expire_snapshots`` removes them from the history again.
+        unlisted: The snapshots that were written after the backup, oldest first. Their ``parent_id`` is None,
+            because a backup does not know their parents. ``Repository.upkeep.recover`` lists one again.
+    """
+
+    backup: str
+    branches: dict[str, str]
+    tags: dict[str, str]
+    missing: tuple[str, ...]
+    missing_snapshots: tuple[str, ...]
+    unlisted: tuple[SnapshotInfo, ...]
+
+    shown_as: ClassVar[str] = "RestoreReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield from ((name, literal(getattr(self, name))) for name in self.__slots__[:-1])
+        yield "unlisted", "\n".join(f"{each.id} {each.message!r:.60}" for each in self.unlisted) or "none"
 
 
 def _lines(texts: list[str]) -> str:

@@ -5,8 +5,7 @@ with the code of the repair itself. Files that a step copies from another storag
 has a link to them.
 
 The format does not know this folder, so all readers, writers and garbage collections ignore it. A file is
-put aside before it is replaced or moved. So a repair that is interrupted loses no byte, and the next repair
-finds whole files among those that were put aside.
+put aside before it is replaced. So a repair that is interrupted loses no byte.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from threading import RLock
 from typing import Any, Final, override
 
 from frazil.errors import ConflictError, ErrorKind, StorageError
-from frazil.format.ids import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
 from frazil.host import random_bytes
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.base import (
@@ -36,16 +34,17 @@ from frazil.storage.base import (
 from frazil.storage.checks import require_whole
 from frazil.storage.memory import MemoryStorage, SynchronousStorage
 from frazil.storage.settings import StorageSettings
-from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(slots=True, weakref_slot=True)
 class _Layer:
-    """The changes that all copies of an overlay share. A key is in at most one of the three places."""
+    """The changes that all copies of an overlay share.
+
+    ``places`` has the storage and the key with the bytes of each changed object, None for a deleted one.
+    """
 
     upper: MemoryStorage = field(default_factory=MemoryStorage)
-    links: dict[str, tuple[Storage, str]] = field(default_factory=dict)
-    deleted: set[str] = field(default_factory=set)
+    places: dict[str, tuple[Storage, str] | None] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock)
     name: str = field(default_factory=lambda: random_bytes(12).hex())
 
@@ -77,25 +76,14 @@ class Overlay(SynchronousStorage):
 
     def link(self, key: str, storage: Storage, source: str) -> None:
         """Make ``key`` show an object of another storage, without a read of the object."""
-        with self._layer.lock:
-            self._drop(key)
-            self._layer.links[key] = storage, source
-
-    def _drop(self, key: str) -> None:
-        layer = self._layer
-        layer.upper.delete([key])
-        layer.links.pop(key, None)
-        layer.deleted.discard(key)
+        self._layer.places[key] = storage, source
 
     def _at(self, key: str) -> tuple[Storage, str]:
         """Return the storage and the key with the bytes of an object."""
-        layer = self._layer
-        with layer.lock:
-            if key in layer.deleted:
-                raise StorageError(f"there is no object `{key}`", ErrorKind.OBJECT_NOT_FOUND)
-            if layer.upper.head(key) is not None:
-                return layer.upper, key
-            return layer.links.get(key, (self._base, key))
+        place = self._layer.places.get(key, (self._base, key))
+        if place is None:
+            raise StorageError(f"there is no object `{key}`", ErrorKind.OBJECT_NOT_FOUND)
+        return place
 
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -110,19 +98,18 @@ class Overlay(SynchronousStorage):
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        with self._layer.lock:
-            if not self._holds(key, condition):
+        layer = self._layer
+        with layer.lock:
+            is_present = condition is ALWAYS or self.head(key) is not None
+            if isinstance(condition, IfAbsent) and is_present:
                 return Refused()
-            self._drop(key)
-            stored = self._layer.upper.put(key, data)
+            if isinstance(condition, IfVersion) and not (
+                is_present and self.get_versioned(key)[1] == condition.version
+            ):
+                return Refused()
+            stored = layer.upper.put(key, data)
+            layer.places[key] = layer.upper, key
             return Stored(_own(stored.version)) if isinstance(stored, Stored) else stored
-
-    def _holds(self, key: str, condition: Condition) -> bool:
-        if isinstance(condition, IfAbsent):
-            return self.head(key) is None
-        if isinstance(condition, IfVersion):
-            return self.head(key) is not None and self.get_versioned(key)[1] == condition.version
-        return True
 
     @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
@@ -139,23 +126,18 @@ class Overlay(SynchronousStorage):
 
     @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        layer = self._layer
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
-        with layer.lock:
-            changed = {info.key for info in layer.upper.list(prefix)} | layer.links.keys()
-            changed = {key for key in changed if key.startswith(inside)}
-            hidden = changed | layer.deleted
-        for info in self._base.list(prefix):
-            if info.key not in hidden:
-                yield info
+        changed = [key for key in tuple(self._layer.places) if key.startswith(inside)]
+        hidden = set(changed)
+        yield from (info for info in self._base.list(prefix) if info.key not in hidden)
         yield from filter(None, map(self.head, changed))
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
+        every = list(keys)
         with self._layer.lock:
-            for key in keys:
-                self._drop(key)
-                self._layer.deleted.add(key)
+            self._layer.upper.delete(every)  # it refuses what is no key
+            self._layer.places.update(dict.fromkeys(every))
 
     @override
     def default_settings(self) -> StorageSettings:
@@ -182,7 +164,6 @@ def _unpickle(base: Storage, name: str) -> Overlay:
 
 
 QUARANTINE: Final = "quarantine"
-_FILES: Final = tuple(f"{folder}/" for folder in (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS, OVERWRITTEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,72 +214,3 @@ def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
         return None
     require_whole(storage, key, *present)
     return present
-
-
-def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:
-    """Return the keys of all files in quarantine, by the key that they had."""
-    names: dict[str, list[str]] = {}
-    for info in storage.list(QUARANTINE):
-        _, _, key = info.key.removeprefix(f"{QUARANTINE}/").partition("/")
-        names.setdefault(key, []).append(info.key)
-    return names
-
-
-class QuarantiningStorage(SynchronousStorage):
-    """A storage whose ``delete`` first puts files of the format aside. All other calls go to ``inner``."""
-
-    def __init__(self, inner: Storage, quarantine: Quarantine) -> None:
-        self._inner = inner
-        self._quarantine = quarantine
-        self.is_local = inner.is_local
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @override
-    def delete(self, keys: Iterable[str]) -> None:
-        every = list(keys)
-
-        def put_aside(key: str) -> None:
-            present = read_present(self._inner, key)
-            if present is not None:
-                self._quarantine.store(self._inner, key, present[0])
-
-        map_bounded(Purpose.FILE_COPIES, put_aside, [key for key in every if key.startswith(_FILES)])
-        self._inner.delete(every)
-
-    @override
-    def encodes_names(self) -> bool:
-        return self._inner.encodes_names()
-
-    @override
-    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self._inner.get(key, start, stop)
-
-    @override
-    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        return self._inner.get_versioned(key)
-
-    @override
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        return self._inner.put(key, data, condition)
-
-    @override
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        self._inner.backup(key, version, data, to)
-
-    @override
-    def head(self, key: str) -> ObjectInfo | None:
-        return self._inner.head(key)
-
-    @override
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._inner.list(prefix)
-
-    @override
-    def default_settings(self) -> StorageSettings:
-        return self._inner.default_settings()
-
-    @override
-    def with_settings(self, settings: StorageSettings) -> Storage:
-        return QuarantiningStorage(self._inner.with_settings(settings), self._quarantine)

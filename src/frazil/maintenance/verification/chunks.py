@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from hashlib import sha256
 from itertools import batched, pairwise
 from threading import Lock
 from typing import Final
@@ -25,7 +24,7 @@ from frazil.format.chunk_trailer import (
     trailer_size,
 )
 from frazil.format.columns import I64, U8, U32, U64
-from frazil.format.ids import CHUNKS, OBJECT_ID_BYTES, chunk_key, id_keys, id_list, id_to_text, manifest_key
+from frazil.format.ids import CHUNKS, chunk_key, id_keys, id_list, id_to_text, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
 from frazil.maintenance.verification.findings import Finding
@@ -226,14 +225,12 @@ class Chunks:
 class ReadRequest:
     """References of a manifest to read, counted over its arrays in the order of their ids.
 
-    is_hashed  whether files with one chunk may be named by the hash of their chunk
     snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
     """
 
     manifest: bytes
     start: int
     stop: int
-    is_hashed: bool = False
     snapshots: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
@@ -310,16 +307,15 @@ def _read(context: Context, request: ReadRequest, decoder_of: Callable[[bytes, b
                 if text := decode(tuple(part.index[row].tolist()), data):
                     findings.append(Finding("undecodable", key, node, part.index[row : row + 1], text))
         for name, rows, get in _objects(part, storage, context.virtual):
-            sums = hashed_in = None
+            sums = None
             if name.startswith(f"{CHUNKS}/"):
                 is_single = not part.offset[rows].any() and len(set(part.length[rows].tolist())) == 1
                 used = int((part.offset[rows] + part.length[rows]).max())
                 sums = FileSums(storage, part.chunk_ids[part.source[rows[0]]].tobytes(), used, is_single)
-                hashed_in = storage if request.is_hashed and is_single else None
                 native += len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 chunks = Chunks.of(name, node, part, rows[inside])
-                spans.append(_Span(chunks, get, low, high, hashed_in, sums, decode))
+                spans.append(_Span(chunks, get, low, high, sums, decode))
     answers = list(map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans))
     return ReadResult(
         (*findings, *(finding for each in answers for finding in each.findings)),
@@ -336,7 +332,6 @@ type _Get = Callable[[int, int], Buffer]
 class _Span:
     """A range of an object for one request, and the chunks in it.
 
-    hashed_in  the storage of files that are named by the hash of their bytes, or None
     sums       the checksums of the file, or None for a foreign object
     """
 
@@ -344,7 +339,6 @@ class _Span:
     get: _Get
     low: int
     high: int
-    hashed_in: Storage | None
     sums: FileSums | None
     decode: Decode | None
 
@@ -360,8 +354,6 @@ class _Span:
                 )
             result = ReadResult() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
             findings = result.findings
-            if not (findings or result.compared or self.low) and self.hashed_in is not None:
-                findings = self._unlike_name(self.hashed_in, data)
         except IcechunkError as error:
             check = "short" if error.kind == ErrorKind.INVALID_BYTE_RANGE else read_check(error)
             check = check if self.sums is not None else virtual_check(error)
@@ -369,23 +361,6 @@ class _Span:
         if not findings and self.decode is not None:
             findings = self._undecodable(data, self.decode)
         return ReadResult(findings, data.nbytes, 0, result.compared)
-
-    def _unlike_name(self, storage: Storage, data: memoryview) -> tuple[Finding, ...]:
-        """Return a finding if the hash of these bytes is the name of another file that has other bytes.
-
-        A file with the bytes of another file is no finding: two writers have stored the same chunk.
-        """
-        other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
-        if other == self.chunks.name or storage.head(other) is None:
-            return ()
-        try:
-            stored = memoryview(storage.get(other, 0, len(data)))
-        except IcechunkError:  # the check of the other file reports it
-            return ()
-        if stored == data:
-            return ()
-        detail = f"its name is the hash of the bytes of {self.chunks.name}, and it has other bytes"
-        return (Finding("exchanged", other, detail=detail),)
 
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""

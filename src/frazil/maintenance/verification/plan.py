@@ -1,30 +1,33 @@
 """The whole verification: which files to read in which process, and which findings still hold.
 
-Other processes may commit, expire and collect garbage in the meantime. A missing file is a finding only if a
-version needs it now. Therefore each finding contains the version or manifest that led to it. At the end, the
-state of the repository is read again, and findings of removed versions are dropped. A version that was needed
-before and after the verification was needed all the time, so no process was allowed to delete its files.
+Other processes may commit, expire and collect garbage in the meantime, so each finding contains the version
+or manifest that led to it. At the end, the state of the repository is read again, and findings of versions
+that are not needed any more are dropped. A version that was needed before and after was needed all the time.
 
-Only results without findings are recorded. The key of a result has everything that it depends on. A manifest
-and a snapshot never change under their ids. Chunk files do not change either, but a damaged or restored file
-has another size or time in the listing. Foreign objects may change, so pieces with virtual references are
-never recorded.
+A state records results without findings, by keys of everything that they depend on. A manifest and a snapshot
+never change under their ids. A damaged or restored chunk file has another size or time in the listing. Pieces
+with virtual references are never recorded, because foreign objects may change.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from typing import Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.display import counted
 from frazil.engines import Engine, EngineName
-from frazil.errors import ConflictError, ErrorKind, IcechunkError
+from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.columns import U8
 from frazil.format.ids import (
     CHUNKS,
@@ -36,11 +39,12 @@ from frazil.format.ids import (
     id_list,
     id_matrix,
     ids_among,
+    ids_to_text,
     is_id_text,
 )
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.verification.checks import LEVELS
+from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.verification.chunks import (
     ReadRequest,
     ReadResult,
@@ -49,20 +53,22 @@ from frazil.maintenance.verification.chunks import (
     lost_files,
     split_rows,
 )
-from frazil.maintenance.verification.files import ManifestLevel, ManifestUse, RequiredFiles, check_manifests
+from frazil.maintenance.verification.files import (
+    LoggedChanges,
+    ManifestLevel,
+    ManifestUse,
+    RequiredFiles,
+    check_log_chunks,
+    check_manifests,
+    check_versions,
+)
 from frazil.maintenance.verification.findings import (
+    LEVELS,
     Affected,
     Finding,
     Severity,
     VerificationReport,
     VerifyLevel,
-)
-from frazil.maintenance.verification.leftovers import (
-    FolderFiles,
-    folder_files,
-    marker_findings,
-    name_findings,
-    unreferenced,
 )
 from frazil.maintenance.verification.repo_state import (
     State,
@@ -72,10 +78,9 @@ from frazil.maintenance.verification.repo_state import (
     state_of,
     versions_of,
 )
-from frazil.maintenance.verification.snapshots import LoggedChanges, check_log_chunks, check_versions
-from frazil.maintenance.verification.verification_state import VerificationState, piece_key
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
+from frazil.storage.base import Storage
 from frazil.survey.columns import ManifestUses, ObjectListing, among, distinct, each_once, list_objects
 from frazil.survey.steps import (
     NO_PROGRESS,
@@ -86,6 +91,130 @@ from frazil.survey.steps import (
     run_with,
     snapshot_batches,
 )
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = ModuleOnDemand("sqlite3")
+
+
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS pieces (key BLOB PRIMARY KEY, result BLOB NOT NULL) WITHOUT ROWID"
+
+
+class VerificationState:
+    """The pieces of a verification that are done.
+
+    Args:
+        path: The file of the state, which is created if it does not exist. Default: in memory.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if the file is not the state of a verification.
+        TypeError: ``path`` is neither a path nor None.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> state = frazil.VerificationState()
+        >>> repo.upkeep.verify("exists", state=state).ok, len(state)
+        (True, 0)
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._lock = Lock()
+        self._path = ":memory:" if path is None else _path("path", path, "a path or None")
+        try:
+            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, self._database.close)
+            self._database.execute("PRAGMA synchronous = OFF")
+            self._database.execute(_TABLE)
+            self._database.execute("SELECT key, result FROM pieces LIMIT 1").fetchall()
+        except sqlite3.Error as error:
+            raise InvalidInputError(
+                f"state must be a new file or the state of a verification, got {self._path!r}: {error}. Use "
+                "another file, or delete this one",
+                ErrorKind.INVALID_ARGUMENT,
+            ) from error
+
+    def __len__(self) -> int:
+        row = self._fetch("SELECT count(*) FROM pieces")
+        return 0 if row is None else int(row[0])
+
+    def __repr__(self) -> str:
+        return f"<frazil.VerificationState {self._path}: {len(self)} pieces>"
+
+    def find_result(self, key: bytes) -> bytes | None:
+        """Return the result of a piece, or None if the piece is not done.
+
+        Args:
+            key: The key, as `piece_key` makes it.
+
+        Returns:
+            The bytes that were stored.
+
+        Examples:
+            >>> VerificationState().find_result(piece_key("manifest")) is None
+            True
+        """
+        row = self._fetch("SELECT result FROM pieces WHERE key = ?", key)
+        return None if row is None else bytes(row[0])
+
+    def store_result(self, key: bytes, result: bytes) -> None:
+        """Record that a piece is done.
+
+        Args:
+            key: The key, as `piece_key` makes it.
+            result: The result of the piece.
+
+        Examples:
+            >>> state = VerificationState()
+            >>> state.store_result(piece_key("manifest"), b"done")
+            >>> state.find_result(piece_key("manifest"))
+            b'done'
+        """
+        with self._lock:
+            self._database.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (key, result))
+
+    def close(self) -> None:
+        """Close the file.
+
+        Examples:
+            >>> VerificationState().close()
+        """
+        with self._lock:
+            self._database.close()
+
+    def _fetch(self, query: str, *values: bytes) -> tuple[Any, ...] | None:
+        with self._lock:
+            row: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
+            return row
+
+
+def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
+    """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
+    if state is None or isinstance(state, VerificationState):
+        return state
+    return VerificationState(_path("state", state, "a VerificationState, a path or None"))
+
+
+def _path(name: str, value: object, expected: str) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
+    if not path or "\0" in path:
+        raise InvalidInputError(
+            f"{name} must be the path of a file, got {path!r:.80}", ErrorKind.INVALID_ARGUMENT
+        )
+    return path
+
+
+def _piece_key(context: Context, *parts: bytes | str | int) -> bytes:
+    """Return the key of a piece: a hash of the storage, and of everything else that its result depends on."""
+    digest = hashlib.sha256()
+    for part in (context.storage.label(), *parts):
+        data = part if isinstance(part, bytes) else str(part).encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.digest()
+
 
 #: Findings that a garbage collection can cause in versions without a branch or tag.
 _COLLECTED: Final = frozenset({"missing", "short"})
@@ -101,20 +230,29 @@ class Evidence:
     bytes_read: int = 0
     native_chunks: int = 0
     compared_chunks: int = 0
-    _row_of: dict[bytes, int] = field(default_factory=dict)
 
     def findings(self, before: State, after: State) -> list[Finding]:
-        """Return the findings of needed files, each once, with the versions that they affect."""
+        """Return the findings of needed files, each once, with the versions that they affect.
+
+        A set of versions is a number with one bit for each version.
+        """
+        rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
+
+        def bits(ids: Set[bytes]) -> int:
+            if len(ids) == 1:
+                return 1 << row if (row := rows.get(next(iter(ids)))) is not None else 0
+            return _number(np.fromiter((id_ in ids for id_ in rows), bool, len(rows)))
+
         unreadable = after.info is None and not after.versions
-        alive = self._bits(before.needed if unreadable else after.needed)
+        alive = bits(before.needed if unreadable else after.needed)
         # For versions without a ref, only damage is reported.
-        detached = self._bits({version.id for version in before.versions if not version.is_needed})
+        detached = bits({version.id for version in before.versions if not version.is_needed})
         gone = {each.key for each in before.findings} - {each.key for each in after.findings}
-        users = self._users()
         every = [(each, 0) for each in before.findings if each.key not in gone]
         for id_, each in self.by_version:
-            if (ids := self._bits({id_})) & (alive | detached):
+            if (ids := bits({id_})) & (alive | detached):
                 every.append((each, ids))
+        users = self._users()
         for id_, each in self.by_manifest:
             if (ids := users[id_]) & alive or (ids & detached and each.check not in _COLLECTED):
                 every.append((each, ids))
@@ -122,56 +260,36 @@ class Evidence:
         for each, ids in every:
             key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
             once[key] = each, ids | (once[key][1] if key in once else 0)
-        return [replace(each, affected=self._affected(ids & alive, after)) for each, ids in once.values()]
-
-    def _affected(self, ids: int, state: State) -> Affected:
-        """Return the branches and tags on some versions, and their number. ``ids`` has a bit for each."""
-        branches, tags = (
-            tuple(sorted(name for name, tip in refs.items() if self._bits({tip}) & ids))
-            for refs in (state.branches, state.tags)
-        )
-        return Affected((), branches, tags, ids.bit_count())
-
-    def _bits(self, ids: Set[bytes]) -> int:
-        """Return a number with one bit for each version of a set."""
-        if len(ids) == 1:
-            return 1 << row if (row := self._rows.get(next(iter(ids)))) is not None else 0
-        return _number(np.fromiter((id_ in ids for id_ in self._rows), bool, len(self._rows)))
-
-    @property
-    def _rows(self) -> dict[bytes, int]:
-        """The number of each version."""
-        if len(self._row_of) != len(self.manifests_of):
-            self._row_of = {id_: row for row, id_ in enumerate(self.manifests_of)}
-        return self._row_of
+        found: list[Finding] = []
+        for each, ids in once.values():
+            ids &= alive
+            branches, tags = (
+                tuple(sorted(name for name, tip in refs.items() if bits({tip}) & ids))
+                for refs in (after.branches, after.tags)
+            )
+            found.append(replace(each, affected=Affected((), branches, tags, ids.bit_count())))
+        return found
 
     def _users(self) -> dict[bytes, int]:
-        """Return the versions that use each manifest with findings, as a number with one bit for each."""
+        """Return the versions that use each manifest with findings."""
         suspects = list({id_ for id_, _ in self.by_manifest})
         if not suspects:
             return {}
-        keys = id_keys(id_matrix(suspects))
         lists = list(self.manifests_of.values())
         every = np.concatenate(lists)
         owners = np.repeat(np.arange(len(lists)), list(map(len, lists)))
         hits = ids_among(every, id_matrix(suspects))
-        order = np.argsort(keys)
-        which = order[keys[order].searchsorted(id_keys(every[hits]))]
-        users = owners[hits]
-        answer: dict[bytes, int] = {}
-        for row, id_ in enumerate(suspects):
-            bits = np.zeros(len(lists), bool)
-            bits[users[which == row]] = True
-            answer[id_] = _number(bits)
-        return answer
+        used: dict[bytes, NDArray[np.bool_]] = {id_: np.zeros(len(lists), bool) for id_ in suspects}
+        for id_, owner in zip(id_list(every[hits]), owners[hits].tolist(), strict=True):
+            used[id_][owner] = True
+        return {id_: _number(bits) for id_, bits in used.items()}
 
 
 def _number(bits: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeCodec[E, R]:
+class ResumeCodec[E, R](NamedTuple):
     """How the results of elements are recorded in the state.
 
     key     the key of an element, or None for an element that is always done again
@@ -203,28 +321,27 @@ class Runner:
         codec: ResumeCodec[Any, Any] | None = None,
     ) -> Iterator[Any]:
         """Yield the results of a piece for all elements, in any order."""
-        state = None if codec is None else self.state
-        if state is not None and codec is not None:
-            waiting = []
-            for element in elements:
-                data = None if (key := codec.key(element)) is None else state.find_result(key)
-                try:
+        state = self.state
+        waiting = list[Any]()
+        for element in elements:
+            result = key = None
+            if state is not None and codec is not None and (key := codec.key(element)) is not None:
+                # If the file of the state is damaged, the piece is done again.
+                with suppress(ValueError, zlib.error):
+                    data = state.find_result(key)
                     result = None if data is None else codec.load(element, data)
-                except (ValueError, zlib.error):  # the file of the state is damaged: do the piece again
-                    result = None
-                if result is None:
-                    waiting.append(element)
-                else:
-                    self.resumed += 1
-                    yield result
-            elements = waiting
-        groups = batches(elements)
+            if result is None:
+                waiting.append(element)
+            else:
+                self.resumed += 1
+                yield result
+        groups = batches(waiting)
         self.progress.expect(len(groups))
         answers = self.run(piece, [(shared, group) for group in groups])
         for group in groups:
             answer = list(islice(answers, len(group)))
-            for element, result in zip(group, answer, strict=True):
-                if state is not None and codec is not None:
+            if state is not None and codec is not None:
+                for element, result in zip(group, answer, strict=True):
                     key, data = codec.key(element), codec.dump(result)
                     if key is not None and data is not None:
                         state.store_result(key, data)
@@ -232,25 +349,14 @@ class Runner:
             yield from answer
 
 
-def log_codec(context: Context) -> ResumeCodec[LoggedChanges, tuple[bytes, list[Finding]]]:
-    """Return how comparisons of logs with manifests are recorded."""
-    label = context.storage.label()
-    return ResumeCodec(
-        lambda changes: piece_key("log-chunks", label, repr(changes)),
-        lambda result: None if result[1] else b"done",
-        lambda changes, data: (changes.id, []),
-    )
-
-
 def manifest_codec(
     context: Context, level: ManifestLevel
 ) -> ResumeCodec[ManifestUse, tuple[bytes, list[Finding], RequiredFiles]]:
     """Return how checks of manifests are recorded."""
-    label = context.storage.label()
 
     def key(use: ManifestUse) -> bytes:
         boxes = b"".join(node + box.tobytes() for node, box in use.boxes)
-        return piece_key("manifest", label, repr(level), use.id, repr(use.listed), boxes)
+        return _piece_key(context, "manifest", repr(level), use.id, repr(use.listed), boxes)
 
     return ResumeCodec(
         key,
@@ -263,7 +369,6 @@ def bytes_codec(
     context: Context, level: VerifyLevel, required: Mapping[bytes, RequiredFiles], chunks: ObjectListing
 ) -> ResumeCodec[ReadRequest, tuple[bytes, ReadResult]]:
     """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
-    label = context.storage.label()
     listed_keys = id_keys(chunks.ids)
 
     def key(request: ReadRequest) -> bytes | None:
@@ -272,8 +377,7 @@ def bytes_codec(
             return None
         rows = np.flatnonzero(np.isin(listed_keys, id_keys(own.files.ids)))
         files = chunks.sizes[rows].tobytes() + chunks.modified[rows].tobytes()
-        span = (request.start, request.stop, int(request.is_hashed))
-        return piece_key("bytes", label, level, request.manifest, *span, files)
+        return _piece_key(context, "bytes", level, request.manifest, request.start, request.stop, files)
 
     def dump(answer: tuple[bytes, ReadResult]) -> bytes | None:
         result = answer[1]
@@ -288,6 +392,8 @@ def bytes_codec(
 _BYTES: Final = 1 << 30
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 20
+#: Number of names of files that a finding shows.
+_SHOWN: Final = 3
 #: Number of attempts to read the chain of backups while other processes change it.
 _TRIES: Final = 5
 
@@ -307,23 +413,26 @@ def verify(
     """
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
-    files = {folder: folder_files(context.storage, folder) for folder in folders}
+    listed = [_listing(context.storage, folder) for folder in folders]
+    files = [each for each, _ in listed]
     runner = Runner(run_with(context, engine), state, progress)
     work = _Work(context, level, state_of(context), runner)
     work.check_versions()
     has_chunks = _has(level, "exists")
-    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode"), context.spec_version))
+    work.check_manifests(ManifestLevel(has_chunks, has_chunks, _has(level, "decode")))
     if has_chunks:
         work.check_files()
     if _has(level, "checksum"):
-        work.check_bytes(files[CHUNKS])
-    backups = work.check_backups()
+        work.check_bytes(files[-1])
+    chain = work.check_chain()
     evidence = work.evidence
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
     findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
-    findings += backups
-    findings += work.leftovers(files, findings)
-    findings += marker_findings(context.storage)
+    findings += chain
+    hides_files = any(map(_hides_files, findings))
+    findings += (each for _, names in listed for each in names)
+    if not hides_files:
+        findings += work.unreferenced(files)
     nodes = {node for each in findings for node in _nodes(each, work.uses)}
     paths = _paths(context, work.state, nodes)
     return VerificationReport(
@@ -354,6 +463,20 @@ def stored_findings(
     work.check_files()
     findings = [*work.evidence.findings(state, state), *check_chain(context.storage, info).findings]
     return [each for each in findings if _hides_files(each)]
+
+
+def _listing(storage: Storage, folder: str) -> tuple[ObjectListing, list[Finding]]:
+    """Return the files of a folder, and a finding if it has files whose names are not ids."""
+    shown, count = list[str](), 0
+
+    def note(names: list[str]) -> None:
+        nonlocal count
+        count += len(names)
+        shown.extend(names[: _SHOWN - len(shown)])
+
+    files = list_objects(storage, folder, others=note)
+    detail = f"{counted(count, 'file')} with other names, such as {', '.join(shown)}"
+    return files, [Finding("file-name", folder, detail=detail)] if count else []
 
 
 def _has(level: VerifyLevel, other: VerifyLevel) -> bool:
@@ -397,7 +520,11 @@ class _Work:
             waiting += len(checked.uses.manifests) + len(checked.manifests)
             if waiting > _GATHERED:
                 lists, uses, waiting = [each_listing_once(lists)], [ManifestUses.union(uses)], 0
-        codec = log_codec(self.context)
+        codec: ResumeCodec[LoggedChanges, tuple[bytes, list[Finding]]] = ResumeCodec(
+            lambda changes: _piece_key(self.context, "log-chunks", repr(changes)),
+            lambda result: None if result[1] else b"done",
+            lambda changes, data: (changes.id, []),
+        )
         for id_, findings in self.runner.results(check_log_chunks, changes, snapshot_batches, codec=codec):
             self.evidence.by_version += ((id_, each) for each in findings)
         self.manifests, self.uses = each_listing_once(lists), ManifestUses.union(uses)
@@ -432,40 +559,32 @@ class _Work:
         ):
             self.evidence.by_manifest += ((id_, each) for each in findings)
 
-    def check_bytes(self, chunks: FolderFiles) -> None:
+    def check_bytes(self, chunks: ObjectListing) -> None:
         """Read all bytes of chunks."""
-        is_hashed = self.context.settings.deduplicate
         decodes = _has(self.level, "decode")
         requests = [
-            ReadRequest(id_, low, high, is_hashed, self.uses.snapshots_of(id_) if decodes else {})
+            ReadRequest(id_, low, high, self.uses.snapshots_of(id_) if decodes else {})
             for id_, required in self.required.items()
             for low, high in split_rows(required.count, required.size, _BYTES)
             if required.size
         ]
         evidence = self.evidence
         reported = {each.key for _, each in evidence.by_manifest}
-        codec = bytes_codec(self.context, self.level, self.required, chunks.listing)
+        codec = bytes_codec(self.context, self.level, self.required, chunks)
         for id_, result in self.runner.results(
             check_bytes, requests, lambda left: [[request] for request in left], codec=codec
         ):
-            findings = [each for each in result.findings if each.key not in reported and self._needs(each)]
+            findings = [each for each in result.findings if each.key not in reported]
             evidence.by_manifest += ((id_, each) for each in findings)
             evidence.bytes_read += result.size
             evidence.native_chunks += result.native
             evidence.compared_chunks += result.compared
 
-    def _needs(self, finding: Finding) -> bool:
-        """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
-        if finding.check != "exchanged" or len(finding.coordinates):
-            return True
-        id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
-        return any(among(id_, each.files.ids).any() for each in self.required.values())
-
-    def check_backups(self) -> list[Finding]:
+    def check_chain(self) -> list[Finding]:
         """Check the ops log and its chain of backups.
 
-        Writers of the repository change the chain, and a collection then deletes backups that are no
-        longer in it.
+        Writers of the repository change the chain, and a collection then deletes backups that are no longer
+        in it.
         """
         info = self.state.info
         for _ in range(_TRIES):
@@ -474,9 +593,10 @@ class _Work:
             chain = check_chain(self.context.storage, info)
             findings = list(chain.findings)
             with suppress(IcechunkError):  # texts of the log are damaged, which the rules of ``repo`` report
-                findings += ops_findings(info, chain)
+                findings += ops_findings(info, chain.logs) if chain.logs else []
             if _has(self.level, "checksum"):
-                for more in self.runner.results(check_backups, list(chain.named()), snapshot_batches):
+                pairs = [pair for pair in pairwise([*chain.named, ("", 0)]) if pair[0][0]]
+                for more in self.runner.results(check_backups, pairs, snapshot_batches):
                     findings += more
             newer = state_of(self.context).info if findings else None
             if newer is None or newer.repo_before_updates == info.repo_before_updates:
@@ -487,22 +607,25 @@ class _Work:
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
 
-    def leftovers(self, files: Mapping[str, FolderFiles], findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Yield files with other names and, if nothing hides files, files that no version needs."""
-        for folder in files.values():
-            yield from name_findings(folder)
-        if any(map(_hides_files, findings)):
-            return
+    def unreferenced(self, files: Sequence[ObjectListing]) -> Iterator[Finding]:
+        """Yield a finding for each folder with files that no version needs."""
         snapshots = id_matrix([version.id for version in self.state.versions])
         pruned = id_matrix([id_ for version in self.state.versions for id_ in version.pruned])
-        ids: dict[str, U8] = {
+        needed: dict[str, U8] = {
             SNAPSHOTS: snapshots,
             TRANSACTIONS: distinct([snapshots, pruned]),
             MANIFESTS: self.manifests.ids,
             CHUNKS: distinct([each.files.ids for each in self.required.values()]),
         }
-        for name, folder in files.items():
-            yield from unreferenced(folder, ids[name])
+        for each in files:
+            rest = each.select_files(~among(each.ids, needed[each.folder]))
+            if len(rest):
+                names = ", ".join(ids_to_text(rest.ids[:_SHOWN]))
+                detail = (
+                    f"{counted(len(rest), 'file')} with {int(rest.sizes.sum())} bytes belong to no version, "
+                    f"such as {names}. A session that has not committed may need them"
+                )
+                yield Finding("unreferenced", each.folder, detail=detail)
 
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:

@@ -1,28 +1,18 @@
-"""The versions that a repository has at a moment, as far as they can be read.
-
-A file of the ops log names a backup for each of its updates except the newest one. The backup was written
-directly after the update, so this update is the newest one in it. Most of these backups may be deleted. A
-garbage collection keeps only the chain, in which each file names the file with the next older part of the
-log.
-
-Each update says how a ref was before and after it. All updates of one ref are compared in pairs: what one
-update leaves is what the next one finds. What the last one leaves is the present state of the ref. An
-expiration deletes refs without an update for each. A migration writes entries that are not exact, so older
-entries are not compared.
-"""
+"""The versions that a repository has at a moment, as far as they can be read, and its ops log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.columns import I64, Ragged
+from frazil.format.columns import Ragged
 from frazil.format.ids import (
     CONFIG,
     INITIAL_SNAPSHOT_ID,
@@ -37,13 +27,11 @@ from frazil.format.repo_info import (
     OpsLog,
     RepoInfo,
     SnapshotEntry,
-    SnapshotTable,
     UpdateKind,
     decode_repo_info,
 )
-from frazil.maintenance.verification.files import check_file, read_finding
+from frazil.maintenance.verification.files import Version, check_file, read_finding
 from frazil.maintenance.verification.findings import Finding
-from frazil.maintenance.verification.snapshots import Version
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files_v1 import RefKind, list_refs, read_all_snapshots, read_ref, ref_key
@@ -51,7 +39,7 @@ from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.storage.base import Storage
 from frazil.storage.checks import is_outage
 from frazil.survey.survey import reachable
-from frazil.threads import Purpose, thread_pool
+from frazil.threads import Purpose, map_bounded
 
 #: Number of the newest backups that are tried to find a readable one.
 _TRIED: Final = 20
@@ -112,55 +100,43 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
     table, needed = info.table, reachable(info)
     ids, parents = id_list(table.ids()), table.parents().tolist()
     has_expired = (table.pruned().lengths > 0).tolist()
-    pruned = _each_once(table.pruned(), np.lexsort((-table.flushed_at(), ~needed)))
+    # After an expiration, all branches list the same expired versions. Their logs are read once, for the
+    # newest version that is needed, because this version stays longest.
+    newest_first = np.lexsort((-table.flushed_at(), ~needed))
+    listed = table.pruned().take(newest_first).compact()
+    keys = id_keys(listed.values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES))
+    first = np.sort(np.unique(keys, return_index=True)[1])
+    owners = np.repeat(newest_first, listed.lengths)[first]
+    values = listed.values[first][np.argsort(owners, kind="stable")]
+    pruned = Ragged.from_lengths(values, np.bincount(owners, minlength=len(ids)))
     order = np.argsort(table.flushed_at(), kind="stable")
     is_needed = needed.tolist()
-    for row, entry in zip(order.tolist(), _entries(table, order), strict=True):
+    entries: list[SnapshotEntry | None] = [None] * len(order)
+    with suppress(FormatError):  # the rules of ``repo`` report it
+        entries = list(table.entries(order))
+    for row, entry in zip(order.tolist(), entries, strict=True):
         # The log of a version with an expired parent contains the difference to this parent.
         parent = None if parents[row] < 0 or has_expired[row] else ids[parents[row]]
         logs = tuple(pruned.row(row).tolist()) if has_expired[row] else ()
-        yield Version(
-            ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, spec_version=2, entry=entry
-        )
-
-
-def _each_once(pruned: Ragged, order: I64) -> Ragged:
-    """Return the rows with each id only in the first row that has it, in the given order of the rows.
-
-    After an expiration, all branches list the same expired versions. Their logs are read once, for the newest
-    version that is needed, because this version stays longest.
-    """
-    rows = pruned.take(order).compact()
-    _, first = np.unique(id_keys(rows.values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)), return_index=True)
-    is_first = np.zeros(len(rows.values), np.bool_)
-    is_first[first] = True
-    owners = np.repeat(order, rows.lengths)[is_first]
-    values = rows.values[is_first][np.argsort(owners, kind="stable")]
-    return Ragged.from_lengths(values, np.bincount(owners, minlength=len(pruned)))
-
-
-def _entries(table: SnapshotTable, order: I64) -> Iterable[SnapshotEntry | None]:
-    """Return the summaries of snapshots, or None for each if some cannot be decoded."""
-    try:
-        return list(table.entries(order))
-    except FormatError:  # the rules of ``repo`` report it
-        return [None] * len(order)
+        yield Version(ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, entry=entry)
 
 
 def _version_1(storage: Storage) -> State:
     """Return snapshots that refs lead to. Expiration changes parents and leaves no trace of the old ones."""
-    findings: list[Finding] = list(_config_findings(storage))
+    findings: list[Finding] = []
+    try:
+        read_config_v1(storage)
+    except IcechunkError as error:
+        check = "unavailable" if is_outage(error) else "config-file"
+        findings.append(Finding(check, CONFIG, detail=error.message))
     tips: dict[RefKind, dict[str, bytes]] = {kind: {} for kind in RefKind}
     names, _ = list_refs(storage)
-    refs = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
-    for kind, name in refs:
+    for kind, name in [(each, name) for each in RefKind for name in sorted(names[each])]:
         try:
-            ref = read_ref(storage, kind, name)
+            if (ref := read_ref(storage, kind, name)) is not None:
+                tips[kind][name] = ref.snapshot
         except FormatError as error:
             findings.append(Finding("ref-file", ref_key(storage, kind, name), detail=error.message))
-            continue
-        if ref is not None:
-            tips[kind][name] = ref.snapshot
     if "main" not in names[RefKind.BRANCH]:
         detail = "a repository must have the branch `main`"
         findings.append(Finding("main-branch", ref_key(storage, RefKind.BRANCH, "main"), detail=detail))
@@ -168,32 +144,18 @@ def _version_1(storage: Storage) -> State:
     for entry in entries.values():
         if isinstance(entry, IcechunkError) and is_outage(entry):
             raise entry
-    # Old writers gave the first snapshot a random id.
-    has_initial = INITIAL_SNAPSHOT_ID in entries
-    versions = [
-        Version(id_, None, (), is_needed=True, is_root=not has_initial, spec_version=1)
-        for id_ in reversed(_reachable(entries, chain.from_iterable(each.values() for each in tips.values())))
-    ]
-    return State(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
-
-
-def _config_findings(storage: Storage) -> Iterator[Finding]:
-    try:
-        read_config_v1(storage)
-    except IcechunkError as error:
-        yield Finding("unavailable" if is_outage(error) else "config-file", CONFIG, detail=error.message)
-
-
-def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Iterable[bytes]) -> list[bytes]:
-    """Return the tips and all snapshots before them, as far as files can be read."""
-    out: dict[bytes, None] = {}
-    for tip in tips:
+    # The tips and all snapshots before them, as far as files can be read.
+    reached: dict[bytes, None] = {}
+    for tip in chain.from_iterable(each.values() for each in tips.values()):
         id_: bytes | None = tip
-        while id_ is not None and id_ not in out:
-            out[id_] = None
-            entry = entries.get(id_)
-            id_ = entry.parent if isinstance(entry, SnapshotEntry) else None
-    return list(out)
+        while id_ is not None and id_ not in reached:
+            reached[id_] = None
+            found = entries.get(id_)
+            id_ = found.parent if isinstance(found, SnapshotEntry) else None
+    # Old writers gave the first snapshot a random id.
+    is_root = INITIAL_SNAPSHOT_ID not in entries
+    versions = [Version(each, None, (), is_needed=True, is_root=is_root) for each in reversed(reached)]
+    return State(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
 
 
 def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
@@ -207,87 +169,61 @@ def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedBackup:
-    """A backup that the ops log names, with the times of its newest update and of the update before.
+class OpsChain(NamedTuple):
+    """The parts of the ops log, the newest first, and findings of the backups that contain them.
 
-    ``older`` is the backup that was written after the update before. It is None if no file names it.
+    ``named`` has a backup and its time for each update: the newest update in this backup. The name is empty
+    if no file names it.
     """
 
-    name: str
-    time: int
-    older: str | None
-    older_time: int
-
-
-@dataclass(slots=True, eq=False)
-class OpsChain:
-    """The ops log: its parts, the newest first, with the findings of the files that contain them.
-
-    ``is_complete`` says that the parts reach back to the first update.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    logs: list[OpsLog] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    is_complete: bool = False
-
-    def named(self) -> Iterator[NamedBackup]:
-        """Yield all backups that the log names."""
-        if not self.names:  # the texts of `repo` are damaged
-            return iter(())
-        pairs = zip(self.names, self.times, [*self.names[1:], ""], [*self.times[1:], 0], strict=True)
-        return (NamedBackup(name, time, older or None, at) for name, time, older, at in pairs if name)
+    logs: list[OpsLog]
+    named: list[tuple[str, int]]
+    findings: list[Finding]
 
 
 def check_chain(storage: Storage, info: RepoInfo) -> OpsChain:
     """Read all parts of the ops log."""
-    chain = OpsChain()
+    read = OpsChain([], [], [])
     part: RepoInfo | None = info
-    name = ""
+    key, name = REPO, ""
     while part is not None:
-        key = backup_key(name) if name else REPO
         try:
             # The newest update in a file names no backup, because this would be the file itself.
-            chain.names += [name, *part.ops.backups.texts()[1:]]
-            chain.times += part.ops.updated_at.tolist()
-            chain.logs.append(part.ops)
+            names = [name, *part.ops.backups.texts()[1:]]
+            read.named.extend(zip(names, part.ops.updated_at.tolist(), strict=False))
+            read.logs.append(part.ops)
             name = part.repo_before_updates or ""
             key = backup_key(name)
             part = older_ops_backup(storage, part)
         except IcechunkError as error:
-            chain.findings.append(read_finding(error, key))
-            return chain
-    oldest = chain.logs[-1].kinds
-    chain.is_complete = len(oldest) > 0 and int(oldest[-1]) == UpdateKind.REPO_INITIALIZED
-    return chain
+            read.findings.append(read_finding(error, key))
+            break
+    return read
 
 
-def check_backups(context: Context, item: tuple[None, Sequence[NamedBackup]]) -> Iterator[list[Finding]]:
-    """Yield findings of backups: existing ones must be readable and not exchanged."""
+def check_backups(context: Context, item: Any) -> Iterator[list[Finding]]:
+    """Yield findings of backups: existing ones must be readable and not exchanged.
 
-    def check(backup: NamedBackup) -> list[Finding]:
-        key = backup_key(backup.name)
+    An element is a backup and the backup before, each with its time.
+    """
+
+    def check(pair: tuple[tuple[str, int], tuple[str, int]]) -> list[Finding]:
+        (name, time), (older, older_time) = pair
+        key = backup_key(name)
         file = check_file(context.storage, key, lambda data, broken: decode_repo_info(data, key, broken))
         if file.value is None:
             return [] if file.is_missing else file.findings
-        return [*file.findings, *_exchanged(key, backup, file.value)]
+        times = file.value.ops.updated_at[:2].tolist()
+        expected, stored = time, times[:1]
+        if stored == [time]:
+            # A backup that continues the log has no name in the log. Only the backup itself has its time.
+            key, expected, stored = backup_key(older), times[-1], [older_time]
+            if not older or len(times) < 2 or stored == [expected]:
+                return file.findings
+        detail = f"the newest update is at {stored} us, not {expected} us"
+        return [*file.findings, Finding("exchanged", key, detail=detail)]
 
-    with thread_pool(Purpose.VERIFICATION_READS) as pool:
-        yield from pool.map(check, item[1])
-
-
-def _exchanged(key: str, backup: NamedBackup, info: RepoInfo) -> Iterator[Finding]:
-    times = info.ops.updated_at[:2].tolist()
-    if times[:1] != [backup.time]:
-        yield Finding(
-            "exchanged", key, detail=f"the newest update is at {times[:1]} us, not {backup.time} us"
-        )
-    elif backup.older is not None and times[1:] and times[1] != backup.older_time:
-        # The name of this backup is in the chain. Only the backup itself has its time.
-        detail = f"the newest update is at {backup.older_time} us, not {times[1]} us"
-        yield Finding("exchanged", backup_key(backup.older), detail=detail)
+    yield from map_bounded(Purpose.VERIFICATION_READS, check, item[1])
 
 
 # The log against the refs
@@ -316,13 +252,19 @@ _UPDATE: Final = np.dtype(
 type _Numbers = dict[tuple[str, str], int]
 
 
-def ops_findings(info: RepoInfo, chain: OpsChain) -> Iterator[Finding]:
-    """Yield refs that the ops log does not explain."""
+def ops_findings(info: RepoInfo, logs: Sequence[OpsLog]) -> Iterator[Finding]:
+    """Yield refs that the ops log does not explain.
+
+    What one update of a ref leaves is what the next one finds. What the last one leaves is the present state.
+    An expiration deletes refs without an update for each. A migration writes entries that are not exact, so
+    older entries are not compared.
+    """
     numbers: _Numbers = {}
     parts: list[NDArray[Any]] = []
     expirations = [np.zeros(0, np.uint64)]
-    is_complete = chain.is_complete
-    for log in chain.logs:
+    oldest = logs[-1].kinds
+    is_complete = len(oldest) > 0 and int(oldest[-1]) == UpdateKind.REPO_INITIALIZED
+    for log in logs:
         migrations = np.flatnonzero(log.kinds == UpdateKind.REPO_MIGRATED)
         exact = log.newest(int(migrations[0])) if len(migrations) else log
         parts += _updates(exact, numbers)
@@ -339,10 +281,17 @@ def ops_findings(info: RepoInfo, chain: OpsChain) -> Iterator[Finding]:
         parts.append(_state_at(0, {(_BRANCH, "main"): INITIAL_SNAPSHOT_ID}, numbers))
     updates = np.concatenate(parts)
     updates = updates[np.lexsort((updates["time"], updates["ref"]))]
+    one, two = updates[:-1], updates[1:]
+    expired_at = np.sort(np.concatenate(expirations))
+    has_expired = np.searchsorted(expired_at, two["time"]) > np.searchsorted(expired_at, one["time"])
+    wrong = one["after"] != two["before"]
+    wrong &= ~(one["after"] & ~two["before"] & has_expired)  # an expiration has deleted the ref
+    known = (one["left"] != b"") & (two["found"] != b"") & one["after"] & two["before"]
+    wrong |= known & (one["left"] != two["found"])
     names = list(numbers)
-    for row in _contradictions(updates, np.sort(np.concatenate(expirations))).tolist():
+    for row in np.flatnonzero(wrong & (one["ref"] == two["ref"])).tolist():
         kind, name = names[int(updates["ref"][row])]
-        time = int(updates["time"][row + 1])
+        time = int(two["time"][row])
         what = f"the present state of the {kind} `{name}`"
         what = what if time == _LAST else f"the {kind} `{name}` before {time} us"
         yield Finding("ops-refs", REPO, detail=f"the ops log does not explain {what}")
@@ -371,15 +320,3 @@ def _state_at(time: int, refs: Mapping[tuple[str, str], bytes], numbers: _Number
     states["before"] = states["after"] = [key in refs for key in numbers]
     states["found"] = states["left"] = [refs.get(key, b"") for key in numbers]
     return states
-
-
-def _contradictions(updates: NDArray[Any], expirations: NDArray[np.uint64]) -> I64:
-    """Return the rows whose state after the update is not that before the next update of the same ref."""
-    one, two = updates[:-1], updates[1:]
-    has_expired = np.searchsorted(expirations, two["time"]) > np.searchsorted(expirations, one["time"])
-    wrong = one["after"] != two["before"]
-    wrong &= ~(one["after"] & ~two["before"] & has_expired)  # an expiration has deleted the ref
-    known = (one["left"] != b"") & (two["found"] != b"") & one["after"] & two["before"]
-    wrong |= known & (one["left"] != two["found"])
-    rows: I64 = np.flatnonzero(wrong & (one["ref"] == two["ref"]))
-    return rows

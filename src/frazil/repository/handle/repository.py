@@ -16,7 +16,7 @@ from frazil.arguments import checks_arguments
 from frazil.display import Lines, record_html
 from frazil.errors import InvalidInputError
 from frazil.format.ids import REPO
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
+from frazil.maintenance.plan import ChunkStorageStats, GCSummary
 from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_class
 from frazil.repository.attribution import Attribution

@@ -5,67 +5,52 @@ The package imports this module on demand. Most processes open a repository and 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.arguments import checks_arguments
 from frazil.engines import Engine, EngineName
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.lazy_names import ModuleOnDemand
 from frazil.maintenance.backups import OpsLogRetention
 from frazil.maintenance.collection import Collection, DeleteLimits
-from frazil.maintenance.compaction import Compaction, compaction_commits
-from frazil.maintenance.compaction_info import CompactionLimits, CompactionReport
-from frazil.maintenance.doctor import DoctorFinding, DoctorReport, examine
-from frazil.maintenance.expiration import Expiry, expiration_change, expire_v1, expiry_report
-from frazil.maintenance.garbage_files import ChunkStorageStats, GCSummary
-from frazil.maintenance.plan import UpkeepPlan
-from frazil.maintenance.repair.plan import repair_plan
-from frazil.maintenance.repair.repair_plan import LostChoice, RepairPlan, lost_choice
-from frazil.maintenance.restoration import RestoreReport, restore_repository
-from frazil.maintenance.retention import RetentionReport, VersionReason, decide, retention_change
-from frazil.maintenance.retention_policy import CommitPattern, Retention, branch_policies
-from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
-from frazil.maintenance.squash import NewCommit, Range, squash, squash_report
-from frazil.maintenance.statistics import storage_stats
-from frazil.maintenance.verification import plan as verification
-from frazil.maintenance.verification.checks import Check, checks
-from frazil.maintenance.verification.findings import VerificationReport, VerifyLevel, verify_level
-from frazil.maintenance.verification.verification_state import VerificationState, state_at
+from frazil.maintenance.plan import (
+    ChunkStorageStats,
+    CompactionLimits,
+    CompactionReport,
+    GCSummary,
+    UpkeepPlan,
+)
 from frazil.remedies import call
 from frazil.repository.catalog.collection_guard import LEASES, lease_info, leases
-from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online, snapshot_id
-from frazil.repository.catalog.repo_update import Backup, backups
 from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
-from frazil.repository.handle.sessions import RepositoryBase
-from frazil.repository.session.differences import relist_snapshot
+from frazil.repository.handle.opening import require_writable
+from frazil.repository.handle.recovery import Recovery
 from frazil.repository.session.staged_work import give_up, place_of_lease
-from frazil.storage.base import Storage
 from frazil.survey.steps import Progress, one_step, progress_of
 from frazil.survey.survey import Bounds
 
-#: The values of the methods are public, so that `frazil` and `frazil.ops` import them from this room.
-__all__ = [
-    "CommitPattern",
-    "DoctorFinding",
-    "DoctorReport",
-    "OpsLogRetention",
-    "Retention",
-    "RetentionReport",
-    "Upkeep",
-    "UpkeepPlan",
-    "VersionReason",
-]
+if TYPE_CHECKING:
+    from frazil.maintenance import compaction, doctor, expiration, retention, statistics
+    from frazil.maintenance.doctor import DoctorReport
+    from frazil.maintenance.retention import Decision, Retention, RetentionReport
+else:
+    # A process mostly does one operation of upkeep.
+    compaction = ModuleOnDemand("frazil.maintenance.compaction")
+    doctor = ModuleOnDemand("frazil.maintenance.doctor")
+    expiration = ModuleOnDemand("frazil.maintenance.expiration")
+    retention = ModuleOnDemand("frazil.maintenance.retention")
+    statistics = ModuleOnDemand("frazil.maintenance.statistics")
 
 
 @checks_arguments
-class Upkeep(RepositoryBase):
+class Upkeep(Recovery):
     """The upkeep of a repository: checks, repair, collection, compaction, retention, leases and backups.
 
     ``Repository.upkeep`` returns it. ``repair``, ``restore``, ``backups`` and ``checks`` need no handle, so
@@ -77,252 +62,6 @@ class Upkeep(RepositoryBase):
         >>> repo.upkeep.verify().ok
         True
     """
-
-    def verify(
-        self,
-        level: VerifyLevel = "metadata",
-        *,
-        engine: Engine | EngineName | None = None,
-        state: VerificationState | str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-    ) -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions of the repository.
-
-        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
-        Others may commit, expire snapshots and collect garbage at the same time.
-
-        Args:
-            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
-                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
-                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
-                ``"decode"`` also decodes every chunk with the codecs of its array.
-            engine: Where the work runs: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. Default: on
-                threads of this process.
-            state: A file, or a value, for the pieces of work that are done. A second call with the same state
-                skips them, if their files have not changed. Default: no state.
-            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
-
-        Returns:
-            The report with its findings.
-
-        Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
-                ``state`` is a file that is not the state of a verification.
-            StorageError: If the storage fails.
-            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
-
-        Examples:
-            >>> import frazil
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.upkeep.verify("checksum").ok
-            True
-        """
-        return verification.verify(
-            self._context,
-            verify_level(level),
-            engine=engine,
-            state=state_at(state),
-            progress=progress_of(progress),
-        )
-
-    @staticmethod
-    def checks() -> tuple[Check, ...]:
-        """Return all checks that ``verify`` makes.
-
-        Returns:
-            The checks: name, section of the specification, level, severity, rule, and what to do.
-
-        Examples:
-            >>> import frazil
-            >>> [check.rule for check in frazil.Repository.upkeep.checks() if check.name == "main-branch"]
-            ['There is a branch `main`.']
-        """
-        return checks
-
-    @staticmethod
-    def repair(
-        storage: Storage,
-        *,
-        copies: Sequence[Storage] = (),
-        level: VerifyLevel = "exists",
-        lost: LostChoice = "keep",
-        orphans_older_than: datetime | None = None,
-        dry_run: bool = True,
-    ) -> RepairPlan:
-        """Repair lost, damaged and exchanged files, as far as this needs no guess.
-
-        The method makes a plan first. With ``dry_run=False`` it also applies the plan. A file that is
-        replaced is put aside below ``quarantine/``, and no file is deleted. Others may read and commit at
-        the same time. If ``repo`` itself is damaged, no other process can commit.
-
-        The steps use backups, copies of the repository, other files with the same content, and the content
-        of related files. ``docs/repair.md`` describes each step.
-
-        Args:
-            storage: The storage of the repository.
-            copies: Storages with copies of the repository, the best first. An older or partial copy helps
-                too.
-            level: How the method looks for damage: ``"metadata"``, ``"exists"``, ``"checksum"`` or
-                ``"decode"``. See ``verify``.
-            lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
-                on each branch in which these chunks are missing, so that readers get the fill value.
-                ``"previous"`` makes a commit in which they have the data of the newest version that has
-                other data.
-            orphans_older_than: Move files that no version needs, and that were modified before this time, to
-                the quarantine. Uncommitted work of running sessions looks the same: choose a time before
-                their start. Default: such files stay.
-            dry_run: Whether to change nothing, and only to return the plan.
-
-        Returns:
-            The plan: its steps, the chunks that are lost, and the damage that remains.
-
-        Raises:
-            RepositoryNotFoundError: ``repository-not-found`` if ``repo`` is damaged, and neither the storage
-                nor a copy has a readable backup.
-            FormatError: ``unsupported-spec-version`` if the repository has an older or a later format.
-            InvalidInputError: ``invalid-argument`` if a copy belongs to another repository.
-                ``unknown-choice`` for another ``level`` or ``lost``.
-            TypeError: If a copy is not a storage, or the time has no time zone.
-            ReadOnlyError: ``read-only-storage`` if the storage is read-only, with ``dry_run=False``.
-            ConflictError: ``repo-info-updated`` if another process changed a file that a step replaces.
-            StorageError: If the storage fails. Run the repair again.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage)
-            >>> id_ = repo.lookup_branch("main")
-            >>> storage.delete([f"transactions/{id_}"])
-            >>> plan = frazil.Repository.upkeep.repair(storage)
-            >>> plan.rows()[0]["action"], plan.rows()[0]["key"]
-            ('rebuild', 'transactions/1CECHNKREP0F1RSTCMT0')
-            >>> applied = plan.apply()
-            >>> repo.upkeep.verify().ok
-            True
-        """
-        if strange := [each for each in copies if not isinstance(each, Storage)]:
-            raise TypeError(
-                f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
-            )
-        before = orphans_older_than
-        if not dry_run:
-            require_writable(storage)
-        plan = repair_plan(
-            storage,
-            _open_repaired,
-            copies=tuple(copies),
-            level=verify_level(level),
-            lost=lost_choice(lost),
-            orphans_before=None if before is None else from_datetime(before, "orphans_older_than"),
-        )
-        return plan if dry_run else plan.apply()
-
-    @staticmethod
-    def backups(storage: Storage) -> list[Backup]:
-        """Return the backups of the file ``repo``, newest first.
-
-        Every update of the repository leaves one backup.
-
-        Args:
-            storage: The storage of the repository.
-
-        Returns:
-            The backups.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage)
-            >>> repo.create_branch("dev", repo.lookup_branch("main"))
-            >>> len(frazil.Repository.upkeep.backups(storage))
-            1
-        """
-        return backups(storage)
-
-    @staticmethod
-    def restore(
-        storage: Storage, backup: str | None = None, *, dry_run: bool = False, overwrite: bool = False
-    ) -> RestoreReport:
-        """Restore a lost or damaged file ``repo`` from a backup.
-
-        Afterwards the repository has the state of the backup. Later updates are lost; the report lists their
-        snapshots in ``unlisted``, and ``upkeep.recover`` can bring them back. A damaged file ``repo`` is
-        saved among the backups.
-
-        Restore only while no other process writes to the repository. The ops log shows the restoration as a
-        reset of ``main`` to its snapshot in the backup. If garbage collection has deleted backups with older
-        parts of the ops log, the log ends with the entries that the backup itself contains.
-
-        Args:
-            storage: The storage of the repository.
-            backup: The name of a backup from ``upkeep.backups``. Default: the latest readable backup.
-            dry_run: Whether to change nothing, and only to report.
-            overwrite: Whether to replace a readable file ``repo``. This resets the whole repository to the
-                backup, including the work of others.
-
-        Returns:
-            The report: branches, tags, and snapshots that are missing or not listed.
-
-        Raises:
-            AlreadyExistsError: ``not-allowed`` if ``repo`` is readable, without ``overwrite`` and
-                ``dry_run``.
-            RepositoryNotFoundError: ``repository-not-found`` if there is no readable backup.
-            FormatError: If ``backup`` is damaged. ``unsupported-spec-version`` if ``repo`` has a later
-                format.
-            StorageError: If ``backup`` cannot be read.
-            ConflictError: ``repo-info-updated`` if another writer changed ``repo`` at the same time.
-
-        Examples:
-            >>> import frazil
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage)
-            >>> repo.create_branch("dev", repo.lookup_branch("main"))
-            >>> storage.delete(["repo"])
-            >>> frazil.Repository.upkeep.restore(storage).branches
-            {'main': '1CECHNKREP0F1RSTCMT0'}
-        """
-        return restore_repository(storage, backup, dry_run=dry_run, overwrite=overwrite)
-
-    def recover(self, snapshot_id: str, branch: str, *, parent: str | None = None) -> str:
-        """List a snapshot again whose files exist, but which the restored repository does not know.
-
-        ``restore`` reports such snapshots in ``unlisted``. The method does not check the chunks of the
-        snapshot: see ``verify``.
-
-        Args:
-            snapshot_id: The whole id of the snapshot.
-            branch: The branch to put on the snapshot. An existing branch must be on the parent of the
-                snapshot. A new name creates a branch.
-            parent: The id of the parent snapshot. Default: the only tip of a branch or tag that the
-                transaction log of the snapshot fits. If it fits several, the tip of ``branch``.
-
-        Returns:
-            The id of the snapshot.
-
-        Raises:
-            SnapshotNotFoundError: ``snapshot-not-found`` if there is no file of this snapshot.
-            StorageError: ``object-not-found`` if one of its manifests is gone.
-            AlreadyExistsError: ``not-allowed`` if the snapshot is already listed.
-            InvalidInputError: ``invalid-snapshot-id`` if the transaction log does not fit the parent, or does
-                not fit exactly one tip.
-            ConflictError: If the branch is on another snapshot. ``garbage-collection-running`` during a
-                garbage collection.
-            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
-
-        Examples:
-            >>> import frazil, zarr
-            >>> storage = frazil.in_memory_storage()
-            >>> repo = frazil.Repository.create(storage)
-            >>> with repo.transaction("main", message="a group") as store:
-            ...     group = zarr.create_group(store, path="g")
-            >>> storage.delete(["repo"])
-            >>> lost = frazil.Repository.upkeep.restore(storage).unlisted[0]
-            >>> restored = frazil.Repository.open(storage)
-            >>> restored.upkeep.recover(lost.id, "main") == lost.id
-            True
-        """
-        self._context.require_version_2()
-        return id_to_text(relist_snapshot(self._context, snapshot_id, branch, parent))
 
     def collect(
         self,
@@ -395,13 +134,12 @@ class Upkeep(RepositoryBase):
             max_consecutive_delete_failures=max_consecutive_delete_failures,
             max_concurrent_listings=listings,
         )
-        bounds = Bounds(
-            max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches,
+        bounds = _bounds(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        _require_bounds(bounds)
         collection = Collection(
             self._context,
             from_datetime(older_than, "older_than"),
@@ -460,23 +198,37 @@ class Upkeep(RepositoryBase):
             set()
         """
         context, steps = self._context, progress_of(progress)
-        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+        expiry = expiration.Expiry(
+            from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
+        )
+        preview, perform = self._removal(lambda info, now: expiration.expire(info, expiry), steps)
+
+        def removed() -> set[str]:
+            if context.spec_version < 2:
+                return set(ids_to_text(expiration.expire_v1(context, expiry, steps)))
+            return set(perform().removed.ids())
+
+        return UpkeepPlan("expire", preview, removed)
+
+    def _removal(
+        self, decide: Callable[[RepoInfo, int], Decision], steps: Progress
+    ) -> tuple[Callable[[], RetentionReport], Callable[[], RetentionReport]]:
+        """Return the functions that report a removal of versions, and that make it."""
+        context = self._context
 
         def preview() -> RetentionReport:
             context.require_version_2()
             info = context.catalog.repo_info()
             require_online(info)
-            return expiry_report(info, expiry)
+            return decide(info, now_us()).report
 
-        def perform() -> set[str]:
-            if context.spec_version < 2:
-                return set(ids_to_text(expire_v1(context, expiry, steps)))
-            change = expiration_change(expiry)
+        def perform() -> RetentionReport:
+            require_writable(context.storage)
+            change = retention.removal_change(decide)
             with one_step(steps):
-                after = context.catalog.update_repo_info(change)
-            return set(ids_to_text(change.result(after)))
+                return change.result(context.catalog.update_repo_info(change))
 
-        return UpkeepPlan("expire", preview, perform)
+        return preview, perform
 
     def retain(
         self, policy: Retention | Mapping[str, Retention], *, progress: Progress | None = None
@@ -514,21 +266,9 @@ class Upkeep(RepositoryBase):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['c', 'b', 'Repository initialized']
         """
-        context, policies, steps = self._context, branch_policies(policy), progress_of(progress)
-        context.require_version_2()
-
-        def preview() -> RetentionReport:
-            info = context.catalog.repo_info()
-            require_online(info)
-            return decide(info, policies, now_us()).report
-
-        def perform() -> RetentionReport:
-            require_writable(context.storage)
-            change = retention_change(policies)
-            with one_step(steps):
-                after = context.catalog.update_repo_info(change)
-            return change.result(after)
-
+        policies, steps = retention.branch_policies(policy), progress_of(progress)
+        self._context.require_version_2()
+        preview, perform = self._removal(lambda info, now: retention.decide(info, policies, now), steps)
         return UpkeepPlan("retain", preview, perform)
 
     def squash(
@@ -584,14 +324,14 @@ class Upkeep(RepositoryBase):
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         info = context.catalog.repo_info
         first = snapshot_id(since, info)
-        span = Range(branch, first, None if until is None else snapshot_id(until, info))
-        commit = None if message is None else NewCommit(message, metadata or {})
+        span = expiration.Range(branch, first, None if until is None else snapshot_id(until, info))
+        commit = None if message is None else expiration.NewCommit(message, metadata or {})
 
         def perform() -> str:
             require_writable(context.storage)
-            return id_to_text(squash(context, span, commit))
+            return id_to_text(expiration.squash(context, span, commit))
 
-        return UpkeepPlan("squash", lambda: squash_report(info(), span, commit), perform)
+        return UpkeepPlan("squash", lambda: expiration.squash_report(info(), span, commit), perform)
 
     def compact(
         self,
@@ -651,11 +391,11 @@ class Upkeep(RepositoryBase):
             >>> len(report.files), report.new_files
             (8, 1)
         """
-        commits = compaction_commits(
+        commits = compaction.compaction_commits(
             message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
         )
-        compaction = Compaction(self._context, commits, limits, engine, progress_of(progress))
-        return UpkeepPlan("compact", compaction.plan, compaction.finish)
+        work = compaction.Compaction(self._context, commits, limits, engine, progress_of(progress))
+        return UpkeepPlan("compact", work.plan, work.finish)
 
     def rewrite_manifests(
         self,
@@ -692,9 +432,11 @@ class Upkeep(RepositoryBase):
             True
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
+        commit = compaction.RewriteCommit(
+            branch, message, commit_metadata, compaction.is_amend(commit_method)
+        )
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(rewrite(self._context, commit))
+        return id_to_text(compaction.rewrite(self._context, commit))
 
     def statistics(
         self,
@@ -729,14 +471,13 @@ class Upkeep(RepositoryBase):
             >>> frazil.Repository.create(frazil.in_memory_storage()).upkeep.statistics().total_bytes()
             0
         """
-        bounds = Bounds(
-            max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches,
+        bounds = _bounds(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        _require_bounds(bounds)
-        return storage_stats(self._context, engine, bounds)
+        return statistics.storage_stats(self._context, engine, bounds)
 
     def doctor(self) -> DoctorReport:
         """Look for what makes the repository slow, expensive or unsafe, and for the command that fixes it.
@@ -758,7 +499,7 @@ class Upkeep(RepositoryBase):
             >>> print(repo.upkeep.doctor(), end="")
             no findings in 8 checks
         """
-        return examine(self._context)
+        return doctor.examine(self._context)
 
     def leases(self) -> list[LeaseInfo]:
         """Return the leases that sessions with forks and resumable jobs hold.
@@ -829,13 +570,9 @@ class Upkeep(RepositoryBase):
                 give_up(storage, place)
 
 
-def _require_bounds(bounds: Bounds) -> None:
-    _require_positive(
-        max_snapshots_in_memory=bounds.snapshots,
-        max_compressed_manifest_mem_bytes=bounds.compressed_bytes,
-        max_decoded_manifest_mem_bytes=bounds.decoded_bytes,
-        max_concurrent_manifest_fetches=bounds.fetches,
-    )
+def _bounds(**limits: int) -> Bounds:
+    _require_positive(**limits)
+    return Bounds(*limits.values())
 
 
 def _require_positive(**limits: int) -> None:
@@ -843,8 +580,3 @@ def _require_positive(**limits: int) -> None:
     for name, limit in limits.items():
         if limit < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)
-
-
-def _open_repaired(storage: Storage) -> Context:
-    """Return the context of the repository, for the steps of a repair."""
-    return open_context(storage, HandleOptions())
