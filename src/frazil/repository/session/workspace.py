@@ -91,8 +91,11 @@ class Workspace:
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
         # A workspace after a commit has the writer and the reader of the workspace before it.
-        access = context.chunk_access() if before is None else (before.writer, before.reader)
-        self.writer, self.reader = access
+        self.writer: ChunkWriter
+        self.reader: ChunkReader
+        self.writer, self.reader = (
+            context.chunk_access() if before is None else (before.writer, before.reader)
+        )
         #: The updates whose manifests earlier attempts of a commit have stored, by node id.
         self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
         #: The number of discards. A discard also drops the bytes of the changes.
