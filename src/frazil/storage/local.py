@@ -75,11 +75,7 @@ from frazil.storage.files import (
 )
 from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-)
+from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Sequence
@@ -122,6 +118,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
         [b'third', b'second', b'new']
     """
+
+    _request_size = 4096
 
     def __init__(
         self, root: str | os.PathLike[str], settings: StorageSettings | None = None, *, flush: bool = True
@@ -414,14 +412,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def default_settings(self) -> StorageSettings:
-        return StorageSettings(
-            concurrency=StorageConcurrencySettings(
-                max_concurrent_requests_for_object=5, ideal_concurrent_request_size=4096
-            ),
-            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
-            unsafe_use_conditional_update=False,
-            unsafe_use_metadata=False,
-        )
+        settings = super().default_settings()
+        settings.unsafe_use_conditional_update = settings.unsafe_use_metadata = False
+        return settings
 
     @override
     def with_settings(self, settings: StorageSettings) -> LocalStorage:

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from frazil.arguments import checked
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError, UnreachableError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
 from frazil.storage.buckets import AzureContainer, GcsBucket
-from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end
+from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end, read_only
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
@@ -61,21 +61,15 @@ class ReadOnlyStorage(Storage):
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        raise _read_only(self)
+        raise read_only(self)
 
     @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only(self)
+        raise read_only(self)
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
-        raise _read_only(self)
-
-
-def _read_only(storage: Storage) -> ReadOnlyError:
-    return ReadOnlyError(
-        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
-    )
+        raise read_only(self)
 
 
 #: Characters of a key that stay as they are in the path of a URL.
