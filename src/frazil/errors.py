@@ -187,11 +187,6 @@ class ErrorKind(StrEnum):
     UNDECODABLE_CHUNK = "undecodable-chunk"  # Frazil only
 
 
-def _member(kind: str) -> ErrorKind:
-    """Return the kind with this text. A text that other code made up stays a text."""
-    return ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
-
-
 _TEXTS: Final = frozenset(ErrorKind)
 
 
@@ -219,7 +214,9 @@ class IcechunkError(Exception):
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.problem = message
-        self.kind: ErrorKind = self.default_kind if kind is None else _member(kind)
+        # A kind that other code made up stays a text.
+        member = ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
+        self.kind: ErrorKind = self.default_kind if kind is None else member
         super().__init__(message, self.kind)
 
     @property
@@ -394,8 +391,6 @@ class RepositoryNotFoundError(NotFoundError):
 class KeyNotFoundError(NotFoundError, FileNotFoundError):
     """The store has no value with this key. Zarr expects a ``FileNotFoundError``."""
 
-    default_kind = ErrorKind.KEY_NOT_FOUND
-
 
 class AlreadyExistsError(IcechunkError):
     """An object with this name exists already."""
@@ -562,8 +557,6 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
 
 class InternalError(IcechunkError):
     """A defect in Frazil. Please report it."""
-
-    default_kind = ErrorKind.UNKNOWN
 
 
 class MisalignedGroupWarning(UserWarning):
