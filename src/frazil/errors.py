@@ -262,7 +262,7 @@ class ConflictError(IcechunkError):
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
-    _parts = ("expected_parent", "actual_parent", "problem", "kind")
+    _parts: ClassVar[tuple[str, ...]] = ("expected_parent", "actual_parent", "problem", "kind")
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class RebaseFailedError(ConflictError):
     """
 
     default_kind = ErrorKind.REBASE_FAILED
-    _parts = ("snapshot", "conflicts")
+    _parts: ClassVar[tuple[str, ...]] = ("snapshot", "conflicts")
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
