@@ -99,9 +99,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     Args:
         root: Path of the directory.
         settings: Settings of the storage. Default: ``default_settings()``.
-        flush: Whether writes are flushed to the disk before they return. Default: True. Without it, a power
-            cut can lose or damage the last commits, and the whole repository: see
-            ``local_filesystem_storage``.
+        flush: Whether writes are flushed to the disk before they return: see ``local_filesystem_storage``.
 
     Examples:
         >>> storage = LocalStorage("ice")
@@ -345,14 +343,10 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     ) -> OpenReplacement:
         """Write all files first, and flush them together, as ``LocalCommit.open_replacement``.
 
-        A replacement waits for the disk twice, one after the other:
-
-        1. The new files, the backup and the new bytes of the file, which have a temporary name. All are
-           written first and flushed at the same time, with their directories.
-        2. The directory of the file, after a rename has replaced the file (``FileReplacement.finish``).
-
-        A rename may become durable before its flush. The first step has flushed everything that the new bytes
-        refer to, so a power failure leaves either the old state or the new one.
+        A replacement waits for the disk twice: for the new files, the backup and the new bytes of the file,
+        which have a temporary name, with their directories; and, after the rename, for the directory of the
+        file (``FileReplacement.finish``). A rename may become durable before its flush. By then, everything
+        that the new bytes refer to is durable, so a power failure leaves either the old state or the new one.
         """
         pairs = list(objects)
         if len(pairs) > _OPEN_FILES:
@@ -436,9 +430,9 @@ class FileReplacement(OpenReplacement):
     def finish(self) -> Stored | Refused:
         """Replace the file, as ``OpenReplacement.finish``.
 
-        The lock is held only for the comparison and the rename, not for a flush. So another writer may
-        replace the file before the flush of its name. The replacement of this writer contains the first one,
-        and its backup is the inode that ``open_replacement`` has flushed.
+        The lock is not held for the flush. So another writer may replace the file before the flush of its
+        name. The replacement of that writer contains this one, and its backup is the inode that is flushed
+        already.
         """
         new, path = self.replacement, self.new.path
         with file_errors(new.key, "write"):
