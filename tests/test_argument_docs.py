@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TypedDict
 
+import pytest
+
 from frazil.argument_docs import complete_doc, with_argument_docs
 from frazil.jobs.job import with_options
 
@@ -67,28 +69,23 @@ def test_descriptions_follow_the_order_of_the_arguments() -> None:
     ]
 
 
-def test_a_description_of_the_function_itself_is_used_first() -> None:
-    @with_argument_docs(copy)
-    def read(path):
-        """Read a file.
-
-        Args:
-            path: The file.
-        """
-
-    assert entries(read.__doc__) == ["    path: The file."]
-
-
-def test_the_first_source_is_used() -> None:
-    assert entries(complete_doc("Read.", ["level", "path"], [Options, Base, copy])) == [
-        "    level: The depth.",
-        "    path: The path of the file,",
-        "        below the folder.",
-    ]
-
-
-def test_options_of_base_classes_are_described() -> None:
-    assert entries(complete_doc("Read.", ["verbose"], [Options])) == ["    verbose: Whether to print."]
+@pytest.mark.parametrize(
+    ("doc", "names", "sources", "expected"),
+    [
+        (
+            "Read.",
+            ["level", "path"],
+            [Options, Base, copy],  # the first source is used
+            ["    level: The depth.", "    path: The path of the file,", "        below the folder."],
+        ),
+        ("Read.\n\nArgs:\n    path: The file.\n", ["path"], [copy], ["    path: The file."]),
+        ("Read.", ["verbose"], [Options], ["    verbose: Whether to print."]),
+        ("Read.", ["names"], [copy], ["    *names: Names."]),
+    ],
+)
+def test_entries(doc: str, names: list[str], sources: list[object], expected: list[str]) -> None:
+    assert entries(complete_doc(doc, names, sources)) == expected
+    assert complete_doc(None, names, sources) is None
 
 
 def test_the_new_section_precedes_the_result() -> None:
@@ -112,32 +109,6 @@ def test_the_new_section_precedes_the_result() -> None:
         )
         + "\n"
     )
-
-
-def test_arguments_with_stars_are_described() -> None:
-    assert entries(complete_doc("Read.", ["names"], [copy])) == ["    *names: Names."]
-
-
-def test_a_class_method_is_a_source() -> None:
-    class Reader:
-        @classmethod
-        def of(cls, path):
-            """Return a reader.
-
-            Args:
-                path: The path.
-            """
-
-        @classmethod
-        @with_argument_docs(of)
-        def many(cls, path):
-            """Return readers."""
-
-    assert entries(Reader.many.__doc__) == ["    path: The path."]
-
-
-def test_without_docstrings_nothing_is_added() -> None:
-    assert complete_doc(None, ["path"], [copy]) is None
 
 
 def test_options_replace_their_entry() -> None:

@@ -18,11 +18,9 @@ import frazil
 import frazil.pipeline
 from frazil.lazy_names import TABLES, ModuleOnDemand
 
-#: Packages whose public names are imported on demand.
+#: Packages and modules whose public names are imported on demand.
 PACKAGES = sorted(
-    module
-    for module, path in PATHS.items()
-    if path.name == "__init__.py" and "import_on_demand(" in path.read_text()
+    module for module, path in PATHS.items() if "\n__all__ = import_on_demand(" in path.read_text()
 )
 
 

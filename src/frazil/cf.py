@@ -1,20 +1,12 @@
 """The CF conventions for values: elements of an array to values, and values to elements.
 
-==============================  =====================================================================
-``_FillValue, missing_value``   missing values
-``_Unsigned``                   the same bytes, read as unsigned numbers; ``"false"``: as signed numbers
-``scale_factor, add_offset``    numbers: ``element * scale_factor + add_offset``, as float64
-``dtype="bool"``                integers that xarray wrote for booleans
-``units="days since ..."``      times: datetime64; objects of cftime in the calendars of models
-``dtype="timedelta64[...]"``    durations that xarray wrote: timedelta64
-==============================  =====================================================================
-
 This module is the one decoder and the one encoder of Frazil. It follows xarray: the same values, data types
-and missing values. Numpy is enough, except for times that numpy cannot hold: those of other calendars, and
-those before the Gregorian calendar. They need cftime.
+and missing values, for ``_FillValue``, ``missing_value``, ``_Unsigned``, ``scale_factor``, ``add_offset``,
+``dtype="bool"``, times (``units="days since ..."``) and durations (``dtype="timedelta64[...]"``).
 
 Times have microseconds, or nanoseconds if this is the unit of the array. So years far from 1970 are times
-too, and the rounding of fractions of days differs from xarray by less than a microsecond.
+too, and the rounding of fractions of days differs from xarray by less than a microsecond. Times that numpy
+cannot hold (other calendars, and before the Gregorian calendar) need cftime.
 """
 
 from __future__ import annotations

@@ -171,15 +171,10 @@ def merge_sessions_array_kwargs(*sessions: Any, axis: Any = None, keepdims: Any 
     Returns:
         One fork with the changes of all forks.
 
-    Raises:
-        SessionStateError: Two forks changed the same chunk or node (``merge-failed``).
-
     Examples:
         >>> import frazil
         >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
         >>> merged = merge_sessions_array_kwargs([session.fork(), session.fork()], axis=0, keepdims=True)
-        >>> merged.session_id == session.session_id
-        True
     """
     return merge_sessions(*sessions)
 
@@ -231,10 +226,7 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
 
 
 def _require_reachable(session: Session, scheduler: Any) -> None:
-    """Raise an error for an in-memory repository with workers in other processes.
-
-    Such workers cannot read it. The scheduler of dask.distributed would retry the tasks forever.
-    """
+    """Raise an error for workers that cannot read a repository in memory: dask would retry forever."""
     if not isinstance(session.workspace.context.storage, MemoryStorage):
         return
     client = getattr(get_scheduler(scheduler=scheduler), "__self__", None)  # type: ignore[no-untyped-call]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from frazil.remedies import Remedy
 
@@ -187,11 +187,6 @@ class ErrorKind(StrEnum):
     UNDECODABLE_CHUNK = "undecodable-chunk"  # Frazil only
 
 
-def _member(kind: str) -> ErrorKind:
-    """Return the kind with this text. A text that other code made up stays a text."""
-    return ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
-
-
 _TEXTS: Final = frozenset(ErrorKind)
 
 
@@ -214,10 +209,14 @@ class IcechunkError(Exception):
 
     default_kind = ErrorKind.UNKNOWN
     remedy: Remedy | None = None
+    #: The attributes that are the arguments of the constructor.
+    _parts: ClassVar[tuple[str, ...]] = ("problem", "kind")
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.problem = message
-        self.kind: ErrorKind = self.default_kind if kind is None else _member(kind)
+        # A kind that other code made up stays a text.
+        member = ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
+        self.kind: ErrorKind = self.default_kind if kind is None else member
         super().__init__(message, self.kind)
 
     @property
@@ -251,11 +250,7 @@ class IcechunkError(Exception):
         return f'message="{self.message}", kind="{self.kind}"'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), self._arguments(), vars(self))
-
-    def _arguments(self) -> tuple[Any, ...]:
-        """Return the arguments that make this error, without its remedy."""
-        return (self.problem, self.kind)
+        return (type(self), tuple(getattr(self, name) for name in self._parts), vars(self))
 
 
 class ConflictError(IcechunkError):
@@ -267,6 +262,7 @@ class ConflictError(IcechunkError):
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
+    _parts: ClassVar[tuple[str, ...]] = ("expected_parent", "actual_parent", "problem", "kind")
 
     def __init__(
         self,
@@ -285,9 +281,6 @@ class ConflictError(IcechunkError):
 
     def _shown(self) -> str:
         return f"expected_parent={self.expected_parent}, actual_parent={self.actual_parent}"
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.expected_parent, self.actual_parent, self.problem, self.kind)
 
 
 #: The message of a failed rebase names this number of conflicts, and this number of chunks of each.
@@ -318,6 +311,7 @@ class RebaseFailedError(ConflictError):
     """
 
     default_kind = ErrorKind.REBASE_FAILED
+    _parts: ClassVar[tuple[str, ...]] = ("snapshot", "conflicts")
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
@@ -335,9 +329,6 @@ class RebaseFailedError(ConflictError):
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.snapshot, self.conflicts)
-
 
 class StaleReadError(RebaseFailedError):
     """Another writer changed data that a session or a job has read, so its results may be wrong.
@@ -352,6 +343,7 @@ class StaleReadError(RebaseFailedError):
     """
 
     default_kind = ErrorKind.STALE_READ
+    _parts = ("snapshot", "reads", "problem")
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
         super().__init__(snapshot)
@@ -364,9 +356,6 @@ class StaleReadError(RebaseFailedError):
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", reads={self.reads}'
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.snapshot, self.reads, self.problem)
 
 
 class NotFoundError(IcechunkError, KeyError):
@@ -401,8 +390,6 @@ class RepositoryNotFoundError(NotFoundError):
 
 class KeyNotFoundError(NotFoundError, FileNotFoundError):
     """The store has no value with this key. Zarr expects a ``FileNotFoundError``."""
-
-    default_kind = ErrorKind.KEY_NOT_FOUND
 
 
 class AlreadyExistsError(IcechunkError):
@@ -472,13 +459,11 @@ class OutcomeUnknownError(StorageError):
     """
 
     default_kind = ErrorKind.OUTCOME_UNKNOWN
+    _parts = ("problem", "snapshot", "kind")
 
     def __init__(self, message: str, snapshot: str | None = None, kind: str | None = None) -> None:
         super().__init__(message, kind)
         self.snapshot = snapshot
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.problem, self.snapshot, self.kind)
 
 
 class ValidationFailedError(IcechunkError):
@@ -489,13 +474,11 @@ class ValidationFailedError(IcechunkError):
     """
 
     default_kind = ErrorKind.VALIDATION_FAILED
+    _parts = ("problem", "report", "kind")
 
     def __init__(self, message: str, report: Any = None, kind: str | None = None) -> None:
         super().__init__(message, kind)
         self.report = report
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.problem, self.report, self.kind)
 
 
 class TaskFailedError(IcechunkError):
@@ -562,6 +545,7 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
     """
 
     default_kind = ErrorKind.MISSING_EXTRA
+    _parts = ("problem", "name", "kind", "extra")
 
     def __init__(
         self, message: str, name: str | None = None, kind: str | None = None, extra: str | None = None
@@ -570,14 +554,9 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
         self.name = name
         self.extra = extra
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.problem, self.name, self.kind, self.extra)
-
 
 class InternalError(IcechunkError):
     """A defect in Frazil. Please report it."""
-
-    default_kind = ErrorKind.UNKNOWN
 
 
 class MisalignedGroupWarning(UserWarning):

@@ -1,8 +1,9 @@
 """Public names of packages that are imported on demand, by PEP 562.
 
 The stub of a package, ``__init__.pyi``, declares its public names once, for type checkers and for
-`import_on_demand`, which reads the stub and imports nothing. The first use of a name imports its module, and
-stores the value in the package. The submodules of a package are names of the package too.
+`import_on_demand`, which reads the stub and imports nothing. A module of public names has a stub too. The
+first use of a name imports its module, and stores the value in the package. The submodules of a package are
+names of the package too.
 
 Python binds a submodule to its package when it loads the submodule. This hides a name of the stub that the
 submodule also has: `frazil.pipeline.ingest` is a function, and a package with the module of the function.
@@ -88,5 +89,6 @@ def _names_of_stub(package: str, namespace: dict[str, Any]) -> dict[str, tuple[s
 
 def _exists(submodule: str) -> bool:
     """Return whether a package has a submodule. Private names are none: tools ask for many."""
-    name = submodule.rpartition(".")[2]
-    return not name.startswith("_") and importlib.util.find_spec(submodule) is not None
+    package, _, name = submodule.rpartition(".")
+    is_package = "__path__" in vars(sys.modules[package])
+    return is_package and not name.startswith("_") and importlib.util.find_spec(submodule) is not None

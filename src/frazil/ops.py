@@ -1,16 +1,5 @@
 """The entries of the operations log, and the results of maintenance."""
 
-from frazil.maintenance.doctor import DoctorFinding as DoctorFinding
-from frazil.maintenance.doctor import DoctorReport as DoctorReport
-from frazil.maintenance.plan import ChunkStorageStats as ChunkStorageStats
-from frazil.maintenance.plan import GarbageFile as GarbageFile
-from frazil.maintenance.plan import GarbageFiles as GarbageFiles
-from frazil.maintenance.plan import GarbageReason as GarbageReason
-from frazil.maintenance.plan import GCSummary as GCSummary
-from frazil.maintenance.retention import RetentionReport as RetentionReport
-from frazil.maintenance.retention import VersionReason as VersionReason
-from frazil.repository.catalog.presentation import Update as Update
-from frazil.repository.catalog.presentation import UpdateType as UpdateType
-from frazil.repository.catalog.version_info import LeaseInfo as LeaseInfo
-from frazil.repository.history.reports import StateChange as StateChange
-from frazil.repository.history.reports import UndoPlan as UndoPlan
+from frazil.lazy_names import import_on_demand
+
+__all__ = import_on_demand(__name__)

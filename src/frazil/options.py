@@ -84,6 +84,12 @@ class Settings(Record):
     order: ClassVar[tuple[str, ...]] = ()
     whole: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        """Name the class in ``frazil.config``, unless it has another public name."""
+        super().__init_subclass__()
+        if "shown_as" not in vars(cls):
+            cls.shown_as = f"config.{cls.__qualname__}"
+
     def __setattr__(self, name: str, value: Any) -> None:
         declared = options_of(type(self)).get(name)
         if declared is not None:

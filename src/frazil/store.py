@@ -1,4 +1,5 @@
 """The zarr store of a session."""
 
-from frazil.repository.settings.config import VirtualChunkSpec as VirtualChunkSpec
-from frazil.zarr_store import IcechunkStore as IcechunkStore
+from frazil.lazy_names import import_on_demand
+
+__all__ = import_on_demand(__name__)

@@ -1,3 +1,5 @@
 """Type aliases for annotations."""
 
-from frazil.repository.catalog.version_info import CommitMethod as CommitMethod
+from frazil.lazy_names import import_on_demand
+
+__all__ = import_on_demand(__name__)

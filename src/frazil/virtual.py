@@ -1,4 +1,5 @@
 """The types of virtual chunks: containers and references."""
 
-from frazil.repository.settings.config import VirtualChunkContainer as VirtualChunkContainer
-from frazil.repository.settings.config import VirtualChunkSpec as VirtualChunkSpec
+from frazil.lazy_names import import_on_demand
+
+__all__ = import_on_demand(__name__)

@@ -31,13 +31,9 @@ class BulkCodecPipeline(FusedCodecPipeline):
     """zarr's ``FusedCodecPipeline``, with reads and writes of boxes of Frazil's arrays in one call.
 
     It raises ``InvalidInputError`` (``invalid-array-metadata``) for an array whose grid, dtype, fill value or
-    codecs have changed since zarr opened it.
-
-    Other stores, arrays of indices, writes of few chunks or of shards, and arrays with codecs or dtypes that
-    Frazil does not encode in bulk stay with ``FusedCodecPipeline``.
-
-    Attributes:
-        opened: The array of Frazil. None: zarr reads and writes all chunks.
+    codecs have changed since zarr opened it. Other stores, arrays of indices, writes of few chunks or of
+    shards, and arrays that Frazil does not encode in bulk stay with ``FusedCodecPipeline``; without
+    ``opened``, all do.
     """
 
     opened: OpenedArray | None = None

@@ -126,16 +126,6 @@ def test_what_one_server_is(url: str, target: str, same: bool) -> None:
     assert _is_same_server(url, target) is same
 
 
-def test_no_answer(server: Listener) -> None:
-    storage = frazil.http_storage("http://me:password@127.0.0.1:9/x").with_settings(QUICK)
-    with pytest.raises(
-        StorageError, match=r"'k': connection refused: no server listens at http://127.0.0.1:9:"
-    ) as error:
-        storage.get("k")
-    assert error.value.kind == "storage-unreachable"
-    assert "password" not in f"{error.value} {error.value.__cause__}"
-
-
 def test_a_proxy_is_asked(server: Listener) -> None:
     storage = frazil.http_storage(
         "http://nowhere.example/a b", {"proxy_url": f"http://me:pw@{server.url[7:]}"}

@@ -123,13 +123,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageObjectInfo(Record):
-    """One object of a storage.
-
-    Attributes:
-        key: Key of the object.
-        size_bytes: Size in bytes.
-        created_at: Time of the last write, with a time zone.
-    """
+    """One object of a storage: its key, its size, and the time of its last write, with a time zone."""
 
     key: str
     size_bytes: int
@@ -218,9 +212,8 @@ class Storage(StorageClassMethods["Storage"], ABC):
     def encodes_names(self) -> bool:
         """Return whether object names in this storage contain percent codes for some characters.
 
-        The reference implementation percent-encodes some characters in the names of the objects that it
-        writes. It does so in all storages except S3. A reader finds these objects only under the
-        encoded names.
+        The reference implementation writes such names in all storages except S3. A reader finds these objects
+        only under the encoded names.
 
         Returns:
             True if names are encoded. The base class returns False.
@@ -310,7 +303,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """
 
     def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
-        """Write a whole object whose bytes are in several buffers, one after the other.
+        """Write a whole object whose bytes are in several buffers, one after the other, as ``put`` does.
 
         The base class joins the parts and calls ``put``. A storage may override this method to save the copy.
 
@@ -321,9 +314,6 @@ class Storage(StorageClassMethods["Storage"], ABC):
 
         Returns:
             See ``put``.
-
-        Raises:
-            StorageError: The write failed or its outcome is not known.
         """
         return self.put(key, b"".join(parts), condition)
 
@@ -437,18 +427,12 @@ class Storage(StorageClassMethods["Storage"], ABC):
     ) -> _List[tuple[str, int]]:
         """Return the key and the size of every object.
 
-        ``list_objects_metadata`` also returns the times of the writes.
-
         Args:
-            settings: Settings for the requests. Default: the settings of the storage.
-            prefix: Path of a directory. The result then contains only the objects below it, and the keys are
-                relative to it. Default: all objects.
+            settings: As in ``list_objects_metadata``, which also returns the times of the writes.
+            prefix: As in ``list_objects_metadata``.
 
         Returns:
             Pairs of key and size in bytes, in no defined order.
-
-        Raises:
-            StorageError: A request failed, or the storage cannot list (``object-store``).
         """
         return [(info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)]
 

@@ -81,13 +81,21 @@ class Bucket(ABC):
     client: ClassVar[Callable[..., ObjectStore]]
     endpoint_option: ClassVar[str]
     anonymous_options: ClassVar[Mapping[str, Any]]
+    #: The words of messages: the name of the service, and how to pass credentials.
+    service: ClassVar[str]
+    advice: ClassVar[Remedy]
     #: Whether names of objects contain percent codes: see ``Storage.encodes_names``.
     encodes_names: bool
 
     @property
-    @abstractmethod
+    def is_anonymous(self) -> bool:
+        """Whether requests are sent without credentials."""
+        return isinstance(self.credentials, GcsCredentials.Anonymous | AzureCredentials.Anonymous)
+
+    @property
     def terms(self) -> MessageTerms:
         """The words of messages for this bucket."""
+        return MessageTerms(f"bucket {self.name!r}", self.service, self.advice, self.is_anonymous)
 
     @abstractmethod
     def address(self, prefix: str) -> str:
@@ -110,7 +118,7 @@ class Bucket(ABC):
         if isinstance(self.credentials, GcsCredentials.Static | AzureCredentials.Static):
             secret = self.credentials.credentials
             config[_SECRETS[type(secret)]] = getattr(secret, secret.__match_args__[0])
-        return client, {**config, **(self.anonymous_options if self.terms.is_anonymous else {})}
+        return client, {**config, **(self.anonymous_options if self.is_anonymous else {})}
 
     def provider(self) -> Callable[[], Any] | None:
         """Return what the client calls for credentials; None lets the client search for them itself."""
@@ -169,21 +177,18 @@ class S3Bucket(Bucket):
     shown_as: str = NATIVE
 
     client = S3Store
+    service = "S3"
+    advice = Remedy(
+        "Pass access_key_id and secret_access_key, `from_env=True` with credentials in the "
+        "environment, `get_credentials`, or `anonymous=True` for public data",
+        shell=f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. {_PUBLIC_DATA}",
+    )
     endpoint_option = "endpoint_url"
 
     @property
     @override
-    def terms(self) -> MessageTerms:
-        return MessageTerms(
-            f"bucket {self.name!r}",
-            "S3",
-            Remedy(
-                "Pass access_key_id and secret_access_key, `from_env=True` with credentials in the "
-                "environment, `get_credentials`, or `anonymous=True` for public data",
-                shell=f"Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. {_PUBLIC_DATA}",
-            ),
-            self.options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous),
-        )
+    def is_anonymous(self) -> bool:
+        return self.options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous)
 
     @property
     def encodes_names(self) -> bool:  # type: ignore[override]  # read only
@@ -210,7 +215,7 @@ class S3Bucket(Bucket):
         profile = _profile("AWS_REGION", "AWS_DEFAULT_REGION") if options.region is None else {}
         config = {
             "request_payer": options.requester_pays or None,
-            "skip_signature": self.terms.is_anonymous,
+            "skip_signature": self.is_anonymous,
             "region": options.region or profile.get("region"),
             "virtual_hosted_style_request": virtual_hosted,
             "endpoint": endpoint,
@@ -223,7 +228,7 @@ class S3Bucket(Bucket):
     @override
     def provider(self) -> Callable[[], Any] | None:
         match self.credentials:
-            case _ if self.terms.is_anonymous:
+            case _ if self.is_anonymous:
                 return None
             case S3Credentials.Static(keys):
                 return ConstantProvider(_answer(keys))
@@ -280,25 +285,17 @@ class GcsBucket(Bucket):
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
     client = GCSStore
+    service = "Google Cloud Storage"
+    advice = Remedy(
+        "Pass service_account_file, service_account_key, application_credentials, bearer_token, "
+        "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
+        "for public data",
+        shell=f"Set GOOGLE_APPLICATION_CREDENTIALS. {_PUBLIC_DATA}",
+    )
     endpoint_option = "base_url"
     # Without a token the client asks the machine's metadata server, also for anonymous requests.
     anonymous_options = MappingProxyType({"skip_signature": True, "bearer_token": "anonymous"})
     encodes_names = True
-
-    @property
-    @override
-    def terms(self) -> MessageTerms:
-        return MessageTerms(
-            f"bucket {self.name!r}",
-            "Google Cloud Storage",
-            Remedy(
-                "Pass service_account_file, service_account_key, application_credentials, bearer_token, "
-                "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
-                "for public data",
-                shell=f"Set GOOGLE_APPLICATION_CREDENTIALS. {_PUBLIC_DATA}",
-            ),
-            isinstance(self.credentials, GcsCredentials.Anonymous),
-        )
 
     @override
     def address(self, prefix: str) -> str:
@@ -319,6 +316,12 @@ class AzureContainer(Bucket):
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
     client = AzureStore
+    service = "Azure"
+    advice = Remedy(
+        "Pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the "
+        "environment, or `anonymous=True` for public data",
+        shell=f"Set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN. {_PUBLIC_DATA}",
+    )
     endpoint_option = "endpoint"
     anonymous_options = MappingProxyType({"skip_signature": True})
     encodes_names = True
@@ -326,16 +329,8 @@ class AzureContainer(Bucket):
     @property
     @override
     def terms(self) -> MessageTerms:
-        return MessageTerms(
-            f"container {self.name!r} of account {self.account!r}",
-            "Azure",
-            Remedy(
-                "Pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the "
-                "environment, or `anonymous=True` for public data",
-                shell=f"Set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN. {_PUBLIC_DATA}",
-            ),
-            isinstance(self.credentials, AzureCredentials.Anonymous),
-        )
+        name = f"container {self.name!r} of account {self.account!r}"
+        return MessageTerms(name, self.service, self.advice, self.is_anonymous)
 
     @override
     def configuration(

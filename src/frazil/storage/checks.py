@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, override
 
 from frazil import host
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.threads import Purpose, map_bounded
 
@@ -63,6 +63,13 @@ def range_past_end(key: str, start: int, size: int | None = None) -> StorageErro
     return StorageError(
         f"object {key!r}{length} has no byte at {start}: the range starts after its end",
         ErrorKind.OBJECT_STORE,
+    )
+
+
+def read_only(storage: Storage) -> ReadOnlyError:
+    """Return the error that every storage raises for a write to a storage that is read only."""
+    return ReadOnlyError(
+        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
     )
 
 

@@ -95,14 +95,8 @@ class RefreshableCredential[C: Credential](Credential):
 class S3StaticCredentials(Credential):
     """An access key for S3, which may be temporary.
 
-    Attributes:
-        access_key_id: Id of the access key.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the key expires, with a time zone. None means that it does not expire.
-
-    Raises:
-        TypeError: ``expires_after`` has no time zone.
+    ``session_token`` belongs to a temporary key. ``expires_after`` has a time zone; otherwise a ``TypeError``
+    is raised. None means that the key does not expire.
 
     Examples:
         >>> print(S3StaticCredentials("AKIAEXAMPLE", "secret"), end="")
@@ -159,18 +153,7 @@ AnyS3Credential = (
 class GcsBearerCredential(Credential):
     """An OAuth bearer token for Google Cloud Storage.
 
-    Args:
-        bearer: The token.
-        expires_after: Time when the token expires, with a time zone. Default: it does not expire.
-
-    Raises:
-        TypeError: ``expires_after`` has no time zone.
-
-    Examples:
-        >>> print(GcsBearerCredential("secret"), end="")
-        <frazil.credentials.GcsBearerCredential>
-        bearer: ****
-        expires_after: None
+    ``expires_after`` has a time zone; otherwise a ``TypeError`` is raised. None: the token does not expire.
     """
 
     bearer: str

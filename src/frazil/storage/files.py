@@ -330,6 +330,9 @@ class _NoFlusher(Flusher):
     def flush_together(self, files: Iterable[tuple[str, int]], directories: Iterable[str]) -> None:
         pass
 
+    def note_flushed(self, path: str, descriptor: int) -> None:
+        pass
+
 
 FLUSH: Final = Flusher()
 NO_FLUSH: Final = _NoFlusher()

@@ -25,13 +25,13 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
-from frazil.storage import failures, web_client
+from frazil.storage import failures, files, web_client
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.base import Storage
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.checks import TRAFFIC, enter_runtime
 from frazil.storage.credential_families import AnyCredential, Credentials
-from frazil.storage.files import MISSING_FILE, open_inside, read_into
+from frazil.storage.files import MISSING_FILE, open_inside
 from frazil.storage.files import reason_of as reason_of_file
 from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
@@ -300,12 +300,15 @@ class ForeignFiles(ForeignObjects):
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
-                status = os.fstat(descriptor)
-                byte_range.check_object(file_etag(status), status.st_mtime)
-                data = memoryview(bytearray(max(byte_range.stop - byte_range.start, 0)))
-                length = read_into(descriptor, byte_range.start, data)
-                if length < len(data):
-                    raise byte_range.too_short(byte_range.start + length)
+                if byte_range.etag is not None or byte_range.not_modified_since is not None:
+                    status = os.fstat(descriptor)
+                    byte_range.check_object(file_etag(status), status.st_mtime)
+                start, length, data = byte_range.start, byte_range.stop - byte_range.start, b""
+                while len(data) < length:
+                    part = os.pread(descriptor, min(length - len(data), files.CALL_BYTES), start + len(data))
+                    if not part:
+                        raise byte_range.too_short(start + len(data))
+                    data = data + part if data else part
                 return TRAFFIC.count_read(data)
             finally:
                 os.close(descriptor)

@@ -75,11 +75,7 @@ from frazil.storage.files import (
 )
 from frazil.storage.local_commit import LocalCommit, OpenReplacement, Replacement
 from frazil.storage.memory import SynchronousStorage
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-)
+from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Sequence
@@ -103,9 +99,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     Args:
         root: Path of the directory.
         settings: Settings of the storage. Default: ``default_settings()``.
-        flush: Whether writes are flushed to the disk before they return. Default: True. Without it, a power
-            cut can lose or damage the last commits, and the whole repository: see
-            ``local_filesystem_storage``.
+        flush: Whether writes are flushed to the disk before they return: see ``local_filesystem_storage``.
 
     Examples:
         >>> storage = LocalStorage("ice")
@@ -122,6 +116,8 @@ class LocalStorage(SynchronousStorage, LocalCommit):
         >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
         [b'third', b'second', b'new']
     """
+
+    _request_size = 4096
 
     def __init__(
         self, root: str | os.PathLike[str], settings: StorageSettings | None = None, *, flush: bool = True
@@ -347,14 +343,10 @@ class LocalStorage(SynchronousStorage, LocalCommit):
     ) -> OpenReplacement:
         """Write all files first, and flush them together, as ``LocalCommit.open_replacement``.
 
-        A replacement waits for the disk twice, one after the other:
-
-        1. The new files, the backup and the new bytes of the file, which have a temporary name. All are
-           written first and flushed at the same time, with their directories.
-        2. The directory of the file, after a rename has replaced the file (``FileReplacement.finish``).
-
-        A rename may become durable before its flush. The first step has flushed everything that the new bytes
-        refer to, so a power failure leaves either the old state or the new one.
+        A replacement waits for the disk twice: for the new files, the backup and the new bytes of the file,
+        which have a temporary name, with their directories; and, after the rename, for the directory of the
+        file (``FileReplacement.finish``). A rename may become durable before its flush. By then, everything
+        that the new bytes refer to is durable, so a power failure leaves either the old state or the new one.
         """
         pairs = list(objects)
         if len(pairs) > _OPEN_FILES:
@@ -414,14 +406,9 @@ class LocalStorage(SynchronousStorage, LocalCommit):
 
     @override
     def default_settings(self) -> StorageSettings:
-        return StorageSettings(
-            concurrency=StorageConcurrencySettings(
-                max_concurrent_requests_for_object=5, ideal_concurrent_request_size=4096
-            ),
-            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
-            unsafe_use_conditional_update=False,
-            unsafe_use_metadata=False,
-        )
+        settings = super().default_settings()
+        settings.unsafe_use_conditional_update = settings.unsafe_use_metadata = False
+        return settings
 
     @override
     def with_settings(self, settings: StorageSettings) -> LocalStorage:
@@ -443,9 +430,9 @@ class FileReplacement(OpenReplacement):
     def finish(self) -> Stored | Refused:
         """Replace the file, as ``OpenReplacement.finish``.
 
-        The lock is held only for the comparison and the rename, not for a flush. So another writer may
-        replace the file before the flush of its name. The replacement of this writer contains the first one,
-        and its backup is the inode that ``open_replacement`` has flushed.
+        The lock is not held for the flush. So another writer may replace the file before the flush of its
+        name. The replacement of that writer contains this one, and its backup is the inode that is flushed
+        already.
         """
         new, path = self.replacement, self.new.path
         with file_errors(new.key, "write"):

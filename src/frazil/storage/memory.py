@@ -46,10 +46,19 @@ class SynchronousStorage(Storage):
     """A storage whose reads and writes take microseconds and never wait for a network."""
 
     is_local = True
+    #: The ideal size of a request in bytes, in the default settings.
+    _request_size = 1
 
     @override
     def encodes_names(self) -> bool:
         return True
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings(
+            concurrency=StorageConcurrencySettings(5, self._request_size),
+            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
+        )
 
     @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -183,15 +192,6 @@ class MemoryStorage(SynchronousStorage):
             TRAFFIC.count()
             with self._contents.lock:
                 objects.pop(key, None)
-
-    @override
-    def default_settings(self) -> StorageSettings:
-        return StorageSettings(
-            concurrency=StorageConcurrencySettings(
-                max_concurrent_requests_for_object=5, ideal_concurrent_request_size=1
-            ),
-            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
-        )
 
     @override
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:

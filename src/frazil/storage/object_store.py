@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, override
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.logs import SLOW
 from frazil.storage.base import (
     ALWAYS,
@@ -46,6 +46,7 @@ from frazil.storage.checks import (
     check_range,
     enter_runtime,
     object_not_found,
+    read_only,
 )
 from frazil.storage.failures import ErrorParts, first_line, is_missing_bucket, shorten, storage_error
 from frazil.storage.option_names import check_headers
@@ -141,9 +142,7 @@ class ObjectStorage(Storage):
 
     def _write_client(self) -> ObjectStore:
         if self.is_read_only:
-            raise ReadOnlyError(
-                f"{self.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
-            )
+            raise read_only(self)
         if self._write_headers == self._read_headers:
             return self._read_client()
         enter_runtime()

@@ -124,35 +124,29 @@ class ObjectStoreConfig(metaclass=Family):
     class InMemory(_Variant):
         """Chunks in the memory of this process."""
 
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.InMemory"
-
     @dataclass(slots=True, repr=False)
     class LocalFileSystem(_Variant):
         """Files in the directory ``path``."""
 
         path: str
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.LocalFileSystem"
 
     @dataclass(slots=True, repr=False)
     class S3Compatible(_Variant):
         """A server with the protocol of S3, for example MinIO, Ceph or R2."""
 
         options: S3Options
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.S3Compatible"
 
     @dataclass(slots=True, repr=False)
     class S3(_Variant):
         """Amazon S3."""
 
         options: S3Options
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.S3"
 
     @dataclass(slots=True, repr=False)
     class Gcs(_Variant):
         """Google Cloud Storage. ``opts`` has options of the client."""
 
         opts: Mapping[str, str] | None = None
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.Gcs"
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
@@ -160,7 +154,6 @@ class ObjectStoreConfig(metaclass=Family):
         """Azure blob storage. ``opts`` has the ``account`` and options of the client."""
 
         opts: Mapping[str, str] | None = None
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.Azure"
         _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
 
     @dataclass(slots=True, repr=False)
@@ -168,7 +161,6 @@ class ObjectStoreConfig(metaclass=Family):
         """Tigris, a service with the protocol of S3."""
 
         opts: S3Options
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.Tigris"
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
@@ -176,7 +168,6 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: Mapping[str, str] | None = None
         headers: Mapping[str, str] | None = None
-        shown_as: ClassVar[str] = "config.ObjectStoreConfig.Http"
 
 
 AnyObjectStoreConfig = (

@@ -1,45 +1,18 @@
 """URLs of storages and objects, and the options that go with them. Python, SQL and ingests use the same.
 
-=====================================================  ======================================================
-``s3://bucket/prefix``                                 S3, and servers with its protocol. Also ``s3a:``,
-                                                       ``s3n:``
-``gs://bucket/prefix``                                 Google Cloud Storage. Also ``gcs:``
-``az://account/container/prefix``                      Azure blob storage
-``abfs://container@account.dfs.core.windows.net/prefix``  the same, as Hadoop writes it. Also ``abfss:``
-``http://host/path``, ``https://host/path``            a web server, read only
-``file:///path``                                       a folder of this machine; percent codes are decoded
-``/data/ice``, ``ice``, ``~/ice``                      the same
-=====================================================  ======================================================
+The forms are ``s3://bucket/prefix`` (also ``s3a:``, ``s3n:``), ``gs://bucket/prefix`` (also ``gcs:``),
+``az://account/container/prefix`` (also ``abfs://container@account.dfs.core.windows.net/prefix`` and
+``abfss:``), ``http://host/path``, ``https://host/path``, ``file:///path`` with percent codes, and a path. The
+page ``docs/storage.md`` has the tables of URLs and options, with the environment variables of the defaults.
 
 In a bucket, all characters after the bucket's name belong to the prefix or the key without any decoding,
-because names of objects may contain ``?``, ``#`` and ``%``.
+because names of objects may contain ``?``, ``#`` and ``%``. The locations of virtual chunks have no account:
+``az://container/key`` (``StorageUrl.chunk_location``).
 
-The locations of virtual chunks are URLs of the Icechunk format, which have no account:
-``az://container/key``. ``StorageUrl.chunk_location`` converts a URL to this form.
-
-==========================================================  ==========  =====================================
-``region``                                                  S3          ``AWS_REGION``, ``AWS_DEFAULT_REGION``
-``endpoint_url``                                            S3          ``AWS_ENDPOINT_URL_S3``,
-                                                                        ``AWS_ENDPOINT_URL``
-``endpoint_url``                                            GCS         ``GOOGLE_BASE_URL``
-``endpoint_url``                                            Azure       ``AZURE_STORAGE_ENDPOINT``,
-                                                                        ``AZURE_ENDPOINT``
-``allow_http``                                              all three   true for an ``http://`` endpoint
-``force_path_style``                                        S3          true where there is an endpoint
-``anonymous``                                               all three   requests without credentials
-``access_key_id``, ``secret_access_key``,                   S3          the environment, in the variables of
-``session_token``                                                       the cloud's own tools
-``service_account_file``, ``service_account_key``,          GCS         the same
-``application_credentials``
-``account_key``, ``sas_token``                              Azure       the same
-``account``                                                 Azure       the account in the URL, or an error
-``bearer_token``                                            GCS, Azure  the same
-==========================================================  ==========  =====================================
-
-The last column is the default. Names may contain hyphens (``endpoint-url``), and values may be text
-(``true``). In Python, the other arguments of ``s3_storage``, ``gcs_storage``, ``azure_storage`` and
-``http_storage`` are also options. The region, the endpoint and the flags are ignored for other kinds of URLs.
-Credentials of another cloud raise an error. For files, all options are ignored.
+Names of options may contain hyphens (``endpoint-url``), and values may be text (``true``). In Python, the
+other arguments of ``s3_storage``, ``gcs_storage``, ``azure_storage`` and ``http_storage`` are also options.
+The region, the endpoint and the flags are ignored for other kinds of URLs. Credentials of another cloud raise
+an error. For files, all options are ignored.
 """
 
 from __future__ import annotations
@@ -334,8 +307,8 @@ def storage_from_url(
 ) -> Storage:
     """Return the storage that a URL names.
 
-    ``frazil.storage.urls`` lists the URLs and the options. Without
-    credentials in the options, the storage uses the credentials of the environment.
+    The docstring of ``frazil.storage.urls`` lists the URLs. Without credentials in the options, the storage
+    uses the credentials of the environment.
 
     Args:
         url: URL or path, for example ``s3://bucket/prefix`` or ``~/ice``.

@@ -28,7 +28,11 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import (  # type: ignore[attr-defined]  # the stub lacks the last one
+    getproxies,
+    proxy_bypass,
+    proxy_bypass_environment,
+)
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.lazy_names import ModuleOnDemand
@@ -175,33 +179,28 @@ _UNITS: Final = {
 class WebOptions:
     """Options of requests to web servers. Times are in seconds.
 
-    ``timeout`` is for each read, and ``all_tries`` for one request with all its tries. ``retries`` are the
-    tries after the first one. Without ``proxy_url``, the environment names the proxy.
+    ``timeout`` is for each read. Without ``proxy_url``, the environment names the proxy.
     """
 
     connect_timeout: float
     timeout: float
     user_agent: str
-    retries: int
-    first_pause: float
-    longest_pause: float
-    all_tries: float
+    retry: RetryConfig
     follow_redirects: bool = False
     proxy_url: str | None = field(default=None, repr=False)
-    proxy_excludes: tuple[str, ...] = ()
+    proxy_excludes: str = ""
     root_certificate: str | bytes | None = field(default=None, repr=False)
     allow_invalid_certificates: bool = False
 
     def proxy_for(self, scheme: str, host: str) -> str | None:
         """Return the URL of the proxy for a server, or None: ``proxy_url``, or the proxy of the environment.
 
-        An entry of ``proxy_excludes`` is a host, a domain with all its hosts, or ``*``.
+        ``proxy_excludes`` are hosts and domains, with commas between them, or ``*``.
         """
         if self.proxy_url is None:
             proxy = None if proxy_bypass(host) else getproxies().get(scheme)
         else:
-            domains = (name.lower().lstrip(".") for name in self.proxy_excludes if name)
-            is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
+            is_excluded = proxy_bypass_environment(host, {"no": self.proxy_excludes})
             proxy = None if is_excluded else self.proxy_url
         return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
@@ -229,19 +228,15 @@ def web_options(
 ) -> WebOptions:
     """Return the values of ``options``, and the values of ``settings`` for all other options."""
     client: dict[str, Any] = {**client_options(settings, {}), **options}
-    retry: Any = retry_config(settings)
     connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))
     return WebOptions(
         connect_timeout=min(connect or whole, whole),
         timeout=min(read or whole, whole),
         user_agent=user_agent or str(client["user_agent"]),
-        retries=retry["max_retries"],
-        first_pause=retry["backoff"]["init_backoff"].total_seconds(),
-        longest_pause=retry["backoff"]["max_backoff"].total_seconds(),
-        all_tries=retry["retry_timeout"].total_seconds(),
+        retry=retry_config(settings),
         follow_redirects=_flag(client, "follow_redirects"),
         proxy_url=client.get("proxy_url"),
-        proxy_excludes=tuple(each.strip() for each in client.get("proxy_excludes", "").split(",")),
+        proxy_excludes=client.get("proxy_excludes", ""),
         root_certificate=client.get("root_certificate") or client.get("proxy_ca_certificate"),
         allow_invalid_certificates=_flag(client, "allow_invalid_certificates"),
     )
@@ -269,6 +264,7 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
 
 if TYPE_CHECKING:
     import urllib3
+    from obstore.store import RetryConfig
 else:
     urllib3 = ModuleOnDemand("urllib3")
 
@@ -346,12 +342,14 @@ class WebClient:
         sent = {"accept": "*/*", "user-agent": options.user_agent} | dict(headers)
         # Names in the spelling of urllib3, so that no header is sent twice. Values are UTF-8.
         sent = {name.title(): value.encode().decode("latin-1") for name, value in sent.items()}
-        end = time.monotonic() + options.all_tries
+        retry: Any = options.retry
+        end = time.monotonic() + retry["retry_timeout"].total_seconds()
+        first, longest = (retry["backoff"][name].total_seconds() for name in ("init_backoff", "max_backoff"))
         tries = urllib3.Retry(
-            options.retries,
+            retry["max_retries"],
             status_forcelist=_TRY_AGAIN,
-            backoff_factor=options.first_pause / 2,  # urllib3 tries at once, then waits twice the factor
-            backoff_max=options.longest_pause,
+            backoff_factor=first / 2,  # urllib3 tries at once, then waits twice the factor
+            backoff_max=longest,
         )
         target = request_url(url)
         while True:
@@ -368,21 +366,17 @@ class WebClient:
                 is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)
             if not is_over and tries.total:
                 tries = tries.increment(method, shown_url(url), error=failure)
-                pause = self._pause(tries, answer)
+                pause = tries.get_backoff_time()
+                with suppress(urllib3.exceptions.HTTPError, KeyError, ValueError, OverflowError):
+                    if answer is not None:  # the server may ask for a pause
+                        asked = tries.parse_retry_after(answer.headers["retry-after"])
+                        pause = max(pause, min(asked, longest))
                 if time.monotonic() + pause <= end:
                     time.sleep(pause)
                     continue
             if answer is not None:
                 return answer
             raise _unreachable(url, proxy, failure)
-
-    def _pause(self, tries: urllib3.Retry, answer: Answer | None) -> float:
-        """Return seconds before the next try. The server may ask for them, up to the longest pause."""
-        server_pause = 0.0
-        with suppress(urllib3.exceptions.HTTPError, KeyError, ValueError, OverflowError):
-            if answer is not None:
-                server_pause = tries.parse_retry_after(answer.headers["retry-after"])
-        return max(tries.get_backoff_time(), min(server_pause, self._options.longest_pause))
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

@@ -3,20 +3,11 @@
 Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects. ``get`` then returns
 the requested part. Redirects to other servers are refused: see ``frazil.storage.web_client``.
 
-At the first use, Frazil sends GET to the web URL. It follows at most ten redirects over http or https. A
-redirect to a URL with another scheme names the storage. These URLs have the form that
-``frazil.storage.urls`` describes, with query parameters and a few more schemes:
-
-====================================================  =============================================
-``s3://bucket/prefix?region=...``                     S3
-``gs://bucket/prefix`` or ``gcs:``                    Google Cloud Storage
-``r2://bucket/prefix?account_id=...``                 Cloudflare R2
-``tigris://bucket/prefix?region=...``                 Tigris
-``az://container/prefix?account=...``                 Azure (Frazil only)
-``http+icechunk://host/path``, ``https+icechunk:``    a web server (or ``http+ic:``, ``https+ic:``)
-====================================================  =============================================
-
-Frazil reads the storage without credentials and never writes to it.
+At the first use of a ``RedirectStorage``, Frazil sends GET to the web URL, and follows at most ten redirects
+over http or https. A redirect to a URL with another scheme names the storage, which is read without
+credentials: ``s3://bucket/prefix?region=...``, ``gs:`` or ``gcs:``, ``r2://bucket/prefix?account_id=...``,
+``tigris://bucket/prefix?region=...``, ``az://container/prefix?account=...`` (Frazil only), and
+``http+icechunk://host/path`` or ``http+ic:``, also with ``https``.
 """
 
 from __future__ import annotations
@@ -27,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from frazil.arguments import checked
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError, UnreachableError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage.base import ALWAYS, ObjectInfo, Storage, Version
 from frazil.storage.buckets import AzureContainer, GcsBucket
-from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end
+from frazil.storage.checks import TRAFFIC, check_key, check_range, object_not_found, range_past_end, read_only
 from frazil.storage.credential_families import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
@@ -61,21 +52,15 @@ class ReadOnlyStorage(Storage):
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        raise _read_only(self)
+        raise read_only(self)
 
     @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only(self)
+        raise read_only(self)
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
-        raise _read_only(self)
-
-
-def _read_only(storage: Storage) -> ReadOnlyError:
-    return ReadOnlyError(
-        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
-    )
+        raise read_only(self)
 
 
 #: Characters of a key that stay as they are in the path of a URL.
@@ -83,25 +68,17 @@ _UNQUOTED = "/!$&'()*+,;=:@~"
 
 
 class HttpStorage(ReadOnlyStorage):
-    """The files below a URL on a web server. Read only.
+    """The files below a URL on a web server, as ``http_storage`` returns them. Read only.
 
-    A pickle contains the headers in plain text. ``repr`` does not show them.
+    A pickle contains the headers in plain text. ``repr`` does not show them. ``url`` and ``options`` are also
+    attributes.
 
     Args:
-        url: URL of the directory that holds the objects. It is also an attribute.
-        options: Options of the HTTP client and their values, also an attribute. Default: none.
+        url: URL of the directory that holds the objects.
+        options: Options of the HTTP client and their values. Default: none.
         headers: Headers that are sent with every request. Default: none.
         settings: Time-outs and retries. Default: ``StorageSettings()``.
         user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
-
-    Raises:
-        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for an
-            invalid option.
-        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
-
-    Examples:
-        >>> HttpStorage("https://example.org/data").is_read_only
-        True
     """
 
     def __init__(
@@ -242,23 +219,16 @@ _FEW_TRIES: Final = StorageSettings(retries=StorageRetriesSettings(max_tries=3))
 
 
 class RedirectStorage(ReadOnlyStorage):
-    """The storage that a web URL redirects to. Read only.
+    """The storage that a web URL redirects to, as ``redirect_storage`` returns it. Read only.
 
     The first use follows the redirects once. A pickle that is created after the first use contains the
-    result. The module's docstring lists the URLs that a redirect may lead to.
+    result.
 
     Args:
         url: Web URL that redirects to the URL of the storage.
         settings: Settings of the storage and of the requests for the redirects. Default: the defaults of the
             storage, and three tries for the redirects.
         user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
-
-    Raises:
-        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
-
-    Examples:
-        >>> RedirectStorage("https://example.org/latest").is_read_only
-        True
     """
 
     def __init__(

@@ -188,8 +188,6 @@ class CompressionConfig(DefaultSettings):
     algorithm: CompressionAlgorithm | None = option("Zstd")
     level: int | None = option(3, unsigned(8))
 
-    shown_as: ClassVar[str] = "config.CompressionConfig"
-
     @staticmethod
     def _shown(value: Any, implied: Any) -> Shown:
         return value.name if isinstance(value, CompressionAlgorithm) else Settings._shown(value, implied)
@@ -221,8 +219,6 @@ class CachingConfig(DefaultSettings):
     num_bytes_attributes: int | None = option(0, unsigned(64))
     num_bytes_chunks: int | None = option(0, unsigned(64))
 
-    shown_as: ClassVar[str] = "config.CachingConfig"
-
 
 #: Tries, first and longest pause (in ms) of a conditional update of the repository that meets conflicts.
 REPO_UPDATE_RETRIES: Final = (100, 50, 30_000)
@@ -237,8 +233,6 @@ class RepoUpdateRetryConfig(Settings):
     """
 
     default: StorageRetriesSettings | None = option(StorageRetriesSettings(*REPO_UPDATE_RETRIES))
-
-    shown_as: ClassVar[str] = "config.RepoUpdateRetryConfig"
 
 
 @dataclass(slots=True, repr=False)
@@ -256,8 +250,6 @@ class PackingConfig(Settings):
     enabled: bool | None = option(True)
     threshold_bytes: int | None = option(1 << 20, unsigned(63))
     pack_size_bytes: int | None = option(16 << 20, unsigned(63, zero=False))
-
-    shown_as: ClassVar[str] = "config.PackingConfig"
 
 
 @dataclass(slots=True, repr=False)
@@ -280,8 +272,6 @@ class ChunksConfig(Settings):
     deduplicate: bool | None = option(False)
     compare: bool | None = option(True)
     checksums: bool | None = option(True)
-
-    shown_as: ClassVar[str] = "config.ChunksConfig"
 
 
 def _time(expected: str, least: timedelta) -> Check:
@@ -379,7 +369,6 @@ class RepositoryConfig(DefaultSettings):
     session_lifetime: timedelta | None = option(DEFAULT_SESSION_LIFETIME, check_session_lifetime)
     previous_file: str | None = field(default=None, init=False)
 
-    shown_as: ClassVar[str] = "config.RepositoryConfig"
     order = (
         "inline_chunk_threshold_bytes",
         "get_partial_values_concurrency",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
@@ -44,7 +44,6 @@ class ManifestPreloadConfig(Settings):
     preload_if: ManifestPreloadCondition | None = None
     max_arrays_to_scan: int | None = option(50, unsigned(32))
 
-    shown_as: ClassVar[str] = "config.ManifestPreloadConfig"
     whole = True
 
 
@@ -108,7 +107,6 @@ class ManifestSplittingConfig(Settings):
 
     split_sizes: SplitSizes | None = None
 
-    shown_as: ClassVar[str] = "config.ManifestSplittingConfig"
     whole = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -217,8 +215,6 @@ class ManifestVirtualChunkLocationCompressionConfig(Settings):
     dictionary_max_size_bytes: int | None = option(2048, unsigned(64))
     compression_level: int | None = option(3)
 
-    shown_as: ClassVar[str] = "config.ManifestVirtualChunkLocationCompressionConfig"
-
 
 #: Manifests split themselves by the number of references.
 AUTO: Final[Literal["auto"]] = "auto"
@@ -260,5 +256,3 @@ class ManifestConfig(Settings):
         ManifestVirtualChunkLocationCompressionConfig()
     )
     max_concurrent_manifest_fetches_during_commit: int | None = option(1, unsigned(16))
-
-    shown_as: ClassVar[str] = "config.ManifestConfig"

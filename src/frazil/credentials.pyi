@@ -1,0 +1,35 @@
+__all__: list[str]
+
+from frazil.storage.credential_families import AnyAzureCredential as AnyAzureCredential
+from frazil.storage.credential_families import AnyAzureStaticCredential as AnyAzureStaticCredential
+from frazil.storage.credential_families import AnyCredential as AnyCredential
+from frazil.storage.credential_families import AnyGcsCredential as AnyGcsCredential
+from frazil.storage.credential_families import AnyGcsStaticCredential as AnyGcsStaticCredential
+from frazil.storage.credential_families import AnyS3Credential as AnyS3Credential
+from frazil.storage.credential_families import AzureCredentials as AzureCredentials
+from frazil.storage.credential_families import AzureRefreshableCredential as AzureRefreshableCredential
+from frazil.storage.credential_families import AzureStaticCredentials as AzureStaticCredentials
+from frazil.storage.credential_families import Credentials as Credentials
+from frazil.storage.credential_families import GcsBearerCredential as GcsBearerCredential
+from frazil.storage.credential_families import GcsCredentials as GcsCredentials
+from frazil.storage.credential_families import GcsStaticCredentials as GcsStaticCredentials
+from frazil.storage.credential_families import HttpAccess as HttpAccess
+from frazil.storage.credential_families import LocalFileSystemAccess as LocalFileSystemAccess
+from frazil.storage.credential_families import S3Credentials as S3Credentials
+from frazil.storage.credential_families import S3StaticCredentials as S3StaticCredentials
+from frazil.storage.credentials import azure_anonymous_credentials as azure_anonymous_credentials
+from frazil.storage.credentials import azure_credentials as azure_credentials
+from frazil.storage.credentials import azure_from_env_credentials as azure_from_env_credentials
+from frazil.storage.credentials import azure_refreshable_credentials as azure_refreshable_credentials
+from frazil.storage.credentials import azure_static_credentials as azure_static_credentials
+from frazil.storage.credentials import containers_credentials as containers_credentials
+from frazil.storage.credentials import gcs_anonymous_credentials as gcs_anonymous_credentials
+from frazil.storage.credentials import gcs_credentials as gcs_credentials
+from frazil.storage.credentials import gcs_from_env_credentials as gcs_from_env_credentials
+from frazil.storage.credentials import gcs_refreshable_credentials as gcs_refreshable_credentials
+from frazil.storage.credentials import gcs_static_credentials as gcs_static_credentials
+from frazil.storage.credentials import s3_anonymous_credentials as s3_anonymous_credentials
+from frazil.storage.credentials import s3_credentials as s3_credentials
+from frazil.storage.credentials import s3_from_env_credentials as s3_from_env_credentials
+from frazil.storage.credentials import s3_refreshable_credentials as s3_refreshable_credentials
+from frazil.storage.credentials import s3_static_credentials as s3_static_credentials

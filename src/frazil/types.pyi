@@ -1,0 +1,3 @@
+__all__: list[str]
+
+from frazil.repository.catalog.version_info import CommitMethod as CommitMethod
