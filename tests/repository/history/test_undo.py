@@ -14,7 +14,7 @@ from tests.support.tiers import deep
 import frazil
 from frazil.ops import UpdateType
 from frazil.repository.catalog.repo_changes import set_metadata
-from frazil.repository.history.repo_state import UNDO, fields_of
+from frazil.repository.history.undo import UNDO, fields_of
 
 
 @pytest.fixture
