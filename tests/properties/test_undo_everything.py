@@ -22,7 +22,7 @@ from tests.support.examples import examples
 
 import frazil
 from frazil.repository.catalog import repo_changes
-from frazil.repository.history.repo_state import UNDO, Part, fields_of
+from frazil.repository.history.undo import UNDO, Part, fields_of
 
 pytestmark = pytest.mark.deep
 

@@ -7,13 +7,11 @@ import contextvars
 import gc
 import inspect
 import threading
-import time
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 import zarr
-from tests.support.patience import patience
 
 import frazil
 from frazil.repository.asynchronous import SyncAsyncIterator, awaitable
@@ -213,21 +211,3 @@ async def test_an_error_of_a_step_is_raised_once() -> None:
         await anext(iterator)
     with pytest.raises(StopAsyncIteration):
         await anext(iterator)
-
-
-def test_two_loops_after_each_other_and_side_by_side() -> None:
-    repo = _repository()
-    started = time.perf_counter()
-
-    async def work() -> int:
-        return len(await asyncio.gather(*(repo.list_tags_async() for _ in range(100))))
-
-    assert asyncio.run(work()) == asyncio.run(work()) == 100
-    results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(asyncio.run(work()))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [100] * 4
-    assert time.perf_counter() - started < patience(30)

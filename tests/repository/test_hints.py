@@ -313,20 +313,6 @@ def test_a_container_that_was_saved_by_its_user_is_a_hint_to_the_next_one(listen
     assert listener.visits == []
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_mark_is_in_both_versions_of_the_format(version: int) -> None:
-    storage, config = frazil.in_memory_storage(), frazil.RepositoryConfig()
-    config.set_virtual_chunk_container(frazil.VirtualChunkContainer("s3://b/", frazil.s3_store()))
-    repo = frazil.Repository.create(storage, config, spec_version=version)
-    saved = frazil.Repository.open(storage).config.get_virtual_chunk_container("s3://b/")
-    own = repo.config.get_virtual_chunk_container("s3://b/")
-    assert saved is not None
-    assert own is not None
-    assert saved.from_repository
-    assert not own.from_repository
-    assert saved == own
-
-
 def test_a_repository_cannot_replace_the_users_container_by_another_spelling(listener: Listener) -> None:
     prefix = "s3://box/"
     storage = hostile("S3://box/", {"s3": {"region": "us-east-1"}}, "s3://box/data")

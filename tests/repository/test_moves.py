@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -182,16 +181,6 @@ def test_every_end_asks_for_the_status(repo: frazil.Repository, end: str) -> Non
     repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     ENDS[end](session)
     assert "new" in zarr.open_group(session.store, mode="r")
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_no_end_comes_after_the_lifetime(end: str) -> None:
-    config = frazil.RepositoryConfig(session_lifetime=timedelta(microseconds=1))
-    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
-    session = repo.writable_session("main")
-    with pytest.raises(frazil.SessionStateError) as error:
-        ENDS[end](session)
-    assert error.value.kind == ErrorKind.SESSION_EXPIRED
 
 
 def test_many_moves_ask_for_little() -> None:

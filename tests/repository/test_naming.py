@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.repository.version_1 import GROUP
 
 import frazil
-from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
 from frazil.format.ids import id_to_text, prefix_bounds
 from frazil.repository.session import commit_files
 from frazil.testing import FaultyStorage
@@ -116,18 +116,6 @@ def test_a_name_that_begins_an_id(repo: frazil.Repository, use: str) -> None:
     repo.create_tag("twice", whole(repo, 1))
     with pytest.raises(InvalidInputError, match="the branch `twice`"):
         BY_NAME["branch"](repo, "twice")
-
-
-def test_integration(repo: frazil.Repository) -> None:
-    repo.reset_branch("dev", "ABCD", from_snapshot_id="ZZZZ")
-    with pytest.raises(frazil.ConflictError):
-        repo.reset_branch("dev", "ZZZZ", from_snapshot_id="QRST22" + "22")
-    assert repo.merge("ZZZZ", into="dev") == whole(repo, 3)
-    reverted = repo.revert("ZZZZ", on="dev")
-    assert repo.lookup_snapshot(reverted[:6]).metadata["__frazil"] == {"reverted": whole(repo, 3)}
-    repo.cherry_pick("zzzz", onto="dev")
-    with pytest.raises(RefNotFoundError):
-        repo.merge("no such thing")
 
 
 def test_a_whole_id_costs_nothing_more(repo: frazil.Repository) -> None:

@@ -126,24 +126,6 @@ def test_tags(repo):
     failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.lookup_tag, "v1")
 
 
-def test_configuration_is_saved_and_overridden(storage):
-    created = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=12, packing=frazil.PackingConfig(enabled=False)
-    )
-    frazil.Repository.create(storage, created)
-    assert frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes == 12
-    assert frazil.Repository.open(storage).config.packing.enabled is False
-    mine = frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=99))
-    assert mine.config.inline_chunk_threshold_bytes == 99
-    assert mine.config.packing.enabled is False
-    assert frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes == 12
-    mine.save_config()
-    assert frazil.Repository.open(storage).config.inline_chunk_threshold_bytes == 99
-    assert type(next(mine.ops_log()).kind).__name__ == "ConfigChanged"
-    again = mine.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=7))
-    assert again.config.inline_chunk_threshold_bytes == 7
-
-
 def test_status_closes_the_repository_for_changes(repo):
     tip = commit(repo, n=1)
     session = repo.writable_session("main")

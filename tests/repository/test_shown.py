@@ -11,7 +11,6 @@ import numpy as np
 
 import frazil
 from frazil.display import Record
-from frazil.repository.asynchronous import SyncAsyncIterator
 from frazil.repository.catalog.version_info import Diff
 from frazil.repository.handle.version_history import ROWS, HistoryTable
 
@@ -63,10 +62,6 @@ def test_a_long_history_is_not_read() -> None:
     assert lines[-1] == "..."
     assert len(lines) == 2 + ROWS + 1
     assert taken == [*range(ROWS + 1)]
-
-
-def test_other_iterators_have_a_text() -> None:
-    assert repr(SyncAsyncIterator(iter([1]))) == "<frazil: an iterator>"
 
 
 def test_the_picture_names_branches_tags_and_times_in_the_colours_of_the_page() -> None:

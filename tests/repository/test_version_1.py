@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import zarr
 from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_history
@@ -333,24 +332,6 @@ def test_names_of_variants_behind_tags_and_without_quotes() -> None:
     assert config.manifest.preload.preload_if == condition.and_conditions(
         [condition.true(), condition.false(), condition.true()]
     )
-
-
-def test_a_level_beyond_the_highest(template: MemoryStorage) -> None:
-    storage = copy_of(template)
-    storage.put(CONFIG, b"compression: {level: 99}\n")
-    with frazil.Repository.open(storage).transaction("main", message="x") as store:
-        zarr.group(store)
-
-
-def test_numbers_of_numpy_in_metadata(template: MemoryStorage) -> None:
-    storage = copy_of(template)
-    session = frazil.Repository.open(storage).writable_session("main")
-    zarr.group(session.store)
-    id_ = session.commit(
-        "x", metadata={"a": np.int64(4), "b": [np.float32(0.5), np.bool_(True)], "c": range(2)}
-    )  # type: ignore[dict-item]  # more than JSON's own types
-    metadata = frazil.Repository.open(storage).lookup_snapshot(id_).metadata
-    assert metadata == {"a": 4, "b": [0.5, True], "c": [0, 1]}
 
 
 def test_numbers_that_json_does_not_have(template: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
         if lease.until >= now and (is_stale or lease.taken < now - _STALE_US):
             why = ", and its process has ended" if is_stale else ""
             detail = (
-                f"{lease.purpose} since {utc_text(lease.taken)}{why}, protects files until "
+                f"{lease.info.purpose} since {utc_text(lease.taken)}{why}, protects files until "
                 f"{utc_text(lease.until)}"
             )
             id_ = lease.key.removeprefix(f"{LEASES}/")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.counting import python_steps
 
-from frazil.errors import FormatError, SnapshotNotFoundError
+from frazil.errors import FormatError
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.repo_info import (
     RepoInfo,
@@ -73,14 +73,6 @@ def test_copies_have_all_fields(use: Any) -> None:
         again.message = "other"  # type: ignore[misc]
 
 
-def test_metadata_are_not_replaced() -> None:
-    entries = line(20)
-    infos = list(history_infos(opened(entries), entries[-1].id))
-    infos[0].metadata["mine"] = 1
-    assert infos[1].metadata is infos[1].metadata
-    assert infos[0].metadata["mine"] == 1
-
-
 def test_threads_read_the_same_values() -> None:
     entries = line(200)
     infos = list(history_infos(opened(entries), entries[-1].id))
@@ -96,11 +88,6 @@ def test_threads_read_the_same_values() -> None:
     for thread in threads:
         thread.join()
     assert all(result == results[0] for result in results)
-
-
-def test_an_unknown_version() -> None:
-    with pytest.raises(SnapshotNotFoundError):
-        history_infos(opened(line(3)), bytes(12))
 
 
 def test_damage_is_an_error_of_the_field() -> None:

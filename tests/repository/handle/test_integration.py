@@ -126,31 +126,6 @@ def test_fast_forward(repo):
     assert repo.lookup_snapshot(merged).parent_id == tip
 
 
-def test_merging_again_and_back(repo):
-    edit(repo, "dev", put("a", 0, 1))
-    edit(repo, "main", put("a", 1, 2))
-    repo.merge("dev")
-    edit(repo, "dev", put("a", 0, 3), new("d", 1))  # the chunk that was merged before: no conflict
-    repo.merge("dev")
-    edit(repo, "main", put("d", 0, 4))
-    repo.merge("main", into="dev")
-    assert content(repo) == content(repo, "dev")
-    assert numbers(repo, "a") == [3, 2, 0, 0]
-    edit(repo, "dev", put("d", 0, 5))
-    repo.merge("dev")
-    assert numbers(repo, "d") == [5, 1, 1, 1]
-
-
-def test_criss_cross(repo):
-    one, other = edit(repo, "main", put("a", 0, 1)), edit(repo, "dev", put("a", 1, 2))
-    repo.merge(other, into="main")
-    repo.merge(one, into="dev")
-    edit(repo, "main", put("a", 2, 3))
-    edit(repo, "dev", put("a", 3, 4))
-    repo.merge("dev")
-    assert numbers(repo, "a") == [1, 2, 3, 4]
-
-
 def test_conflicts_of_a_merge(repo):
     edit(repo, "main", put("a", 0, 1), put("a", 1, 1), note("b", x=1), drop("g/c"))
     source = edit(repo, "dev", put("a", 0, 2), put("a", 2, 2), note("b", x=2), put("g/c", 0, 2))
@@ -234,15 +209,6 @@ def test_a_replaced_array_that_was_picked_and_changed_since(repo, answer):
     assert (ids[0] == ids[1]) is (answer is THEIRS)
 
 
-def test_chunks_that_a_smaller_shape_dropped_do_not_come_back(repo):
-    repo.create_branch("other", edit(repo, "main", put("a", 2, 7)))
-    edit(repo, "main", put("a", 3, 1))
-    edit(repo, "other", resize("a", 2))
-    edit(repo, "other", resize("a", 4), put("a", 0, 2))
-    repo.merge("other")
-    assert numbers(repo, "a") == [2, 0, 0, 1]
-
-
 def test_chunks_go_under_other_attributes_and_into_a_larger_array(repo):
     edit(repo, "main", note("a", x=1), resize("b", 6))
     edit(repo, "dev", put("a", 0, 1), put("b", 1, 2))
@@ -282,15 +248,6 @@ class Chunks:
 
     def solve(self, conflicts):
         return [self.answers for conflict in conflicts]
-
-
-def test_a_pick_conflicts_with_what_it_stood_on(repo):
-    edit(repo, "dev", put("a", 0, 1))
-    picked = edit(repo, "dev", put("a", 0, 2))
-    with pytest.raises(RebaseFailedError):
-        repo.cherry_pick(picked)
-    repo.cherry_pick(picked, solver=BasicConflictSolver(on_chunk_conflict=OURS))
-    assert numbers(repo, "a") == [2, 0, 0, 0]
 
 
 def test_revert(repo):

@@ -111,42 +111,6 @@ def test_status_and_discard(repo):
     assert not session.has_uncommitted_changes
 
 
-def test_the_loser_of_a_race_gets_both_parents_and_keeps_its_changes(repo):
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    base = one.snapshot_id
-    fill(one.store, "one")
-    fill(two.store, "two")
-    won = one.commit("one")
-    with pytest.raises(frazil.ConflictError) as error:
-        two.commit("two")
-    assert (error.value.expected_parent, error.value.actual_parent) == (base, won)
-    assert error.value.kind == ErrorKind.COMMIT_CONFLICT
-    assert values(two, "two") == [1, 1, 1, 1]
-    assert len(list(repo.ancestry(branch="main"))) == 2
-
-
-def test_a_race_lost_at_the_last_moment():
-    """The other commit comes after this one has looked at the branch, while it writes its snapshot."""
-    rivals = []
-
-    def choose(key, condition):
-        if key.startswith("snapshots/") and rivals:
-            rivals.pop().commit("rival")
-
-    repo = frazil.Repository.create(FaultyStorage(frazil.in_memory_storage(), choose))
-    session, rival = repo.writable_session("main"), repo.writable_session("main")
-    fill(session.store, "mine")
-    fill(rival.store, "rival")
-    rivals.append(rival)
-    with pytest.raises(frazil.ConflictError) as error:
-        session.commit("mine")
-    assert (error.value.expected_parent, error.value.actual_parent) == (
-        session.snapshot_id,
-        repo.lookup_branch("main"),
-    )
-    assert [commit.message for commit in repo.ancestry(branch="main")] == ["rival", "Repository initialized"]
-
-
 @pytest.mark.parametrize("own", [None, dt.timedelta(days=3)])
 def test_a_session_ends(storage, monkeypatch, own):
     config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(days=7 if own is None else 1))
@@ -211,23 +175,6 @@ def test_time_travel(repo):
             repo.readonly_session(**wrong)
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.MET_ITSELF, Fault.LOST, Fault.REFUSED])
-def test_a_fault_at_the_last_write_of_a_commit(fault):
-    """Whatever happens to the one write that counts, the commit is there, and once."""
-    faults = iter([])
-    storage = FaultyStorage(
-        frazil.in_memory_storage(), lambda key, condition: next(faults, None) if key == "repo" else None
-    )
-    repo = frazil.Repository.create(storage)
-    session = repo.writable_session("main")
-    fill(session.store)
-    faults = iter([fault])
-    id_ = session.commit("once")
-    assert repo.lookup_branch("main") == id_
-    assert [c.message for c in repo.ancestry(branch="main")] == ["once", "Repository initialized"]
-    assert values(repo.readonly_session("main")) == [1, 1, 1, 1]
-
-
 @pytest.mark.parametrize("part", ["chunks/", "manifests/", "snapshots/", "transactions/"])
 def test_a_failed_upload_fails_the_commit_and_a_retry_succeeds(part):
     broken = False
@@ -249,47 +196,6 @@ def test_a_failed_upload_fails_the_commit_and_a_retry_succeeds(part):
     session.commit("yes")
     stored = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
     assert np.array_equal(stored, np.arange(4000) % 251)
-
-
-def test_a_commit_writes_only_the_manifests_it_must(repo, storage):
-    config = frazil.RepositoryConfig(
-        inline_chunk_threshold_bytes=0,
-        manifest=frazil.ManifestConfig(
-            splitting=frazil.ManifestSplittingConfig.from_dict(
-                {frazil.ManifestSplitCondition.AnyArray(): {frazil.ManifestSplitDimCondition.Any(): 3}}
-            )
-        ),
-    )
-    repo = frazil.Repository.open(storage, config)
-    session = repo.writable_session("main")
-    fill(session.store, shape=(12,), chunks=(1,))
-    fill(session.store, "b", shape=(2,), chunks=(1,))
-    first = {file.id for file in repo.list_manifest_files(session.commit("first"))}
-    assert len(first) == 5
-    session = repo.writable_session("main")
-    zarr.open_array(session.store, path="a", mode="r+")[4] = 9
-    second = {file.id for file in repo.list_manifest_files(session.commit("second"))}
-    assert (len(second), len(second - first)) == (5, 1)
-    assert values(repo.readonly_session("main")) == [1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1]
-
-
-def test_small_chunks_share_files_and_large_ones_do_not(storage):
-    def files():
-        return sum(1 for _ in storage.list("chunks"))
-
-    repo = frazil.Repository.create(storage)
-    with repo.transaction("main", message="small") as store:
-        fill(store, shape=(100_000,), chunks=(1000,))
-    assert files() == 1
-    with repo.transaction("main", message="large") as store:
-        fill(store, "b", shape=(1_000_000,), chunks=(500_000,))
-    assert files() == 3
-    unpacked = frazil.Repository.open(
-        storage, frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=False))
-    )
-    with unpacked.transaction("main", message="unpacked") as store:
-        fill(store, "c", shape=(4000,), chunks=(1000,))
-    assert files() == 7
 
 
 def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):

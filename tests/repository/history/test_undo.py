@@ -14,7 +14,7 @@ from tests.support.tiers import deep
 import frazil
 from frazil.ops import UpdateType
 from frazil.repository.catalog.repo_changes import set_metadata
-from frazil.repository.history.repo_state import UNDO, fields_of
+from frazil.repository.history.undo import UNDO, fields_of
 
 
 @pytest.fixture
@@ -242,22 +242,6 @@ def test_thousands_of_undos_in_a_row(number: int) -> None:
         assert repo.history.undo().apply().changes[0].before == f"{number - 1}"
         repo.history.redo().apply()
     assert repo.get_metadata() == {"n": number - 1}
-
-
-@pytest.mark.parametrize("number", [20, *deep(500)])
-def test_undos_of_one_branch_among_other_updates(number: int, repo: frazil.Repository) -> None:
-    tips = [each.id for each in repo.ancestry(branch="dev")][:2]
-    for n in range(number):
-        repo.reset_branch("dev", tips[(n + 1) % 2])
-        repo.set_metadata({"n": n})
-    for n in range(number - 1, -1, -1):
-        repo.history.undo(branch="dev").apply()
-        assert repo.lookup_branch("dev") == tips[n % 2]
-    assert repo.get_metadata() == {"n": number - 1}
-    for n in range(number - 2, -1, -1):  # not the updates of `dev`, which are undone
-        repo.history.undo().apply()
-        assert repo.get_metadata() == {"n": n}
-    assert record_size(repo) < 1000
 
 
 def reads(repo: frazil.Repository, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:

@@ -55,13 +55,6 @@ def test_the_statistics_are_those_of_numpy() -> None:
     assert "rmse" in repr(report)
 
 
-def test_nan_is_equal_to_nan() -> None:
-    before = np.array([[NAN, 1.0], [2.0, 3.0]])
-    after = np.array([[NAN, NAN], [5.0, 3.0]])
-    report = difference(two_versions(before, after))
-    assert (report.changed, report.mean, report.max) == (2, 3.0, 3.0)
-
-
 @pytest.mark.parametrize(
     ("dtype", "expected"), [("u1", 255.0), ("i8", 255.0), ("?", 1.0), ("<U3", NAN), ("c8", NAN)]
 )
@@ -92,6 +85,7 @@ def test_another_shape_compares_the_common_cells() -> None:
     after[0, 0] = after[5, 1] = 9
     report = difference(two_versions(before, after))
     assert (report.cells, report.changed, report.grid().shape) == (8, 1, (3, 1))
+    assert (report.new_cells, report.removed_cells) == (4, 8)
 
 
 def test_a_moved_array_and_another_grid() -> None:
@@ -215,8 +209,3 @@ def test_times_of_another_reference_are_equal() -> None:
     assert difference(with_attributes(before, units[0], after, units[1])).changed == 0
     other = {**units[0], "calendar": "noleap"}
     assert difference(with_attributes(before, units[0], before, other)).changed == 2
-
-
-def test_cells_of_one_version_are_counted() -> None:
-    report = difference(two_versions(np.ones((4, 4)), np.ones((6, 2))))
-    assert (report.cells, report.new_cells, report.removed_cells, report.changed) == (8, 4, 8, 0)

@@ -171,25 +171,7 @@ class StoredLease:
     taken: int
     since: int
     until: int
-    purpose: str
-    name: str = ""
-    host: str = ""
-    user: str = ""
-    process: int = 0
-    machine: str = ""
-
-    @property
-    def is_running(self) -> bool | None:
-        """Whether the process of the holder runs. None: it is on another machine, or nobody knows."""
-        if not self.process or not self.machine or self.machine != _machine():
-            return None
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:  # the process of another user
-            return True
-        return True
+    info: LeaseInfo
 
     @property
     def protects_all(self) -> bool:
@@ -201,28 +183,39 @@ def leases(storage: Storage) -> list[StoredLease]:
     """Return all leases, the oldest first, expired leases included."""
     held = []
     for marker in read_markers(storage, LEASES):
-        since = marker.modified - max(0, marker.number("age")) - ROUNDING
-        left = max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))
-        texts = {name: marker.text(name) for name in ("purpose", "name", "host", "user", "machine")}
-        until, process = marker.modified + left + ROUNDING, marker.number("process")
-        held.append(StoredLease(marker.key, marker.modified, since, until, **texts, process=process))
+        taken, process = marker.modified, marker.number("process")
+        since = taken - max(0, marker.number("age")) - ROUNDING
+        until = taken + max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US)) + ROUNDING
+        info = LeaseInfo(
+            marker.key.removeprefix(f"{LEASES}/"),
+            marker.text("purpose"),
+            to_datetime(taken),
+            to_datetime(max(0, since)),
+            to_datetime(until),
+            *map(marker.text, ("name", "host", "user")),
+            process=process,
+            running=_is_running(process, marker.text("machine")),
+        )
+        held.append(StoredLease(marker.key, taken, since, until, info))
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
 
 
 def lease_info(lease: StoredLease) -> LeaseInfo:
     """Return a lease as a value for people."""
-    return LeaseInfo(
-        lease.key.removeprefix(f"{LEASES}/"),
-        lease.purpose,
-        to_datetime(lease.taken),
-        to_datetime(max(0, lease.since)),
-        to_datetime(lease.until),
-        lease.name,
-        lease.host,
-        lease.user,
-        lease.process,
-        lease.is_running,
-    )
+    return lease.info
+
+
+def _is_running(process: int, machine: str) -> bool | None:
+    """Return whether the process of a holder runs. None: it is on another machine, or nobody knows."""
+    if not process or not machine or machine != _machine():
+        return None
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # the process of another user
+        return True
+    return True
 
 
 @functools.cache

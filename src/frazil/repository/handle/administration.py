@@ -20,7 +20,7 @@ from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.clock import now_us
 from frazil.repository.handle.opening import saved_config
 from frazil.repository.handle.sessions import RepositoryBase
-from frazil.repository.history.repo_state import OWN_PREFIX, UNDO
+from frazil.repository.history.undo import OWN_PREFIX, UNDO
 from frazil.repository.settings.config_document import document_to_save
 from frazil.repository.settings.resolved import FLAGS, flag_named, setting_of
 

@@ -25,7 +25,6 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.version_info import CommitMethod, SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.inspection import Inspection
-from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.opening import (
     Authorized,
     HandleOptions,
@@ -38,7 +37,7 @@ from frazil.repository.handle.opening import (
     repository_exists,
     saved_config,
 )
-from frazil.repository.handle.sessions import RepositoryBase, Sessions, readonly_session_of
+from frazil.repository.handle.sessions import Integration, RepositoryBase, Sessions, readonly_session_of
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
@@ -48,7 +47,6 @@ from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from frazil.maintenance.backups import OpsLogRetention
-    from frazil.repository.handle.upkeep import Upkeep
     from frazil.survey.steps import Progress
 
 
@@ -66,217 +64,8 @@ def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Call
 
     warning.__doc__ = (method.__doc__ or "").replace("_native_bytes", "total_chunks_storage")
     warning.__name__ = name
-    warning.__qualname__ = f"UpkeepMethods.{name}"
+    warning.__qualname__ = f"Repository.{name}"
     return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning
-
-
-class UpkeepMethods(RepositoryBase):
-    """Methods of ``Repository`` for upkeep, with the names of Icechunk."""
-
-    def _upkeep(self) -> Upkeep:
-        return handle.Upkeep(self._context, self._default_metadata)
-
-    def garbage_collect(
-        self,
-        delete_object_older_than: datetime,
-        *,
-        dry_run: bool = False,
-        max_snapshots_in_memory: int = 50,
-        max_compressed_manifest_mem_bytes: int = 512 << 20,
-        max_decoded_manifest_mem_bytes: int = 4 << 30,
-        max_concurrent_manifest_fetches: int = 500,
-        max_concurrent_deletes: int = 10,
-        max_consecutive_delete_failures: int = 50,
-        max_concurrent_listings: int | None = None,
-        progress: Progress | None = None,
-        keep_ops: OpsLogRetention | None = None,
-    ) -> GCSummary:
-        """Delete files that no branch, tag or young snapshot needs: see `Upkeep.collect`.
-
-        Args:
-            delete_object_older_than: A time with a time zone: ``older_than`` of `Upkeep.collect`.
-            dry_run: Whether to delete nothing, and to return what would be deleted.
-            max_snapshots_in_memory: See `Upkeep.collect`, as for the other limits.
-            max_compressed_manifest_mem_bytes: A limit of memory.
-            max_decoded_manifest_mem_bytes: A limit of memory.
-            max_concurrent_manifest_fetches: A limit of requests.
-            max_concurrent_deletes: A limit of requests.
-            max_consecutive_delete_failures: After how many failures in a row the collection stops.
-            max_concurrent_listings: A limit of requests.
-            progress: A progress bar.
-            keep_ops: The entries of the ops log that stay. Default: all.
-
-        Returns:
-            What was deleted. A dry run also lists the files, with reasons (``files``).
-
-        Raises:
-            IcechunkError: See `Upkeep.collect`.
-
-        Examples:
-            >>> from datetime import UTC, datetime
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
-            0
-        """
-        plan = self._upkeep().collect(
-            delete_object_older_than,
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
-            max_concurrent_deletes=max_concurrent_deletes,
-            max_consecutive_delete_failures=max_consecutive_delete_failures,
-            max_concurrent_listings=max_concurrent_listings,
-            progress=progress,
-            keep_ops=keep_ops,
-        )
-        return plan.report if dry_run else plan.apply()
-
-    def expire_snapshots(
-        self,
-        older_than: datetime,
-        *,
-        delete_expired_branches: bool = False,
-        delete_expired_tags: bool = False,
-        progress: Progress | None = None,
-    ) -> set[str]:
-        """Remove snapshots older than a time from the history: see `Upkeep.expire`.
-
-        Args:
-            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
-            delete_expired_branches: Whether to delete branches whose tip is older.
-            delete_expired_tags: Whether to delete tags whose snapshot is older.
-            progress: A progress bar.
-
-        Returns:
-            The ids of the removed snapshots.
-
-        Raises:
-            TypeError: If ``older_than`` has no time zone.
-
-        Examples:
-            >>> from datetime import UTC, datetime
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.expire_snapshots(datetime.now(UTC))
-            set()
-        """
-        plan = self._upkeep().expire(
-            older_than,
-            delete_expired_branches=delete_expired_branches,
-            delete_expired_tags=delete_expired_tags,
-            progress=progress,
-        )
-        return plan.apply()
-
-    def rewrite_manifests(
-        self,
-        message: str,
-        *,
-        branch: str,
-        metadata: dict[str, Any] | None = None,
-        commit_method: CommitMethod = "new_commit",
-    ) -> str:
-        """Rewrite all manifests at the tip of a branch: see `Upkeep.rewrite_manifests`.
-
-        Args:
-            message: The message of the commit.
-            branch: The name of the branch.
-            metadata: The metadata of the commit. Default: empty.
-            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
-
-        Returns:
-            The id of the commit.
-
-        Raises:
-            ConflictError: ``commit-conflict`` if another commit came first.
-
-        Examples:
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
-            >>> repo.lookup_branch("main") == id_
-            True
-        """
-        return self._upkeep().rewrite_manifests(
-            message, branch=branch, metadata=metadata, commit_method=commit_method
-        )
-
-    def chunk_storage_stats(
-        self,
-        *,
-        max_snapshots_in_memory: int = 50,
-        max_compressed_manifest_mem_bytes: int = 512 << 20,
-        max_decoded_manifest_mem_bytes: int = 4 << 30,
-        max_concurrent_manifest_fetches: int = 500,
-    ) -> ChunkStorageStats:
-        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
-
-        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
-        manifest that contains it.
-
-        Args:
-            max_snapshots_in_memory: How many snapshots to hold in memory at once.
-            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
-            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
-            max_concurrent_manifest_fetches: How many manifests to fetch at once.
-
-        Returns:
-            The numbers of bytes.
-
-        Raises:
-            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
-
-        Examples:
-            >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
-            0
-        """
-        return self._upkeep().statistics(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
-        )
-
-    def _native_bytes(
-        self,
-        *,
-        max_snapshots_in_memory: int = 50,
-        max_compressed_manifest_mem_bytes: int = 512 << 20,
-        max_decoded_manifest_mem_bytes: int = 4 << 30,
-        max_concurrent_manifest_fetches: int = 500,
-    ) -> int:
-        """Return the bytes of native chunks. Deprecated: use ``chunk_storage_stats().native_bytes``.
-
-        Args:
-            max_snapshots_in_memory: See ``chunk_storage_stats``.
-            max_compressed_manifest_mem_bytes: See ``chunk_storage_stats``.
-            max_decoded_manifest_mem_bytes: See ``chunk_storage_stats``.
-            max_concurrent_manifest_fetches: See ``chunk_storage_stats``.
-
-        Returns:
-            The number of bytes.
-
-        Examples:
-            >>> import warnings
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            ...     repo.total_chunks_storage()
-            0
-        """
-        return self.chunk_storage_stats(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
-        ).native_bytes
-
-    garbage_collect_async = awaitable(garbage_collect)
-    expire_snapshots_async = awaitable(expire_snapshots)
-    rewrite_manifests_async = awaitable(rewrite_manifests)
-    chunk_storage_stats_async = awaitable(chunk_storage_stats)
-    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
-    total_chunks_storage_async = _deprecated(
-        awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
-    )
 
 
 class _Part[T: RepositoryBase]:
@@ -303,7 +92,6 @@ class Repository(
     VersionHistory,
     Sessions,
     Administration,
-    UpkeepMethods,
     Inspection,
     Integration,
 ):
@@ -389,13 +177,11 @@ class Repository(
     ) -> Self:
         """Create a repository with the branch ``main`` on an empty snapshot.
 
-        The configuration is saved in the repository. On a storage that is not local, the method first checks
-        that the storage supports conditional writes, because commits rely on them.
+        On a storage that is not local, the method first checks that the storage supports conditional writes.
 
         Args:
             storage: The storage of the repository, which must be writable.
-            config: The configuration to use and to save. Default: the default configuration; nothing is
-                saved.
+            config: The configuration to use and to save. Default: the default, which is not saved.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
                 from URL prefixes to credentials. Default: none.
             spec_version: The version of the format, 1 or 2. Default: 2.
@@ -453,8 +239,7 @@ class Repository(
         Raises:
             RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
             FormatError: ``unsupported-spec-version`` if the repository has an older or a later format. An
-                older one can be imported with ``frazil.upgrade``. Other kinds if the file ``repo`` is
-                damaged; if a backup is readable, the message names it (see ``restore``).
+                older one can be imported with ``frazil.upgrade``. Other kinds if ``repo`` is damaged.
 
         Examples:
             >>> storage = frazil.in_memory_storage()
@@ -533,8 +318,7 @@ class Repository(
             config: See ``open`` and ``create``. It is saved only if the repository is created.
             authorize_virtual_chunk_access: See ``create``.
             create_version: The version of the format of a new repository, 1 or 2. Default: 2.
-            check_clean_root: Whether other objects in ``storage`` are an error when the repository is
-                created.
+            check_clean_root: See ``create``.
             attribution: See ``create``.
             store_secrets: See ``create``.
 
@@ -571,13 +355,11 @@ class Repository(
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
         """Return whether ``storage`` contains a repository, of any format.
 
-        A repository of a format older than spec version 1 counts, although it has to be imported before it
-        can be opened (``frazil.upgrade``).
+        A repository of a format older than spec version 1 counts, although it cannot be opened.
 
         Args:
             storage: The storage to look at.
-            storage_settings: Time-outs, retries and other options for the requests. Default: those of
-                ``storage``.
+            storage_settings: Options for the requests. Default: those of ``storage``.
 
         Returns:
             True if there is a repository.
@@ -633,8 +415,7 @@ class Repository(
         """Return another handle on this repository, with another configuration.
 
         Args:
-            config: Options for the new handle. They override the configuration of this handle. Default: the
-                same configuration.
+            config: Options, which override those of this handle. Default: the same configuration.
             authorize_virtual_chunk_access: See ``create``. Default: the same containers.
 
         Returns:
@@ -671,6 +452,201 @@ class Repository(
         stored = StoredSettings(deepcopy(context.config), spec_version, config_version)
         return type(self)(build_context(context.storage, options, stored), self._default_metadata)
 
+    # Upkeep, with the names of Icechunk
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        dry_run: bool = False,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+        max_concurrent_deletes: int = 10,
+        max_consecutive_delete_failures: int = 50,
+        max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
+    ) -> GCSummary:
+        """Delete files that no branch, tag or young snapshot needs: see `Upkeep.collect`.
+
+        Args:
+            delete_object_older_than: A time with a time zone: ``older_than`` of `Upkeep.collect`.
+            dry_run: Whether to delete nothing, and to return what would be deleted.
+            max_snapshots_in_memory: See `Upkeep.collect`, as for the other limits.
+            max_compressed_manifest_mem_bytes: A limit of memory.
+            max_decoded_manifest_mem_bytes: A limit of memory.
+            max_concurrent_manifest_fetches: A limit of requests.
+            max_concurrent_deletes: A limit of requests.
+            max_consecutive_delete_failures: After how many failures in a row the collection stops.
+            max_concurrent_listings: A limit of requests.
+            progress: A progress bar.
+            keep_ops: The entries of the ops log that stay. Default: all.
+
+        Returns:
+            What was deleted. A dry run also lists the files, with reasons (``files``).
+
+        Raises:
+            IcechunkError: See `Upkeep.collect`.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+            0
+        """
+        plan = self.upkeep.collect(
+            delete_object_older_than,
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+            max_concurrent_deletes=max_concurrent_deletes,
+            max_consecutive_delete_failures=max_consecutive_delete_failures,
+            max_concurrent_listings=max_concurrent_listings,
+            progress=progress,
+            keep_ops=keep_ops,
+        )
+        return plan.report if dry_run else plan.apply()
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        progress: Progress | None = None,
+    ) -> set[str]:
+        """Remove snapshots older than a time from the history: see `Upkeep.expire`.
+
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+            progress: A progress bar.
+
+        Returns:
+            The ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.expire_snapshots(datetime.now(UTC))
+            set()
+        """
+        plan = self.upkeep.expire(
+            older_than,
+            delete_expired_branches=delete_expired_branches,
+            delete_expired_tags=delete_expired_tags,
+            progress=progress,
+        )
+        return plan.apply()
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Rewrite all manifests at the tip of a branch: see `Upkeep.rewrite_manifests`.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch.
+            metadata: The metadata of the commit. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+
+        Returns:
+            The id of the commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if another commit came first.
+
+        Examples:
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+            >>> repo.lookup_branch("main") == id_
+            True
+        """
+        return self.upkeep.rewrite_manifests(
+            message, branch=branch, metadata=metadata, commit_method=commit_method
+        )
+
+    def chunk_storage_stats(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return how many bytes the chunks of all branches and tags take, by kind of reference.
+
+        A range of a chunk file or of a virtual object counts once. An inline chunk counts once for each
+        manifest that contains it.
+
+        Args:
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
+
+        Returns:
+            The numbers of bytes.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+
+        Examples:
+            >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
+            0
+        """
+        return self.upkeep.statistics(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+
+    def _native_bytes(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Return the bytes of native chunks. Deprecated: use ``chunk_storage_stats().native_bytes``.
+
+        Args:
+            max_snapshots_in_memory: See ``chunk_storage_stats``.
+            max_compressed_manifest_mem_bytes: See ``chunk_storage_stats``.
+            max_decoded_manifest_mem_bytes: See ``chunk_storage_stats``.
+            max_concurrent_manifest_fetches: See ``chunk_storage_stats``.
+
+        Returns:
+            The number of bytes.
+
+        Examples:
+            >>> import warnings
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            ...     repo.total_chunks_storage()
+            0
+        """
+        return self.chunk_storage_stats(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        ).native_bytes
+
     # Properties of a handle
 
     @property
@@ -705,6 +681,14 @@ class Repository(
     fetch_config_async = staticmethod(awaitable(fetch_config))
     fetch_spec_version_async = staticmethod(awaitable(fetch_spec_version))
     reopen_async = awaitable(reopen)
+    garbage_collect_async = awaitable(garbage_collect)
+    expire_snapshots_async = awaitable(expire_snapshots)
+    rewrite_manifests_async = awaitable(rewrite_manifests)
+    chunk_storage_stats_async = awaitable(chunk_storage_stats)
+    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
+    total_chunks_storage_async = _deprecated(
+        awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
+    )
 
 
 def context_of(repo: Repository) -> Context:

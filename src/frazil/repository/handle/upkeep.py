@@ -554,7 +554,7 @@ class Upkeep(Recovery):
         if name is None:
             held = [lease for lease in held if lease.key == f"{LEASES}/{lease_id}"]
         else:
-            held = [lease for lease in held if name and lease.name == name]
+            held = [lease for lease in held if name and lease.info.name == name]
         if not held:
             argument, value = ("lease_id", lease_id) if name is None else ("name", name)
             raise InvalidInputError(

@@ -32,6 +32,7 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import JOB
 from frazil.repository.clock import to_datetime
+from frazil.repository.history.reports import chunk_grid
 from frazil.repository.paths import absolute
 from frazil.repository.session.workspace import Workspace
 
@@ -258,13 +259,7 @@ class Blame(Record):
             >>> Blame("/t", (3,), index, np.array([1, 0]), []).grid().tolist()
             [1, -1, 0]
         """
-        grid = np.full(self.num_chunks, -1, np.int64)
-        flat = grid.reshape(-1)  # a scalar has one chunk, without coordinates
-        rows: Any = slice(len(self.number))
-        if self.num_chunks:
-            rows = np.ravel_multi_index(tuple(self.index.T), self.num_chunks)
-        flat[rows] = self.number
-        return grid
+        return chunk_grid(self.num_chunks, self.index, self.number, -1)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return a table with one row for each chunk.

@@ -14,6 +14,16 @@ from frazil.format.columns import I64, U32
 from frazil.repository.catalog.presentation import Update
 
 
+def chunk_grid(num_chunks: tuple[int, ...], index: U32, values: I64, missing: int) -> I64:
+    """Return values by chunk on the chunk grid."""
+    grid = np.full(num_chunks, missing, np.int64)
+    rows: Any = slice(len(index))  # a scalar has one chunk, without coordinates
+    if num_chunks:
+        rows = np.ravel_multi_index(tuple(index.T), num_chunks)
+    grid.reshape(-1)[rows] = values
+    return grid
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ValueDifference(Record):
     """The differences in the values of an array between two versions.
@@ -75,12 +85,7 @@ class ValueDifference(Record):
             >>> repo.history.diff_values("t", from_tag="v1", to_branch="main").grid().tolist()
             [0, 1, 0]
         """
-        grid = np.zeros(self.num_chunks, np.int64)
-        rows: Any = slice(len(self.index))
-        if self.num_chunks:
-            rows = np.ravel_multi_index(tuple(self.index.T), self.num_chunks)
-        grid.reshape(-1)[rows] = self.changed_by_chunk
-        return grid
+        return chunk_grid(self.num_chunks, self.index, self.changed_by_chunk, 0)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         names = (
