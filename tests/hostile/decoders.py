@@ -20,6 +20,7 @@ import numpy as np
 from tests.hostile import mutations, seeds
 from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, parts_of_changes, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
+from tests.hostile.schema import KINDS
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
@@ -195,7 +196,8 @@ def _envelope(data: bytes) -> None:
 
 
 def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
-    changes: tuple[Mutation, ...] = (change_flatbuffer, change_bytes)
+    root = next(table for each, table in KINDS.values() if each is kind)
+    changes: tuple[Mutation, ...] = (partial(change_flatbuffer, table=root), change_bytes)
     packages = [(sealed(kind, version), change) for version in versions for change in changes]
     return (*packages, (PLAIN, change_bytes))
 
