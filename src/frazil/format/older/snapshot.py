@@ -47,13 +47,7 @@ _TYPES: Final = {
 
 
 def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata.
-
-    >>> meta = [[4], "float32", [2], "Slash", {"Float32": float("nan")}, [["bytes", None]], [], ["x"]]
-    >>> document = array_document(meta, None)
-    >>> document["fill_value"], document["codecs"], document["dimension_names"]
-    ('NaN', [{'name': 'bytes'}], ['x'])
-    """
+    """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata."""
     given = _named(meta, FIELDS)
     names, (kind, fill) = given.get("dimension_names"), variant(given["fill_value"])
     document = {
