@@ -9,8 +9,13 @@ import pytest
 
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.format.joined_files import decode_chunk_files_together, decode_chunk_ranges_together
-from frazil.format.manifest import Manifest, decode_chunk_files, decode_chunk_ranges, encode_manifest
+from frazil.format.joined_files import (
+    decode_chunk_files,
+    decode_chunk_files_together,
+    decode_chunk_ranges,
+    decode_chunk_ranges_together,
+)
+from frazil.format.manifest import Manifest, encode_manifest
 
 RANDOM = np.random.default_rng(0)
 

@@ -28,21 +28,15 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.joined_files import (
+    decode_chunk_files,
     decode_chunk_files_together,
+    decode_chunk_ranges,
     decode_chunk_ranges_together,
     decode_logs_together,
     decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
 )
-from frazil.format.manifest import (
-    Manifest,
-    decode_chunk_files,
-    decode_chunk_ranges,
-    decode_manifest,
-    encode_manifest,
-    find_ref,
-    open_manifest,
-)
+from frazil.format.manifest import Manifest, decode_manifest, encode_manifest, find_ref, open_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest

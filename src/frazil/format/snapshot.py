@@ -104,24 +104,12 @@ class Snapshots(Protocol):
     snapshots: there, the rows are the snapshots that were read so far (``repository.catalog.snapshots_v1``).
     """
 
-    def find_snapshot(self, id_: bytes) -> int:
-        """Return the row of a snapshot, -1 if there is none."""
-
-    def find_snapshots(self, ids: U8) -> I64:
-        """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
-
-    def between(self, first: bytes, last: bytes) -> U8:
-        """Return the ids of snapshots from ``first`` to ``last``, both included."""
-
-    def entry(self, row: int) -> SnapshotEntry:
-        """Return one row as a value."""
-
-    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
-        """Return many rows as values."""
-
-    def messages(self, rows: I64) -> list[str]:
-        """Return the messages of many rows."""
-
+    def find_snapshot(self, id_: bytes) -> int: ...
+    def find_snapshots(self, ids: U8) -> I64: ...
+    def between(self, first: bytes, last: bytes) -> U8: ...
+    def entry(self, row: int) -> SnapshotEntry: ...
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]: ...
+    def messages(self, rows: I64) -> list[str]: ...
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return those of some rows whose metadata have an item of this name.
 
@@ -129,24 +117,12 @@ class Snapshots(Protocol):
         out.
         """
 
-    def id_of(self, row: int) -> bytes:
-        """Return the id of a row's snapshot."""
-
-    def ids(self) -> U8:
-        """Return the ids of all snapshots, uint8 of shape (n, 12)."""
-
-    def parents(self) -> NDArray[np.int32]:
-        """Return the row of each snapshot's parent, -1 if it has none."""
-
-    def flushed_at(self) -> NDArray[np.uint64]:
-        """Return the times of all snapshots, (n,), microseconds since 1970."""
-
-    def chain(self, row: int) -> I64:
-        """Return the rows from this snapshot to the root. Raise ``FormatError`` for a cycle."""
-
-    def parts(self, row: int) -> Iterator[I64]:
-        """Return ``chain`` in parts of growing length. Most callers need only the newest snapshots."""
-
+    def id_of(self, row: int) -> bytes: ...
+    def ids(self) -> U8: ...
+    def parents(self) -> NDArray[np.int32]: ...
+    def flushed_at(self) -> NDArray[np.uint64]: ...
+    def chain(self, row: int) -> I64: ...
+    def parts(self, row: int) -> Iterator[I64]: ...
     def added(self, entry: SnapshotEntry) -> Snapshots:
         """Return the snapshots with one more."""
 
@@ -155,11 +131,8 @@ class Snapshots(Protocol):
         keep: NDArray[np.bool_],
         new_parents: Mapping[bytes, bytes | None],
         pruned: Mapping[bytes, tuple[bytes, ...]],
-    ) -> Snapshots:
-        """Return only some snapshots, with new parents and pruned logs for some of them."""
-
-    def __len__(self) -> int:
-        """Return the number of snapshots."""
+    ) -> Snapshots: ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,13 +96,13 @@ def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
     if not tokens.is_bytes(keys + 1).all():
         nodes, codes = _nodes(tokens, keys + 1)
         return nodes, codes, keys + 2, values
-    nodes: list[NodeId] = [*id_list(tokens.fixed(keys + 1, NODE_ID_BYTES))]
+    ids: list[NodeId] = [*id_list(tokens.fixed(keys + 1, NODE_ID_BYTES))]
     if not tokens.is_map(values).all():
         raise FormatError("expected a map of references for each node")
     inner = tokens.children_of_each(values)
     counts = np.array([len(each) // 2 for each in inner])
     every = np.concatenate(inner)
-    return nodes, np.repeat(np.arange(len(nodes)), counts), every[::2], every[1::2]
+    return ids, np.repeat(np.arange(len(ids)), counts), every[::2], every[1::2]
 
 
 def _nodes(tokens: Tokens, at: I64) -> tuple[list[NodeId], I64]:
