@@ -15,7 +15,6 @@ from operator import ne
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
@@ -288,8 +287,6 @@ def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
     return keys
 
 
-_WORD: Final = 8
-_SMALL: Final = 64
 _LARGE: Final = 1 << 16
 
 
@@ -387,46 +384,17 @@ def join_rows(columns: Sequence[Any]) -> Any:
 
 
 def ascending(rows: Ragged) -> bool:
-    """Return whether rows of bytes are strictly ascending.
+    """Return whether rows of bytes are strictly ascending, False also for rows that are slow to compare.
 
-    The function compares neighbours eight bytes at a time, and continues only with those that are equal so
-    far. So the work is limited by the number of bytes.
+    These are rows of very different lengths, and rows that only differ in NULs at their ends.
     """
-    size = len(rows.values)
-    if len(rows) < _SMALL or size < _WORD:
-        blobs = rows.blobs()
-        return all(map(bytes.__lt__, blobs, blobs[1:]))
-    windows = sliding_window_view(rows.values, _WORD)
-
-    def words(starts: I64, left: I64) -> NDArray[np.uint64]:
-        places = np.minimum(starts, size - _WORD)
-        read = windows[places].view(">u8")[:, 0].astype(np.uint64)
-        # Zeros follow the end of a row. A word that would leave the buffer is read earlier and shifted.
-        rows = np.flatnonzero((left < _WORD) | (starts != places))
-        if len(rows):
-            shifted = read[rows] << (8 * np.minimum(starts[rows] - places[rows], 7)).astype(np.uint64)
-            unwanted = (8 * np.clip(_WORD - left[rows], 0, 7)).astype(np.uint64)
-            read[rows] = np.where(left[rows] > 0, (shifted >> unwanted) << unwanted, 0)
-        return read
-
-    first = words(rows.starts, rows.lengths)
-    a, b = first[:-1], first[1:]
-    live = np.arange(len(rows) - 1)
-    done = _WORD
-    while True:
-        if (a > b).any():
-            return False
-        live = live[a == b]
-        left_a, left_b = rows.lengths[live] - done, rows.lengths[live + 1] - done
-        over = (left_a <= 0) | (left_b <= 0)
-        if (left_a >= left_b)[over].any():
-            return False
-        live, left_a, left_b = live[~over], left_a[~over], left_b[~over]
-        if not len(live):
-            return True
-        a = words(rows.starts[live] + done, left_a)
-        b = words(rows.starts[live + 1] + done, left_b)
-        done += _WORD
+    width = int(rows.lengths.max(initial=1))
+    if len(rows) * width > 4 * len(rows.values):
+        return False
+    padded = np.zeros(len(rows) * width, np.uint8)
+    copy_rows(padded, np.arange(len(rows)) * width, rows.values, rows.starts, rows.lengths)
+    keys = padded.view(f"S{width}")
+    return bool((keys[:-1] < keys[1:]).all())
 
 
 def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:

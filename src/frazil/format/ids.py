@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any, Final
 
@@ -208,29 +209,20 @@ CONFIG: Final = "config.yaml"
 _YEAR_3000_MS: Final = 32_503_680_000_000
 
 
-def snapshot_key(id_: bytes) -> str:
-    """Return the key of a snapshot file."""
-    return f"{SNAPSHOTS}/{id_to_text(id_)}"
+def _key(folder: str, id_: bytes) -> str:
+    return f"{folder}/{id_to_text(id_)}"
 
 
-def manifest_key(id_: bytes) -> str:
-    """Return the key of a manifest file."""
-    return f"{MANIFESTS}/{id_to_text(id_)}"
-
-
-def transaction_key(snapshot_id: bytes) -> str:
-    """Return the key of the transaction log of a snapshot."""
-    return f"{TRANSACTIONS}/{id_to_text(snapshot_id)}"
+#: Return the keys of the files with an id. A transaction log has the id of its snapshot.
+snapshot_key: Final = partial(_key, SNAPSHOTS)
+manifest_key: Final = partial(_key, MANIFESTS)
+transaction_key: Final = partial(_key, TRANSACTIONS)
+chunk_key: Final = partial(_key, CHUNKS)
 
 
 def transaction_keys(snapshot_ids: Sequence[bytes]) -> list[str]:
     """Return the keys of the transaction logs of many snapshots, faster than one by one."""
     return list(map(f"{TRANSACTIONS}/".__add__, ids_to_text(id_matrix(list(snapshot_ids)))))
-
-
-def chunk_key(id_: bytes) -> str:
-    """Return the key of a chunk file."""
-    return f"{CHUNKS}/{id_to_text(id_)}"
 
 
 def backup_name(now_ms: int, random: bytes, of: str = REPO) -> str:
