@@ -19,6 +19,7 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format import manifest as manifest_module
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
+from frazil.format.joined_files import decode_chunk_ranges
 from frazil.format.manifest import (
     ChunkKind,
     ChunkTable,
@@ -27,7 +28,6 @@ from frazil.format.manifest import (
     Manifest,
     NativeRef,
     VirtualRef,
-    decode_chunk_ranges,
     decode_manifest,
     encode_manifest,
 )

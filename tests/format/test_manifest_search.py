@@ -11,7 +11,7 @@ from tests.support.flatbuffer_patch import Patch
 
 from frazil.errors import FormatError
 from frazil.format import manifest as lazy_module
-from frazil.format.envelope import FileType, reading
+from frazil.format.envelope import FileType
 from frazil.format.manifest import (
     ChunkTable,
     LazyTables,
@@ -28,8 +28,7 @@ Coords = tuple[int, ...]
 
 
 def lazy_of(file: bytes) -> tuple[Manifest, LazyTables]:
-    with reading("m"):
-        manifest = open_manifest(file, "m")
+    manifest = open_manifest(file, "m")
     assert isinstance(manifest.arrays, LazyTables)
     return manifest, manifest.arrays
 
@@ -38,6 +37,13 @@ def file_of(*tables: ChunkTable) -> bytes:
     return encode_manifest(
         Manifest(bytes(12), dict(zip((NODE, OTHER), tables, strict=False))), locations=None
     )
+
+
+def patch_of(table: ChunkTable) -> tuple[Patch, int, int]:
+    """A file that can be changed, with the place and the number of its references."""
+    patch = Patch(file_of(table), FileType.MANIFEST)
+    arrays, _ = patch.vector(patch.root, 1)
+    return patch, *patch.vector(patch.follow(arrays), 1)
 
 
 def virtual(index: Any, **checksum: Any) -> ChunkTable:
@@ -76,6 +82,8 @@ def test_each_reference_is_found_without_columns(table: ChunkTable) -> None:
         assert find_ref(manifest, NODE, coords) == table.ref(row)
     assert find_ref(manifest, OTHER, (3,)) == VirtualRef("s3://b/0", 5, 7)
     assert tables.columns is None
+    assert list(manifest.arrays) == [NODE, OTHER]
+    assert manifest.arrays[NODE].equals(decode_manifest(file_of(table, virtual([[3]])), "m").arrays[NODE])
 
 
 @pytest.mark.parametrize("coords", [(0, 4), (3, 0), (99, 99), (), (1,), (1, 1, 1), (-1, 0), (2**40, 0)])
@@ -90,9 +98,7 @@ def test_the_columns_decide_that_a_reference_is_missing(coords: Coords) -> None:
 def test_compressed_locations_are_read_with_columns() -> None:
     locations = [f"s3://bucket/a/long/prefix/of/many/files/{number:05}.nc" for number in range(2000)]
     table = ChunkTable.from_virtual([[number] for number in range(2000)], locations, 1, 2)
-    patch = Patch(encode_manifest(Manifest(bytes(12), {NODE: table}), locations=None), FileType.MANIFEST)
-    arrays, _ = patch.vector(patch.root, 1)
-    refs, _ = patch.vector(patch.follow(arrays), 1)
+    patch, refs, _ = patch_of(table)
     patch.rename(patch.follow(refs), 5, 8)  # the algorithm is 0: compressed locations are plain bytes
     manifest, tables = lazy_of(patch.sealed())
     assert find_ref(manifest, NODE, (1234,)) == VirtualRef(locations[1234], 1, 2)
@@ -101,9 +107,7 @@ def test_compressed_locations_are_read_with_columns() -> None:
 
 def test_unsorted_references_have_the_results_of_columns() -> None:
     table = virtual([[at] for at in range(30)])
-    patch = Patch(file_of(table), FileType.MANIFEST)
-    arrays, _ = patch.vector(patch.root, 1)
-    refs, count = patch.vector(patch.follow(arrays), 1)
+    patch, refs, count = patch_of(table)
     targets = [patch.follow(refs + 4 * row) for row in range(count)]
     for row, target in enumerate(reversed(targets)):
         patch.put("<I", refs + 4 * row, target - refs - 4 * row)
@@ -115,9 +119,7 @@ def test_unsorted_references_have_the_results_of_columns() -> None:
 
 def test_of_two_references_of_one_chunk_the_last_counts() -> None:
     table = virtual([[at] for at in range(30)])
-    patch = Patch(file_of(table), FileType.MANIFEST)
-    arrays, _ = patch.vector(patch.root, 1)
-    refs, _ = patch.vector(patch.follow(arrays), 1)
+    patch, refs, _ = patch_of(table)
     index, _ = patch.vector(patch.follow(refs + 4 * 15), 0)
     patch.put("<I", index, 14)  # references 14 and 15 have the same coordinates
     file = patch.sealed()
@@ -127,9 +129,7 @@ def test_of_two_references_of_one_chunk_the_last_counts() -> None:
 
 
 def test_a_wrong_offset_is_a_format_error_with_the_name_of_the_file() -> None:
-    patch = Patch(file_of(virtual([[at] for at in range(30)])), FileType.MANIFEST)
-    arrays, _ = patch.vector(patch.root, 1)
-    refs, _ = patch.vector(patch.follow(arrays), 1)
+    patch, refs, _ = patch_of(virtual([[at] for at in range(30)]))
     patch.put("<I", refs + 4 * 15, 2**32 - 1)
     manifest, _ = lazy_of(patch.sealed())
     assert find_ref(manifest, NODE, (2,)) == VirtualRef(
@@ -142,9 +142,7 @@ def test_a_wrong_offset_is_a_format_error_with_the_name_of_the_file() -> None:
 
 
 def test_coordinates_of_a_huge_rank_are_not_read() -> None:
-    patch = Patch(file_of(virtual([[at] for at in range(30)])), FileType.MANIFEST)
-    arrays, _ = patch.vector(patch.root, 1)
-    refs, _ = patch.vector(patch.follow(arrays), 1)
+    patch, refs, _ = patch_of(virtual([[at] for at in range(30)]))
     index, _ = patch.vector(patch.follow(refs), 0)
     patch.put("<I", index - 4, (len(patch.payload) - index) // 4)
     manifest, _ = lazy_of(patch.sealed())
@@ -160,13 +158,3 @@ def test_after_many_searches_there_are_columns(monkeypatch: pytest.MonkeyPatch) 
         assert find_ref(manifest, NODE, (5, number)) is not None
         assert (tables.columns is None) == (number < 3)
     assert tables.payload is None
-
-
-def test_opened_manifests_have_no_columns_until_they_are_needed() -> None:
-    file = file_of(mixed())
-    manifest = open_manifest(file, "m")
-    assert isinstance(manifest.arrays, LazyTables)
-    assert find_ref(manifest, NODE, (5, 0)) is not None
-    assert manifest.arrays.columns is None
-    assert list(manifest.arrays) == [NODE]
-    assert manifest.arrays[NODE].equals(decode_manifest(file, "m").arrays[NODE])

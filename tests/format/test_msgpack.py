@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.examples import examples
 
 from frazil.errors import FormatError, InvalidInputError
 from frazil.format.msgpack import dumps, loads
@@ -52,13 +50,6 @@ def test_values(data: str, value: Any) -> None:
 def test_damage(data: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         loads(bytes.fromhex(data))
-
-
-@given(st.binary(max_size=40))
-@settings(max_examples=examples(2000))
-def test_any_bytes(data: bytes) -> None:
-    with contextlib.suppress(FormatError):
-        loads(data)
 
 
 json_values = st.recursive(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import FormatError, InternalError
-from frazil.format.columns import Ragged, ascending
 from frazil.format.envelope import FileType, Violation, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
@@ -190,29 +188,6 @@ def test_two_nodes_at_one_path() -> None:
     table = NodeTable.from_nodes([node])
     with pytest.raises(InternalError, match="two nodes"):
         table.edit(np.zeros(0, np.int64), table)
-
-
-@given(st.lists(st.binary(max_size=20), max_size=150), st.booleans(), st.integers(0, 80))
-@settings(max_examples=examples(300))
-def test_ascending(rows: list[bytes], in_order: bool, more: int) -> None:
-    """Against Python's own comparison; many rows, since few take another way."""
-    rows += [b"shared prefix of some length %d" % n for n in range(more)]
-    if in_order:
-        rows = sorted(set(rows))
-    assert ascending(Ragged.of_bytes(rows)) == all(a < b for a, b in pairwise(rows))
-
-
-def test_ascending_at_the_end_of_the_values() -> None:
-    rows = [b"%03d" % n for n in range(100)]
-    assert ascending(Ragged.of_bytes(rows))
-    assert not ascending(Ragged.of_bytes([*rows, b"099"]))
-    assert not ascending(Ragged.of_bytes([*rows, b"098\0"]))
-    assert ascending(Ragged.of_bytes([*rows, b"099\0"]))
-    # An empty row comes first, whatever bytes are where it would be.
-    table = Ragged.of_bytes([b"\xff", *rows])
-    lengths = table.lengths.copy()
-    lengths[0] = 0
-    assert ascending(Ragged(table.values, table.starts, lengths))
 
 
 def v1_node(document: Any, shape: tuple[int, ...], guess: tuple[int, ...]) -> NodeTable:

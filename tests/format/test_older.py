@@ -6,8 +6,7 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from frazil.format.older.generations import (
     DOT,
     DRAFT,
     GENERATIONS,
-    decode_ref,
     described,
     generations_of,
     name_to_id,
@@ -162,8 +160,6 @@ class TestFiles:
         key = next(k for k in files if make.text("second") in k and not k.startswith("transactions"))
         seen = evidence(files[key], key, make.generation.layout, "config.yaml" in files)
         assert generations_of(make.generation.layout, seen) == (make.generation,)
-
-    def test_descriptions(self) -> None:
         assert described(generations_of(DOT)).startswith("M1 to M8, as written by icechunk 0.1.0a2 to")
         assert described(generations_of(DRAFT)) == "D, the draft of 2024"
 
@@ -223,11 +219,6 @@ class TestFiles:
             refs = {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())}
             assert refs == wanted[key]
             assert list(refs) == sorted(refs)
-
-    @generations
-    def test_empty_manifest(self, name: str) -> None:
-        make = maker(name)
-        assert decode_old_manifest(make.manifest("m", {}), NAME, make.generation.layout).tables == {}
 
     def test_later_files_are_not_of_these_formats(self) -> None:
         with pytest.raises(FormatError, match="file-name: "):
@@ -312,33 +303,6 @@ class TestMetadata:
 # ---- damage -----------------------------------------------------------------------------------------
 
 
-def readers(name: str) -> dict[str, tuple[bytes, FileType, Callable[[bytes], Any]]]:
-    layout = maker(name).generation.layout
-    readers_of = {
-        "snapshot": (
-            file_of(name, "second"),
-            FileType.SNAPSHOT,
-            lambda data: decode_old_snapshot(data, NAME, layout),
-        ),
-        "manifest": (
-            file_of(name, "m1"),
-            FileType.MANIFEST,
-            lambda data: decode_old_manifest(data, NAME, layout),
-        ),
-        "ref": (maker(name).ref("first"), FileType.REPO_INFO, lambda data: decode_ref(data, NAME)),
-    }
-    if name >= "M2":
-        log = repository(name)[f"transactions/{maker(name).text('first')}"]
-        readers_of["log"] = (log, FileType.TRANSACTION_LOG, lambda data: decode_old_log(data, NAME))
-    return readers_of
-
-
-CASES = {
-    f"{name} {kind}": case for name in ("D", "M1", "M4", "M6", "M8") for kind, case in readers(name).items()
-}
-cases = pytest.mark.parametrize(("data", "kind", "read"), CASES.values(), ids=CASES.keys())
-
-
 @pytest.fixture
 def bounded() -> Iterator[None]:
     tracemalloc.start()
@@ -348,53 +312,6 @@ def bounded() -> Iterator[None]:
     tracemalloc.stop()
     assert peak < 64e6
     assert time.process_time() - start < 60
-
-
-def survives(read: Callable[[bytes], Any], data: bytes) -> bool:
-    try:
-        read(data)
-    except FormatError as error:
-        if NAME not in str(error):
-            raise
-        return False
-    return True
-
-
-def payload_of(data: bytes) -> bytes:
-    """What is inside of the compression, to damage it there."""
-    if data.startswith(b"ICE"):
-        data = data[39:]
-    return zstandard.ZstdDecompressor().decompressobj().decompress(data) if data[:1] == b"\x28" else data
-
-
-@cases
-@pytest.mark.usefixtures("bounded")
-class TestDamage:
-    def test_cut_off_at_every_byte(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
-        assert survives(read, data)
-        assert not any(survives(read, data[:end]) for end in range(0, len(data), 1 + len(data) // 300))
-
-    @pytest.mark.sample(10, 10)
-    @pytest.mark.deep
-    def test_changed_bytes(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
-        chance = random.Random(4)
-        body = payload_of(data)
-        wrap = partial(seal, file_type=kind, spec_version=1) if data.startswith(b"ICE") else b"".join
-        survived = 0
-        for _ in range(200):
-            changed = bytearray(body)
-            for _ in range(chance.choice([1, 1, 3])):
-                at = chance.randrange(len(body))
-                changed[at] = chance.choice([chance.randrange(256), changed[at] ^ 1, 0xDF, 0xDD, 0xC6, 0x00])
-            survived += survives(read, wrap([bytes(changed)]))
-        assert survived < 200
-
-    def test_noise(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
-        chance = random.Random(5)
-        for size in (0, 1, 3, 50, 400):
-            survives(read, chance.randbytes(size))
-            survives(read, seal([chance.randbytes(size)], kind, spec_version=1))
-            survives(read, zstandard.compress(chance.randbytes(size)))
 
 
 @pytest.mark.usefixtures("bounded")

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from frazil.errors import ErrorKind, FormatError, InternalError
+from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadataError
+from frazil.format import flexbuffer
+from frazil.format.columns import Ragged
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer, Tables
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
@@ -29,6 +31,7 @@ from frazil.format.repo_info import (
     UpdateKind,
     decode_repo_info,
     encode_repo_info,
+    encoded_config,
     new_repo_info,
     open_repo_info,
 )
@@ -406,3 +409,92 @@ def test_only_spec_version_2() -> None:
     with pytest.raises(FormatError, match="spec versions") as raised:
         decode_repo_info(seal([payload], FileType.REPO_INFO, spec_version=1), "repo")
     assert raised.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+
+
+# -- many snapshots as values, and the same one by one
+
+
+def table() -> SnapshotTable:
+    """A chain of 40 snapshots in two trees, with all that a snapshot can have."""
+    rng = np.random.default_rng(3)
+    ids = [rng.bytes(12) for _ in range(40)]
+    return SnapshotTable.of(
+        [
+            SnapshotEntry(
+                id_,
+                None if number in (0, 20) else ids[number - 1],
+                number,
+                f"Änderung {number}" * (number % 3),
+                {"n": number, "list": [1, {"deep": None}]} if number % 2 else {},
+                tuple(ids[: number % 4]),
+            )
+            for number, id_ in enumerate(ids)
+        ]
+    )
+
+
+@pytest.mark.parametrize("rows", [[], [7], [0], [39, 3, 3, 17], list(range(40))])
+def test_many_are_the_same_as_one_by_one(rows: list[int]) -> None:
+    snapshots = table()
+    assert list(snapshots.entries(np.array(rows, np.int64))) == [snapshots.entry(row) for row in rows]
+
+
+def test_of_rows_that_share_their_bytes_one_at_a_time_is_read() -> None:
+    snapshots = table()
+    message = np.frombuffer(b"the same for all", np.uint8)
+    shared = Ragged(message, np.zeros(40, np.int64), np.full(40, len(message)))
+    snapshots = dataclasses.replace(snapshots, _messages=shared)
+    entries = snapshots.entries(np.arange(40))
+    assert not isinstance(entries, list)
+    assert {entry.message for entry in entries} == {"the same for all"}
+
+
+def test_damage_of_entries_names_the_file() -> None:
+    snapshots = table()
+    bad = np.frombuffer(b"\xff" * 40, np.uint8)
+    snapshots = dataclasses.replace(
+        snapshots, _messages=Ragged(bad, np.arange(40), np.ones(40, np.int64)), _source="the file"
+    )
+    with pytest.raises(FormatError, match="the file"):
+        list(snapshots.entries(np.arange(3)))
+
+
+def test_rows_that_mention_a_name() -> None:
+    metadata = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
+    ids = [bytes([n]) * 12 for n in range(4)]
+    table = SnapshotTable.of(
+        [SnapshotEntry(i, None, n, "", m) for n, (i, m) in enumerate(zip(ids, metadata, strict=True))]
+    )
+    assert table.mentioning(np.arange(4), "k").tolist() == [1, 2]
+    assert table.mentioning(np.array([3, 2, 0]), "k").tolist() == [2]
+    assert table.mentioning(np.arange(4), "none").tolist() == []
+
+
+# -- the configuration
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([1, True, 1.0, "1"], id="equal values of other types"),
+        pytest.param([[1, 2], (1, 2), [2, 1]], id="sequences"),
+        pytest.param([{"b": 1, "a": 2}, {"a": 2, "b": 1}, {}], id="maps"),
+        pytest.param([np.float64(0.5), np.arange(3), np.int64(7)], id="values of numpy"),
+    ],
+)
+def test_every_value_has_its_own_bytes(values: list[Any]) -> None:
+    for value in [*values, *values]:
+        assert encoded_config({"x": value}) == flexbuffer.dumps({"x": value})
+
+
+def test_a_changed_configuration_is_encoded_again() -> None:
+    config: dict[str, Any] = {"inner": {"x": 1}}
+    before = encoded_config(config)
+    config["inner"]["x"] = 2
+    assert before != encoded_config(config) == flexbuffer.dumps({"inner": {"x": 2}})
+
+
+@pytest.mark.parametrize("value", [b"bytes", {1, 2}, float("nan"), "\ud800", object()])
+def test_a_value_that_is_not_like_json_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidMetadataError):
+        encoded_config({"x": value})

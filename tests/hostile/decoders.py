@@ -20,6 +20,7 @@ import numpy as np
 from tests.hostile import mutations, seeds
 from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, parts_of_changes, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
+from tests.hostile.schema import KINDS
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
@@ -27,21 +28,15 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.joined_files import (
+    decode_chunk_files,
     decode_chunk_files_together,
+    decode_chunk_ranges,
     decode_chunk_ranges_together,
     decode_logs_together,
     decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
 )
-from frazil.format.manifest import (
-    Manifest,
-    decode_chunk_files,
-    decode_chunk_ranges,
-    decode_manifest,
-    encode_manifest,
-    find_ref,
-    open_manifest,
-)
+from frazil.format.manifest import Manifest, decode_manifest, encode_manifest, find_ref, open_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest
@@ -194,7 +189,8 @@ def _envelope(data: bytes) -> None:
 
 
 def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
-    changes: tuple[Mutation, ...] = (change_flatbuffer, change_bytes)
+    root = next(table for each, table in KINDS.values() if each is kind)
+    changes: tuple[Mutation, ...] = (partial(change_flatbuffer, table=root), change_bytes)
     packages = [(sealed(kind, version), change) for version in versions for change in changes]
     return (*packages, (PLAIN, change_bytes))
 

@@ -17,20 +17,12 @@ from functools import cache
 
 import numpy as np
 import zarr
-from tests.hostile.schema import Place, places
+from tests.hostile.schema import KINDS, Place, places
 
 import frazil
-from frazil.format.envelope import HEADER_BYTES, FileType, open_envelope, seal
-from frazil.format.ids import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+from frazil.format.envelope import HEADER_BYTES, open_envelope, seal
 from frazil.storage.base import Storage
 
-#: Folder or key -> the type of the file, and its root table.
-KINDS: dict[str, tuple[FileType, str]] = {
-    REPO: (FileType.REPO_INFO, "Repo"),
-    SNAPSHOTS: (FileType.SNAPSHOT, "Snapshot"),
-    MANIFESTS: (FileType.MANIFEST, "Manifest"),
-    TRANSACTIONS: (FileType.TRANSACTION_LOG, "TransactionLog"),
-}
 _SPEC_VERSION_BYTE = 36
 _TEXTS = (b"", b"\0", b"\xff\xfe", b"/", b"../../x", b"\xed\xa0\x80")
 

@@ -12,7 +12,11 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
 from typing import Any
+
+from tests.hostile.schema import Place, places
 
 from frazil.format import flexbuffer, msgpack
 
@@ -22,69 +26,45 @@ _NUMBERS = (0, 1, 2, 4, 7, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 1 << 16, 1 << 24
 _WORDS = (*_NUMBERS, (1 << 32) - 8, (1 << 32) - 1)
 _LONG_WORDS = (*_WORDS, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _STEPS = (-8, -4, -2, -1, 1, 2, 4, 8)
-#: More tables than a seed has. A walk ends there.
-_MOST_TABLES = 500
+#: More fields than a seed has. A walk ends there.
+_MOST_PLACES = 5000
 
 
 def change_bytes(data: bytes, chance: random.Random) -> bytes:
     """One to eight changes of bytes at any place."""
     changed = bytearray(data or b"\0")
     for _ in range(chance.choice((1, 1, 1, 2, 4, 8))):
-        _BYTE_CHANGES[chance.randrange(len(_BYTE_CHANGES))](changed, chance)
+        _change_place(changed, chance)
         if not changed:
             break
     return bytes(changed)
 
 
-def _one_bit(data: bytearray, chance: random.Random) -> None:
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-
-
-def _one_byte(data: bytearray, chance: random.Random) -> None:
-    data[chance.randrange(len(data))] = chance.randrange(256)
-
-
-def _number(data: bytearray, chance: random.Random) -> None:
-    width = chance.choice((1, 2, 4, 4, 8))
-    order = chance.choice(("little", "big"))
-    at = chance.randrange(len(data)) // width * width
-    value = chance.choice((*_LONG_WORDS, len(data), len(data) - at)) % (1 << 8 * width)
-    data[at : at + width] = value.to_bytes(width, order)[: len(data) - at]
-
-
-def _step(data: bytearray, chance: random.Random) -> None:
-    width = chance.choice((1, 2, 4, 8))
-    order = chance.choice(("little", "big"))
-    at = chance.randrange(len(data)) // width * width
-    part = data[at : at + width]
-    value = int.from_bytes(part, order) + chance.choice(_STEPS)
-    data[at : at + width] = (value % (1 << 8 * len(part))).to_bytes(len(part), order)
-
-
-def _copy(data: bytearray, chance: random.Random) -> None:
-    start, size, to = (
-        chance.randrange(len(data)),
-        chance.choice((1, 4, 8, 16, 64)),
-        chance.randrange(len(data)),
-    )
-    data[to : to + size] = data[start : start + size]
-
-
-def _insert(data: bytearray, chance: random.Random) -> None:
-    start, size, at = chance.randrange(len(data)), chance.choice((1, 4, 8, 64)), chance.randrange(len(data))
-    data[at:at] = data[start : start + size]
-
-
-def _remove(data: bytearray, chance: random.Random) -> None:
-    at = chance.randrange(len(data))
-    del data[at : at + chance.choice((1, 1, 2, 4, 8, 64))]
-
-
-def _cut(data: bytearray, chance: random.Random) -> None:
-    del data[chance.randrange(len(data)) :]
-
-
-_BYTE_CHANGES = (_one_bit, _one_byte, _number, _number, _step, _copy, _insert, _remove, _cut)
+def _change_place(data: bytearray, chance: random.Random) -> None:
+    at, other = chance.randrange(len(data)), chance.randrange(len(data))
+    width, order = chance.choice((1, 2, 4, 4, 8)), chance.choice(("little", "big"))
+    start = at // width * width
+    match chance.randrange(9):
+        case 0:
+            data[at] ^= 1 << chance.randrange(8)
+        case 1:
+            data[at] = chance.randrange(256)
+        case 2 | 3:
+            value = chance.choice((*_LONG_WORDS, len(data), len(data) - start)) % (1 << 8 * width)
+            data[start : start + width] = value.to_bytes(width, order)[: len(data) - start]
+        case 4:
+            part = data[start : start + width]
+            value = int.from_bytes(part, order) + chance.choice(_STEPS)
+            data[start : start + width] = (value % (1 << 8 * len(part))).to_bytes(len(part), order)
+        case 5:
+            size = chance.choice((1, 4, 8, 16, 64))
+            data[other : other + size] = data[at : at + size]
+        case 6:
+            data[other:other] = data[at : at + chance.choice((1, 4, 8, 64))]
+        case 7:
+            del data[at : at + chance.choice((1, 1, 2, 4, 8, 64))]
+        case _:
+            del data[at:]
 
 
 #: Parts of YAML that a writer of configurations does not use.
@@ -107,101 +87,47 @@ def change_yaml(data: bytes, chance: random.Random) -> bytes:
 # Flatbuffers
 
 
-class FlatbufferPlaces:
-    """The positions of the numbers by which readers find their way in a flatbuffer.
-
-    The walk knows no schema. It takes a number for an offset if it leads to something that looks like a
-    table, a vector or a text.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.entries: list[int] = []
-        self.offsets: list[int] = [0]
-        self.counts: list[int] = []
-        self.tables: list[int] = []
-        if len(data) > 8:
-            self._walk(self._u32(0))
-
-    def _u32(self, at: int) -> int:
-        return int(struct.unpack_from("<I", self.data, at)[0]) if 0 <= at <= len(self.data) - 4 else 0
-
-    def _u16(self, at: int) -> int:
-        return int(struct.unpack_from("<H", self.data, at)[0]) if 0 <= at <= len(self.data) - 2 else 0
-
-    def _vtable(self, table: int) -> tuple[int, int] | None:
-        """Return the position and the size of the vtable, or None if there is no table."""
-        if not 0 < table <= len(self.data) - 4:
-            return None
-        at = table - struct.unpack_from("<i", self.data, table)[0]
-        size = self._u16(at)
-        plausible = (
-            0 < at < len(self.data) - 4 and 4 <= size <= 64 and size % 2 == 0 and self._u16(at + 2) >= 4
-        )
-        return (at, size) if plausible else None
-
-    def _walk(self, root: int) -> None:
-        waiting, seen = [root], set()
-        while waiting and len(seen) < _MOST_TABLES:
-            table = waiting.pop()
-            vtable = self._vtable(table)
-            if table in seen or vtable is None:
-                continue
-            seen.add(table)
-            self.tables.append(table)
-            at, size = vtable
-            self.entries += range(at, at + size, 2)
-            for entry in range(at + 4, at + size, 2):
-                if field := self._u16(entry):
-                    waiting += self._field(table + field)
-
-    def _field(self, at: int) -> list[int]:
-        """Return the tables to which a field leads."""
-        target = at + self._u32(at)
-        if target == at or target > len(self.data) - 4:
-            return []
-        if self._vtable(target) is not None:
-            self.offsets.append(at)
-            return [target]
-        count = self._u32(target)
-        if not count or target + 4 + count > len(self.data):
-            return []
-        self.offsets.append(at)
-        self.counts.append(target)
-        elements = [target + 4 + 4 * number for number in range(min(count, 64))]
-        tables = [each + self._u32(each) for each in elements]
-        if all(self._vtable(table) is not None for table in tables):
-            self.offsets += elements
-            return tables
-        return []
-
-
-def change_flatbuffer(data: bytes, chance: random.Random) -> bytes:
-    """One to three changes of vtables, offsets and counts."""
-    places = FlatbufferPlaces(data)
+def change_flatbuffer(data: bytes, chance: random.Random, table: str) -> bytes:
+    """One to three changes of vtables, offsets and counts. ``table`` is the name of the root table."""
+    found: list[Place] = []
+    with suppress(struct.error):  # the walk ends at damage
+        found.extend(islice(places(data, table), _MOST_PLACES))
+    if not found:
+        return change_bytes(data, chance)
+    tables = [each.at - _number_at(data, each.entry, 2) for each in found if each.entry]
+    vtables = [each - _number_at(data, each, 4) for each in tables]
+    entries = [each.entry for each in found if each.entry] + vtables + [each + 2 for each in vtables]
+    counts = [each.start - 4 for each in found if each.is_vector]
+    offsets = [0, *(each.at for each in found if not each.is_number and (each.is_vector or not each.width))]
+    for each in found:
+        if each.is_vector and each.width == 4 and each.type != "[u4]":
+            offsets += range(each.start, each.start + 4 * min(each.count, 64), 4)
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 3))):
-        kind = chance.randrange(4)
-        if kind == 0 and places.entries:
-            at = chance.choice(places.entries)
-            other = int.from_bytes(data[(o := chance.choice(places.entries)) : o + 2], "little")
-            changed[at : at + 2] = chance.choice((0, other, other, 2, 3, 0xFFFF)).to_bytes(2, "little")
-        elif kind == 1 and len(places.offsets) > 1:
-            at, other = chance.choice(places.offsets), chance.choice(places.offsets)
-            target = other + int.from_bytes(data[other : other + 4], "little")
-            value = chance.choice((target - at, target - at, 0, 4, len(data) - at - 4, *_WORDS))
-            changed[at : at + 4] = (value % (1 << 32)).to_bytes(4, "little")
-        elif kind == 2 and places.counts:
-            at = chance.choice(places.counts)
-            count = int.from_bytes(data[at : at + 4], "little")
-            value = chance.choice((0, count - 1, count + 1, 2 * count, (len(data) - at - 4) // 4, *_WORDS))
-            changed[at : at + 4] = (value % (1 << 32)).to_bytes(4, "little")
-        elif places.tables:
-            at = chance.choice(places.tables)
-            other = chance.choice(places.tables)
-            vtable = other - struct.unpack_from("<i", data, other)[0]
-            changed[at : at + 4] = struct.pack("<I", (at - vtable) % (1 << 32))
+        match chance.randrange(4):
+            case 0:
+                at = chance.choice(entries)
+                other = _number_at(data, chance.choice(entries), 2)
+                changed[at : at + 2] = chance.choice((0, other, other, 2, 3, 0xFFFF)).to_bytes(2, "little")
+            case 1:
+                at, other = chance.choice(offsets), chance.choice(offsets)
+                target = other + _number_at(data, other, 4)
+                value = chance.choice((target - at, target - at, 0, 4, len(data) - at - 4, *_WORDS))
+                changed[at : at + 4] = (value % (1 << 32)).to_bytes(4, "little")
+            case 2 if counts:
+                at = chance.choice(counts)
+                count = _number_at(data, at, 4)
+                most = (len(data) - at - 4) // 4
+                value = chance.choice((0, count - 1, count + 1, 2 * count, most, *_WORDS))
+                changed[at : at + 4] = (value % (1 << 32)).to_bytes(4, "little")
+            case _:
+                at = chance.choice(tables)
+                changed[at : at + 4] = ((at - chance.choice(vtables)) % (1 << 32)).to_bytes(4, "little")
     return bytes(changed)
+
+
+def _number_at(data: bytes, at: int, width: int) -> int:
+    return int.from_bytes(data[at : at + width], "little")
 
 
 # Documents

@@ -15,105 +15,66 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from frazil.format.envelope import FileType
+from frazil.format.ids import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
+
+_TABLES = {
+    "Repo": (
+        "spec_version:u1 tags:[Ref] branches:[Ref] deleted_tags:[text] snapshots:[SnapshotInfo] "
+        "status:RepoStatus metadata:[MetadataItem] latest_updates:[Update] repo_before_updates:text "
+        "config:bytes enabled_feature_flags:[u2] disabled_feature_flags:[u2] extra:bytes"
+    ),
+    "Ref": "name:text snapshot_index:u4",
+    "SnapshotInfo": (
+        "id:12 parent_offset:i4 flushed_at:u8 message:text metadata:[MetadataItem] "
+        "pruned_ancestor_tx_logs:[12]"
+    ),
+    "MetadataItem": "name:text value:bytes",
+    "RepoStatus": "availability:u1 set_at:u8 limited_availability_reason:text",
+    "Update": "update_type:u1 update:? updated_at:u8 backup_path:text",
+    "Snapshot": (
+        "id:12 parent_id:12 nodes:[NodeSnapshot] flushed_at:u8 message:text metadata:[MetadataItem] "
+        "manifest_files:[32] manifest_files_v2:[ManifestFileInfoV2] extra:bytes"
+    ),
+    "NodeSnapshot": "id:8 path:text user_data:bytes node_data_type:u1 node_data:? extra:bytes",
+    "ArrayNodeData": (
+        "shape:[16] dimension_names:[DimensionName] manifests:[ManifestRef] shape_v2:[DimensionShapeV2]"
+    ),
+    "DimensionShapeV2": "array_length:u8 num_chunks:u4",
+    "DimensionName": "name:text",
+    "ManifestRef": "object_id:12 extents:[8]",
+    "ManifestFileInfoV2": "id:12 size_bytes:u8 num_chunk_refs:u4 extra:bytes",
+    "Manifest": "id:12 arrays:[ArrayManifest] location_dictionary:bytes compression_algorithm:u1 extra:bytes",
+    "ArrayManifest": "node_id:8 refs:[ChunkRef] extra:bytes",
+    "ChunkRef": (
+        "index:[u4] inline:bytes offset:u8 length:u8 chunk_id:12 location:text checksum_etag:text "
+        "checksum_last_modified:u4 compressed_location:bytes extra:bytes"
+    ),
+    "TransactionLog": (
+        "id:12 new_groups:[8] new_arrays:[8] deleted_groups:[8] deleted_arrays:[8] updated_arrays:[8] "
+        "updated_groups:[8] updated_chunks:[ArrayUpdatedChunks] moved_nodes:[MoveOperation] extra:bytes"
+    ),
+    "ArrayUpdatedChunks": "node_id:8 chunks:[ChunkIndices]",
+    "ChunkIndices": "coords:[u4]",
+    "MoveOperation": "from:text to:text node_id:8 node_type:u1",
+    "UpdateOfRef": "name:text first_snap_id:12 second_snap_id:12",
+}
 SCHEMA: dict[str, list[tuple[str, str]]] = {
-    "Repo": [
-        ("spec_version", "u1"),
-        ("tags", "[Ref]"),
-        ("branches", "[Ref]"),
-        ("deleted_tags", "[text]"),
-        ("snapshots", "[SnapshotInfo]"),
-        ("status", "RepoStatus"),
-        ("metadata", "[MetadataItem]"),
-        ("latest_updates", "[Update]"),
-        ("repo_before_updates", "text"),
-        ("config", "bytes"),
-        ("enabled_feature_flags", "[u2]"),
-        ("disabled_feature_flags", "[u2]"),
-        ("extra", "bytes"),
-    ],
-    "Ref": [("name", "text"), ("snapshot_index", "u4")],
-    "SnapshotInfo": [
-        ("id", "12"),
-        ("parent_offset", "i4"),
-        ("flushed_at", "u8"),
-        ("message", "text"),
-        ("metadata", "[MetadataItem]"),
-        ("pruned_ancestor_tx_logs", "[12]"),
-    ],
-    "MetadataItem": [("name", "text"), ("value", "bytes")],
-    "RepoStatus": [("availability", "u1"), ("set_at", "u8"), ("limited_availability_reason", "text")],
-    "Update": [("update_type", "u1"), ("update", "?"), ("updated_at", "u8"), ("backup_path", "text")],
-    "Snapshot": [
-        ("id", "12"),
-        ("parent_id", "12"),
-        ("nodes", "[NodeSnapshot]"),
-        ("flushed_at", "u8"),
-        ("message", "text"),
-        ("metadata", "[MetadataItem]"),
-        ("manifest_files", "[32]"),
-        ("manifest_files_v2", "[ManifestFileInfoV2]"),
-        ("extra", "bytes"),
-    ],
-    "NodeSnapshot": [
-        ("id", "8"),
-        ("path", "text"),
-        ("user_data", "bytes"),
-        ("node_data_type", "u1"),
-        ("node_data", "?"),
-        ("extra", "bytes"),
-    ],
-    "ArrayNodeData": [
-        ("shape", "[16]"),
-        ("dimension_names", "[DimensionName]"),
-        ("manifests", "[ManifestRef]"),
-        ("shape_v2", "[DimensionShapeV2]"),
-    ],
-    "DimensionShapeV2": [("array_length", "u8"), ("num_chunks", "u4")],
-    "DimensionName": [("name", "text")],
-    "ManifestRef": [("object_id", "12"), ("extents", "[8]")],
-    "ManifestFileInfoV2": [("id", "12"), ("size_bytes", "u8"), ("num_chunk_refs", "u4"), ("extra", "bytes")],
-    "Manifest": [
-        ("id", "12"),
-        ("arrays", "[ArrayManifest]"),
-        ("location_dictionary", "bytes"),
-        ("compression_algorithm", "u1"),
-        ("extra", "bytes"),
-    ],
-    "ArrayManifest": [("node_id", "8"), ("refs", "[ChunkRef]"), ("extra", "bytes")],
-    "ChunkRef": [
-        ("index", "[u4]"),
-        ("inline", "bytes"),
-        ("offset", "u8"),
-        ("length", "u8"),
-        ("chunk_id", "12"),
-        ("location", "text"),
-        ("checksum_etag", "text"),
-        ("checksum_last_modified", "u4"),
-        ("compressed_location", "bytes"),
-        ("extra", "bytes"),
-    ],
-    "TransactionLog": [
-        ("id", "12"),
-        ("new_groups", "[8]"),
-        ("new_arrays", "[8]"),
-        ("deleted_groups", "[8]"),
-        ("deleted_arrays", "[8]"),
-        ("updated_arrays", "[8]"),
-        ("updated_groups", "[8]"),
-        ("updated_chunks", "[ArrayUpdatedChunks]"),
-        ("moved_nodes", "[MoveOperation]"),
-        ("extra", "bytes"),
-    ],
-    "ArrayUpdatedChunks": [("node_id", "8"), ("chunks", "[ChunkIndices]")],
-    "ChunkIndices": [("coords", "[u4]")],
-    "MoveOperation": [("from", "text"), ("to", "text"), ("node_id", "8"), ("node_type", "u1")],
-    # Union members
-    "UpdateOfRef": [("name", "text"), ("first_snap_id", "12"), ("second_snap_id", "12")],
+    table: [(name, type_) for name, _, type_ in (each.partition(":") for each in fields.split())]
+    for table, fields in _TABLES.items()
 }
 #: The tables of unions, by table and field, then by type; other types have the second table, if there is one.
 UNIONS = {("NodeSnapshot", "node_data"): {1: "ArrayNodeData"}}
 _UPDATES_WITH_NAMES = (6, 7, 8, 9, 10, 11, 12)
 UNIONS["Update", "update"] = dict.fromkeys(_UPDATES_WITH_NAMES, "UpdateOfRef")
+
+#: Folder or key -> the type of the file, and its root table.
+KINDS: dict[str, tuple[FileType, str]] = {
+    REPO: (FileType.REPO_INFO, "Repo"),
+    SNAPSHOTS: (FileType.SNAPSHOT, "Snapshot"),
+    MANIFESTS: (FileType.MANIFEST, "Manifest"),
+    TRANSACTIONS: (FileType.TRANSACTION_LOG, "TransactionLog"),
+}
 
 _WIDTHS = {"u1": 1, "u2": 2, "u4": 4, "u8": 8, "i4": 4}
 

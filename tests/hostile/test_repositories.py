@@ -20,7 +20,6 @@ import pytest
 import zarr
 import zstandard
 from tests.hostile.generator import (
-    KINDS,
     Breakage,
     breakages,
     copy_of,
@@ -29,6 +28,7 @@ from tests.hostile.generator import (
     with_file,
 )
 from tests.hostile.reading import Group, ask
+from tests.hostile.schema import KINDS
 from tests.support.examples import examples
 from tests.support.patience import patience
 from tests.support.tiers import deep

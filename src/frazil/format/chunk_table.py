@@ -24,11 +24,7 @@ from frazil.format.ids import id_list
 
 
 def ascending(index: U32) -> bool:
-    """Return whether the rows are strictly ascending.
-
-    >>> ascending(np.array([[0, 5], [1, 0], [1, 1]], np.uint32))
-    True
-    """
+    """Return whether the rows are strictly ascending."""
     if len(index) < 2:
         return True
     # From the last dimension to the first, because later dimensions decide ties of earlier ones.
@@ -68,9 +64,6 @@ def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
 
     A key is an int64, the number of the chunk in the box of these limits. If such numbers need more than 62
     bits, the keys are byte strings.
-
-    >>> keys(np.array([[1, 2], [0, 3]], np.uint32), [2, 4]).tolist()
-    [6, 3]
     """
     room = 1
     for limit in limits:

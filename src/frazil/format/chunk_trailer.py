@@ -70,20 +70,13 @@ def crc32c_rows(data: U8, length: I64) -> U32:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkTrailer:
-    """The trailer of a chunk file.
+    """The trailer of a chunk file."""
 
-    id       id of the file for which the trailer was written
-    lengths  uint64 (n,)  lengths of the chunks in bytes
-    crcs     uint32 (n,)  CRC-32C of the chunks
-    offsets  int64 (n,)   positions of the chunks
-    size     the number of bytes of all chunks
-    """
-
-    id: bytes
-    lengths: U64
-    crcs: U32
-    offsets: I64
-    size: int
+    id: bytes  # of the file for which the trailer was written
+    lengths: U64  # of the chunks, in bytes
+    crcs: U32  # CRC-32C of the chunks
+    offsets: I64  # positions of the chunks
+    size: int  # the number of bytes of all chunks
 
     def find_ranges(self, offset: U64, length: U64) -> I64:
         """Return the rows of ranges, -1 where no chunk is exactly at this range."""
@@ -173,14 +166,10 @@ def _damaged(id_: bytes, problem: str) -> FormatError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkFileCheck:
-    """The comparison of a chunk file with its trailer.
+    """The comparison of a chunk file with its trailer."""
 
-    trailer  the trailer. None if the file has no trailer
-    rows     int64 (k,)  rows of the trailer whose chunks are damaged. If the file was exchanged, all rows
-    """
-
-    trailer: ChunkTrailer | None
-    rows: I64
+    trailer: ChunkTrailer | None  # None if the file has no trailer
+    rows: I64  # of the trailer whose chunks are damaged; all rows if the file was exchanged
 
     @property
     def ok(self) -> bool:

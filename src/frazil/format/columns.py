@@ -15,7 +15,6 @@ from operator import ne
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
@@ -41,11 +40,7 @@ _SAMPLE = 4096
 
 
 def ranges(starts: I64, lengths: I64, step: int = 1) -> I64:
-    """Return ``length`` numbers from each start, one range after the other.
-
-    >>> ranges(np.array([5, 0]), np.array([2, 3]), 4).tolist()
-    [5, 9, 0, 4, 8]
-    """
+    """Return ``length`` numbers from each start, one range after the other."""
     if len(starts) == 1:
         first, count = int(starts[0]), int(lengths[0])
         return np.arange(first, first + count * step, step, dtype=np.int64)
@@ -145,7 +140,7 @@ class Ragged:
 
     def text(self, i: int) -> str:
         """Return one row as text."""
-        return decode_text(self.bytes(i))
+        return decode_text(self.row(i).tobytes())
 
     def take(self, rows: NDArray[Any] | slice) -> Ragged:
         """Return some rows, which share the values."""
@@ -159,7 +154,7 @@ class Ragged:
         """Return the same rows, one after the other in their own values."""
         if not len(self.values):
             return self
-        total = self.total()
+        total = int(self.lengths.sum())
         size = self.values.dtype.itemsize
         if total * size > MAX_COPIED_BYTES:
             raise FormatError(f"rows must have at most {MAX_COPIED_BYTES} bytes in total, got {total * size}")
@@ -183,7 +178,7 @@ class Ragged:
 
     def blobs(self) -> list[builtins.bytes]:
         """Return every row as bytes."""
-        if len(self) <= _FEW_ROWS and self.total() <= len(self.values):
+        if len(self) <= _FEW_ROWS and self.lengths.sum() <= len(self.values):
             return [row.tobytes() for row in map(self.row, range(len(self)))]
         whole = self.compact()
         size = whole.values.dtype.itemsize
@@ -198,7 +193,7 @@ class Ragged:
     def texts(self) -> list[str]:
         """Return every row as text. Raise ``FormatError`` if a row is not UTF-8."""
         try:
-            count, total = len(self), self.total()
+            count, total = len(self), int(self.lengths.sum())
             if count >= _MANY_TEXTS and self.values.dtype == np.uint8 and total + count <= MAX_COPIED_BYTES:
                 # One text of all rows is split at NULs, unless a row contains a NUL.
                 joined = np.zeros(total + count, np.uint8)
@@ -220,12 +215,7 @@ def decode_text(data: bytes) -> str:
 
 
 def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
-    """Return the distinct values in the order of first appearance, and for each row the number of its value.
-
-    >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
-    >>> distinct, codes.tolist()
-    (['a.nc', 'b.nc'], [0, 1, 0])
-    """
+    """Return the distinct values in the order of first appearance, and the number of each row's value."""
     heads, lengths, sample = texts, None, texts[:_SAMPLE]
     if len(texts) > _STEP and 2 * sum(map(ne, sample, islice(sample, 1, None))) < _SAMPLE:
         # There are runs. A comparison of neighbours is much faster than a look-up of each value.
@@ -262,10 +252,6 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
     """Return the distinct values, ascending, and for each row the number of its value.
 
     The values must not be negative.
-
-    >>> distinct, codes = number(np.array([40, 8, 40]))
-    >>> distinct.tolist(), codes.tolist()
-    ([8, 40], [1, 0, 1])
     """
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.uint32)
@@ -292,9 +278,6 @@ def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
     """Return the rows of a matrix as fixed-width byte strings that sort and compare like the rows.
 
     Unsigned integers are converted to big-endian, so that the order of bytes is the numeric order.
-
-    >>> row_keys(np.array([[1, 0], [0, 300]], np.uint32)).argsort().tolist()
-    [1, 0]
     """
     big = np.ascontiguousarray(matrix, matrix.dtype.newbyteorder(">"))
     rows, width = len(big), big.shape[1] * big.dtype.itemsize
@@ -304,8 +287,6 @@ def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
     return keys
 
 
-_WORD: Final = 8
-_SMALL: Final = 64
 _LARGE: Final = 1 << 16
 
 
@@ -328,18 +309,9 @@ def require(tables: HasFields, what: str, check: str, **slots: int) -> None:
 
 def unshared(rows: Ragged, what: str) -> Ragged:
     """Return the same rows if the file contains all their bytes."""
-    if rows.total() > len(rows.values):
-        raise FormatError(f"{what} have {rows.total()} bytes in total in {len(rows.values)} bytes")
+    if (total := int(rows.lengths.sum())) > len(rows.values):
+        raise FormatError(f"{what} have {total} bytes in total in {len(rows.values)} bytes")
     return rows
-
-
-def numbered(counts: NDArray[Any]) -> Ragged:
-    """Return the row numbers of elements that lie one parent after the other.
-
-    >>> [numbered(np.array([2, 0, 1])).row(i).tolist() for i in range(3)]
-    [[0, 1], [], [2]]
-    """
-    return Ragged.from_lengths(np.arange(int(np.sum(counts)), dtype=np.int64), counts)
 
 
 def insert_row[T: (NDArray[Any], Ragged)](column: T, at: int, row: Any) -> T:
@@ -352,7 +324,7 @@ def insert_row[T: (NDArray[Any], Ragged)](column: T, at: int, row: Any) -> T:
     [1, 9, 2]
     """
     if isinstance(column, Ragged):
-        if len(column.values) > _LARGE and len(column.values) > 2 * column.total():
+        if len(column.values) > _LARGE and len(column.values) > 2 * int(column.lengths.sum()):
             column = column.compact()
         values = np.concatenate([column.values, np.asarray(row, column.values.dtype)])
         start = len(column.values) if len(row) else 0
@@ -370,7 +342,7 @@ def set_rows[T: (NDArray[Any], Ragged)](column: T, at: I64, others: T) -> T:
     Values that no row has any more are left behind when they are more than half of all.
     """
     if isinstance(column, Ragged) and isinstance(others, Ragged):
-        if len(column.values) > 2 * column.total() + _LARGE:
+        if len(column.values) > 2 * int(column.lengths.sum()) + _LARGE:
             column = column.compact()
         starts, lengths = column.starts.copy(), column.lengths.copy()
         starts[at], lengths[at] = others.starts + len(column.values), others.lengths
@@ -412,49 +384,17 @@ def join_rows(columns: Sequence[Any]) -> Any:
 
 
 def ascending(rows: Ragged) -> bool:
-    """Return whether rows of bytes are strictly ascending.
+    """Return whether rows of bytes are strictly ascending, False also for rows that are slow to compare.
 
-    The function compares neighbours eight bytes at a time, and continues only with those that are equal so
-    far. So the work is limited by the number of bytes.
-
-    >>> ascending(Ragged.of_text(["/a", "/a-b", "/a/b"])), ascending(Ragged.of_text(["/a", "/a"]))
-    (True, False)
+    These are rows of very different lengths, and rows that only differ in NULs at their ends.
     """
-    size = len(rows.values)
-    if len(rows) < _SMALL or size < _WORD:
-        blobs = rows.blobs()
-        return all(map(bytes.__lt__, blobs, blobs[1:]))
-    windows = sliding_window_view(rows.values, _WORD)
-
-    def words(starts: I64, left: I64) -> NDArray[np.uint64]:
-        places = np.minimum(starts, size - _WORD)
-        read = windows[places].view(">u8")[:, 0].astype(np.uint64)
-        # Zeros follow the end of a row. A word that would leave the buffer is read earlier and shifted.
-        rows = np.flatnonzero((left < _WORD) | (starts != places))
-        if len(rows):
-            shifted = read[rows] << (8 * np.minimum(starts[rows] - places[rows], 7)).astype(np.uint64)
-            unwanted = (8 * np.clip(_WORD - left[rows], 0, 7)).astype(np.uint64)
-            read[rows] = np.where(left[rows] > 0, (shifted >> unwanted) << unwanted, 0)
-        return read
-
-    first = words(rows.starts, rows.lengths)
-    a, b = first[:-1], first[1:]
-    live = np.arange(len(rows) - 1)
-    done = _WORD
-    while True:
-        if (a > b).any():
-            return False
-        live = live[a == b]
-        left_a, left_b = rows.lengths[live] - done, rows.lengths[live + 1] - done
-        over = (left_a <= 0) | (left_b <= 0)
-        if (left_a >= left_b)[over].any():
-            return False
-        live, left_a, left_b = live[~over], left_a[~over], left_b[~over]
-        if not len(live):
-            return True
-        a = words(rows.starts[live] + done, left_a)
-        b = words(rows.starts[live + 1] + done, left_b)
-        done += _WORD
+    width = int(rows.lengths.max(initial=1))
+    if len(rows) * width > 4 * len(rows.values):
+        return False
+    padded = np.zeros(len(rows) * width, np.uint8)
+    copy_rows(padded, np.arange(len(rows)) * width, rows.values, rows.starts, rows.lengths)
+    keys = padded.view(f"S{width}")
+    return bool((keys[:-1] < keys[1:]).all())
 
 
 def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:

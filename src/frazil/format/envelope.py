@@ -270,7 +270,7 @@ class Reading:
 
     def __init__(self, name: str, *others: type[Exception], check: str = "") -> None:
         self._name = name
-        self._damage = (*_DAMAGE, *others)
+        self._damage: tuple[type[Exception], ...] = (*_DAMAGE, *others)
         self._check = check
 
     def __enter__(self) -> None:
@@ -299,14 +299,6 @@ class LateFields:
     """The base of slotted dataclasses some of whose fields may be decoded at the first use.
 
     Threads may share a value. Two threads may decode the same fields at once, with the same result.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True, slots=True)
-    ... class Pair(LateFields):
-    ...     first: int
-    ...     second: int
-    >>> with_late_fields(Pair, {"first": 1}, {"second": lambda: {"second": 2}})
-    Pair(first=1, second=2)
     """
 
     __slots__ = ("_decoders",)
@@ -383,11 +375,3 @@ def unsorted(check: str, what: str, keys: NDArray[Any] | list[Any]) -> Iterator[
     is_sorted = sorted(set(keys)) == keys if isinstance(keys, list) else (keys[:-1] < keys[1:]).all()
     if not is_sorted:
         yield Violation(check, f"{what} must be sorted, each once")
-
-
-def undecodable(check: str, what: str, decode: Callable[[], object]) -> Iterator[Violation]:
-    """Yield a violation if a field cannot be decoded, which readers notice when they use it."""
-    try:
-        decode()
-    except FormatError as error:
-        yield Violation(error.check or check, f"{what}: {error.message}")

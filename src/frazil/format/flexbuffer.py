@@ -32,7 +32,6 @@ from frazil.format.columns import (
     Ragged,
     concat_numbered,
     insert_row,
-    numbered,
     require,
     unshared,
     windows,
@@ -212,9 +211,6 @@ def dumps(value: Any) -> bytes:
 
     JSON-like values are None, bool, int of 64 bits, finite float, str, sequences, and mappings with str keys.
     Numbers and arrays of numpy are encoded as those of Python.
-
-    >>> dumps({"is_root": True}).hex()
-    '69735f726f6f740001090101010168022401'
     """
     writer = _Writer()
     root = writer.value(value, 0)
@@ -354,9 +350,6 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
     """Decode a flexbuffer to None, bool, int, float, str, list, dict (and bytes, for a blob).
 
     ``what`` names the bytes in errors.
-
-    >>> loads(bytes.fromhex("6b000103010101f904022401"))
-    {'k': -7}
     """
     reader = _Reader(data, what)
     size = len(reader.data)
@@ -436,10 +429,6 @@ class MetadataColumn:
     """The metadata of n rows.
 
     ``rows`` contains numbers of items. An item is a row of ``names`` and of ``values`` (encoded).
-
-    >>> column = MetadataColumn.of([{"b": 1, "a": [True]}, {}])
-    >>> column.load(0)
-    {'a': [True], 'b': 1}
     """
 
     rows: Ragged
@@ -471,7 +460,8 @@ class MetadataColumn:
             except InvalidMetadataError as error:
                 raise InvalidMetadataError(f"metadata `{name}`: {error.message}") from None
         counts = np.array(list(map(len, rows)), np.int64)
-        return cls(numbered(counts), names, Ragged.of_bytes(blobs), spec_version)
+        numbers = Ragged.from_lengths(np.arange(len(items), dtype=np.int64), counts)
+        return cls(numbers, names, Ragged.of_bytes(blobs), spec_version)
 
     def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
         """Return which rows have an item of this name whose bytes contain ``text``. Nothing is decoded."""
@@ -540,7 +530,8 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
     """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
     require(items, "metadata item", "metadata-values", name=0, value=1)
-    return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
+    numbers = Ragged.from_lengths(np.arange(len(items), dtype=np.int64), counts)
+    return MetadataColumn(numbers, items.vectors(0), items.vectors(1), spec_version, source)
 
 
 def write_metadata(writer: Writer, column: MetadataColumn) -> I64:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any, Final
 
@@ -55,9 +56,6 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     """Return the id for a text.
 
     As in Crockford base32, lower case is accepted, I and L are read as 1, and O as 0.
-
-    >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex(), id_from_text("lcechnkrepOfirstcmto").hex()
-    ('0b1cc8d6787580f0e33a6534', '0b1cc8d6787580f0e33a6534')
     """
     raw = text.encode(errors="replace").translate(_READ_AS)
     if len(raw) == _TEXT_LENGTH[size] and not raw.translate(None, _CROCKFORD):
@@ -73,11 +71,7 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
 
 
 def prefix_bounds(text: str) -> tuple[bytes, bytes] | None:
-    """Return the smallest and the largest object id whose text begins with ``text``; None if no id does.
-
-    >>> [bound.hex() for bound in prefix_bounds("1cec")]
-    ['0b1cc0000000000000000000', '0b1ccfffffffffffffffffff']
-    """
+    """Return the smallest and the largest object id whose text begins with ``text``; None if no id does."""
     raw = text.encode(errors="replace").translate(_READ_AS)
     if len(raw) > ID_TEXT_LENGTH or raw.translate(None, _CROCKFORD):
         return None
@@ -133,12 +127,7 @@ def _digits(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def ids_from_text(
     texts: Sequence[str], size: int = OBJECT_ID_BYTES
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return the ids of many texts, shape (k, size), and which of the n texts are ids, bool (n,).
-
-    >>> ids, good = ids_from_text(["1CECHNKREP0F1RSTCMT0", "README.md"])
-    >>> ids_to_text(ids), good.tolist()
-    (['1CECHNKREP0F1RSTCMT0'], [True, False])
-    """
+    """Return the ids of many texts, shape (k, size), and which of the n texts are ids, bool (n,)."""
     length = _TEXT_LENGTH[size]
     good = np.fromiter(map(len, texts), np.int64, len(texts)) == length
     good &= np.fromiter(map(str.isascii, texts), bool, len(texts))
@@ -220,33 +209,20 @@ CONFIG: Final = "config.yaml"
 _YEAR_3000_MS: Final = 32_503_680_000_000
 
 
-def snapshot_key(id_: bytes) -> str:
-    """Return the key of a snapshot file."""
-    return f"{SNAPSHOTS}/{id_to_text(id_)}"
+def _key(folder: str, id_: bytes) -> str:
+    return f"{folder}/{id_to_text(id_)}"
 
 
-def manifest_key(id_: bytes) -> str:
-    """Return the key of a manifest file."""
-    return f"{MANIFESTS}/{id_to_text(id_)}"
-
-
-def transaction_key(snapshot_id: bytes) -> str:
-    """Return the key of the transaction log of a snapshot."""
-    return f"{TRANSACTIONS}/{id_to_text(snapshot_id)}"
+#: Return the keys of the files with an id. A transaction log has the id of its snapshot.
+snapshot_key: Final = partial(_key, SNAPSHOTS)
+manifest_key: Final = partial(_key, MANIFESTS)
+transaction_key: Final = partial(_key, TRANSACTIONS)
+chunk_key: Final = partial(_key, CHUNKS)
 
 
 def transaction_keys(snapshot_ids: Sequence[bytes]) -> list[str]:
-    """Return the keys of the transaction logs of many snapshots, faster than one by one.
-
-    >>> transaction_keys([bytes(12)])
-    ['transactions/00000000000000000000']
-    """
+    """Return the keys of the transaction logs of many snapshots, faster than one by one."""
     return list(map(f"{TRANSACTIONS}/".__add__, ids_to_text(id_matrix(list(snapshot_ids)))))
-
-
-def chunk_key(id_: bytes) -> str:
-    """Return the key of a chunk file."""
-    return f"{CHUNKS}/{id_to_text(id_)}"
 
 
 def backup_name(now_ms: int, random: bytes, of: str = REPO) -> str:

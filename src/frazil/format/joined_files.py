@@ -22,7 +22,7 @@ from frazil.format.columns import I64, U8, U32, U64, Ragged, ranges, require, wi
 from frazil.format.envelope import FileType, open_envelope, reading, spec_version_of
 from frazil.format.flatbuffer import Buffer
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_order, ids_among
-from frazil.format.manifest import ChunkFiles, ChunkKind, ChunkRanges, read_references
+from frazil.format.manifest import ChunkKind, read_chunk_ids, read_columns, read_references
 from frazil.format.snapshot import ManifestFiles, read_manifest_files, require_fields
 from frazil.format.transaction_log import (
     CHUNK_COORDS,
@@ -265,8 +265,64 @@ def _updated_chunks(roots: JoinedTables) -> list[dict[bytes, U32]]:
     return [dict(zip(nodes[low:high], coordinates[low:high], strict=True)) for low, high in bounds]
 
 
-_ID = 0
-_OFFSET, _LENGTH, _CHUNK_ID = 2, 3, 4
+# Slots of a manifest, and of its references.
+_ID, _LISTS, _DICTIONARY, _ALGORITHM = range(4)
+_WITH_DICTIONARY: Final = 1
+_OFFSET, _LENGTH, _CHUNK_ID, _COMPRESSED = 2, 3, 4, 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRanges:
+    """The id of a manifest, and the ranges of its n references without their arrays and coordinates."""
+
+    id: bytes  # The id of the manifest
+    kind: U8  # The ``ChunkKind`` of each reference, uint8 (n,)
+    source: U32  # The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,)
+    offset: U64  # uint64 (n,), bytes. 0 for inline chunks
+    length: U64  # uint64 (n,), bytes
+    chunk_ids: U8  # Ids of chunk files, uint8 (k, 12), with repetitions
+    locations: Ragged  # Locations of foreign objects, with repetitions
+
+
+def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
+    """Read only the ranges of the chunks, faster than ``decode_manifest``."""
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        _, refs, _ = read_references(root)
+        columns = read_columns(root, refs)
+        del columns["inline"]
+        locations = columns.pop("foreign").locations
+        return ChunkRanges(root.structs(_ID, OBJECT_ID_BYTES).tobytes(), **columns, locations=locations)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """The id of a manifest, and the ids of its chunk files, uint8 (k, 12), with repetitions."""
+
+    id: bytes
+    chunk_ids: U8
+
+
+def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
+    """Read only the ids of the chunk files, much faster than ``decode_manifest``."""
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        _, refs, _ = read_references(root)
+        chunk_ids = read_chunk_ids(refs.take(refs.present(_CHUNK_ID)))[0]
+        return ChunkFiles(root.structs(_ID, OBJECT_ID_BYTES).tobytes(), chunk_ids)
+
+
+def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
+    """Return how a manifest's file stores locations."""
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        refs, _ = root.children(_LISTS)[0].children(_LISTS)
+        has = bool(root.present(_DICTIONARY)[0])
+        return (
+            int(root.scalars(_ALGORITHM, "u1", _WITH_DICTIONARY)[0]) == _WITH_DICTIONARY,
+            len(root.vectors(_DICTIONARY).bytes(0)) if has else None,
+            int(np.count_nonzero(refs.present(_COMPRESSED))),
+        )
 
 
 def decode_chunk_files_together(files: Sequence[Any]) -> list[ChunkFiles] | None:

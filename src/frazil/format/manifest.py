@@ -78,8 +78,7 @@ _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMP
 _ID_BYTES: Final = 12
 _ZSTD_DICTIONARY = 1
 _REQUIRED: Final = "manifest-required"
-#: Up to this number of locations without a dictionary that are smaller than any dictionary is worth need
-#: none. Training one takes 20 ms.
+#: So few locations that are smaller than any dictionary need none. Training one takes 20 ms.
 _FEW_LOCATIONS: Final = 1000
 _SMALLEST_DICTIONARY: Final = 400
 #: With more rows, a sample shows whether rows repeat, before all of them are compared.
@@ -303,25 +302,18 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
             row = self.rows[node_id]
             start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
             part, first = slice(start, start + count), int(self.coord_starts[row])
-            table = self.cache[node_id] = ChunkTable(
-                self.coords[first : first + count * ndim].reshape(count, ndim),
-                self.kind[part],
-                self.source[part],
-                self.offset[part],
-                self.length[part],
-                self.chunk_ids,
-                self.foreign,
-                self.inline,
-            ).sorted()
+            index = self.coords[first : first + count * ndim].reshape(count, ndim)
+            columns = self.kind[part], self.source[part], self.offset[part], self.length[part]
+            table = ChunkTable(index, *columns, self.chunk_ids, self.foreign, self.inline).sorted()
+            self.cache[node_id] = table
         return table
 
 
 def decode_manifest(data: Any, name: str, broken: list[Violation] | None = None) -> Manifest:
     """Read a manifest. Raise ``FormatError`` with ``name`` for other bytes.
 
-    References need not be sorted in the file. If a reference has several of the fields that determine its
-    kind, the chunk id has priority, then the compressed location, the location, and the inline bytes.
-    ``broken`` gets the broken rules that readers do not need.
+    The chunk id has priority, then the compressed location, the location, and the inline bytes. ``broken``
+    gets the broken rules that readers do not need.
     """
     with reading(name):
         return _manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1], broken)
@@ -334,7 +326,7 @@ def _manifest_of_payload(payload: Any, broken: list[Violation] | None = None) ->
     rows = _rows_of_arrays(arrays)
     coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts, "ref-rank")
     starts = np.cumsum(counts) - counts
-    columns = _read_columns(root, refs)
+    columns = read_columns(root, refs)
     tables = ArrayTables(rows, starts, counts, ndims, coords, coord_starts, **columns)
     collect(broken, _violations(root, refs, tables))
     return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), tables)
@@ -378,47 +370,6 @@ def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
     return rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkRanges:
-    """The id of a manifest, and the ranges of its n references without their arrays and coordinates."""
-
-    id: bytes  # The id of the manifest
-    kind: U8  # The ``ChunkKind`` of each reference, uint8 (n,)
-    source: U32  # The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,)
-    offset: U64  # uint64 (n,), bytes. 0 for inline chunks
-    length: U64  # uint64 (n,), bytes
-    chunk_ids: U8  # Ids of chunk files, uint8 (k, 12), with repetitions
-    locations: Ragged  # Locations of foreign objects, with repetitions
-
-
-def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
-    """Read only the ranges of the chunks, faster than ``decode_manifest``."""
-    with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        _, refs, _ = read_references(root)
-        columns = _read_columns(root, refs)
-        del columns["inline"]
-        locations = columns.pop("foreign").locations
-        return ChunkRanges(root.structs(_ID, _ID_BYTES).tobytes(), **columns, locations=locations)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkFiles:
-    """The id of a manifest, and the ids of its chunk files, uint8 (k, 12), with repetitions."""
-
-    id: bytes
-    chunk_ids: U8
-
-
-def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
-    """Read only the ids of the chunk files, much faster than ``decode_manifest``."""
-    with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        _, refs, _ = read_references(root)
-        chunk_ids = _read_ids(refs.take(refs.present(_CHUNK_ID)))[0]
-        return ChunkFiles(root.structs(_ID, _ID_BYTES).tobytes(), chunk_ids)
-
-
 def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
     """Return the arrays, all references, and the number of references of each array.
 
@@ -437,20 +388,7 @@ def _read_arrays[T: HasFields](root: T) -> T:
     return arrays
 
 
-def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
-    """Return how a manifest's file stores locations."""
-    with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        refs, _ = root.children(_ARRAYS)[0].children(_REFS)
-        has = bool(root.present(_DICTIONARY)[0])
-        return (
-            int(root.scalars(_ALGORITHM, "u1", _ZSTD_DICTIONARY)[0]) == _ZSTD_DICTIONARY,
-            len(root.vectors(_DICTIONARY).bytes(0)) if has else None,
-            int(np.count_nonzero(refs.present(_COMPRESSED))),
-        )
-
-
-def _read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
+def read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
     """Return the columns of all references, and the values that their sources number."""
     count = len(refs)
     kind, source = np.full(count, ChunkKind.INLINE, np.uint8), np.zeros(count, np.uint32)
@@ -470,7 +408,7 @@ def _read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
         some = refs if isinstance(rows, slice) else refs.take(rows)
         kind[rows] = each
         if each == ChunkKind.NATIVE:
-            ids, source[rows] = _read_ids(some)
+            ids, source[rows] = read_chunk_ids(some)
         elif each == ChunkKind.VIRTUAL:
             foreign, source[rows] = _read_foreign(root, some)
         elif some.all_have(_INLINE):
@@ -478,8 +416,7 @@ def _read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
             offset, length = np.array(offset), np.array(length)
             offset[rows], length[rows] = 0, inline.lengths[source[rows]]
         else:
-            text = "a chunk reference must be native, virtual or inline, got none"
-            raise FormatError(text, check="ref-kind")
+            raise FormatError("a reference must be native, virtual or inline, got none", check="ref-kind")
     return {
         "kind": kind,
         "source": source,
@@ -491,7 +428,7 @@ def _read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
     }
 
 
-def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
+def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
     ids = refs.structs(_CHUNK_ID, _ID_BYTES)
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
@@ -534,9 +471,8 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
     """Return the distinct strings or byte vectors of a field, and for each table the number of its value.
 
-    An absent field is an empty row. Files of other writers may repeat a string instead of sharing it. The
-    rows do not reference the buffer, unless a damaged file makes them overlap so much that they would be
-    larger than the buffer.
+    An absent field is an empty row. The rows do not reference the buffer, unless a damaged file makes them
+    overlap so much that they would be larger than the buffer.
     """
     distinct, codes = number(tables.targets(slot))
     starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
@@ -558,12 +494,10 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
     if algorithm == 0:
         return packed
     if algorithm != _ZSTD_DICTIONARY:
-        text = f"location compression {algorithm}, expected 0 or 1"
-        raise FormatError(text, check="location-compression")
+        raise FormatError(f"location compression {algorithm}, expected 0 or 1", check="location-compression")
     dictionary = root.vectors(_DICTIONARY).bytes(0)
     if not dictionary:
-        text = "compressed locations need a dictionary, got none"
-        raise FormatError(text, check="location-dictionary")
+        raise FormatError("compressed locations need a dictionary, got none", check="location-dictionary")
     blobs = packed.blobs()
     try:
         claimed = max(map(zstandard.frame_content_size, blobs))
@@ -584,8 +518,6 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
         raise FormatError(f"a compressed location cannot be read: {error}") from error
 
 
-# ------------------------------------------------------------------------------ single references
-
 #: Writers use a few vtables. The cache forgets all of them when it has this number.
 _MAX_VTABLES: Final = 64
 #: After this number of searches the columns are decoded.
@@ -598,12 +530,10 @@ Coords = tuple[int, ...]
 
 
 class ReferenceSearch:
-    """A search in the references of one array, a vector that is sorted by coordinates.
+    """A search in the references of one array, a vector from ``start`` that is sorted by coordinates.
 
-    ``start`` is the position of the first element of their vector in ``payload``, and ``count`` is the number
-    of elements. A search is an attempt: it returns None for each reference that it does not find or does not
-    understand. The columns of the manifest then decide, with all their checks. So files with unsorted
-    references and damaged files have the same results and errors as with columns.
+    A search is an attempt: it returns None for each reference that it does not find or does not understand.
+    Then the columns of the manifest decide, with all their checks.
     """
 
     __slots__ = ("_buffer", "_count", "_ends", "_start", "_vtables")
@@ -701,7 +631,7 @@ class ReferenceSearch:
 
 @dataclass(slots=True, eq=False)
 class LazyTables(Mapping[bytes, ChunkTable]):
-    """The tables of a manifest. Each use except ``find_ref`` decodes the columns. Threads may share it."""
+    """The tables of a manifest. Each use except ``search`` decodes the columns. Threads may share it."""
 
     name: str  # The name of the file, for errors
     #: The search in each array, by node id. Empty when there are columns
@@ -711,18 +641,16 @@ class LazyTables(Mapping[bytes, ChunkTable]):
     _number: int = 0
     _locks: dict[int, Lock] = field(default_factory=dict)
 
-    def find_ref(self, node_id: bytes, coords: Coords) -> ChunkRef | None:
-        """Return the reference of one chunk, or None if the array or the chunk has none."""
+    def search(self, node_id: bytes, coords: Coords) -> ChunkRef | None:
+        """Return the reference of one chunk, or None if only the columns can tell."""
         search = self.searches.get(node_id)
-        if search is not None and self._number < MAX_SEARCHES:
-            self._number += 1
-            try:
-                ref = search.find_ref(coords)
-            except FormatError:
-                ref = None  # the columns raise the error, with the name of the file
-            if ref is not None:
-                return ref
-        return _find_in_table(self.decode().get(node_id), coords)
+        if search is None or self._number >= MAX_SEARCHES:
+            return None
+        self._number += 1
+        try:
+            return search.find_ref(coords)
+        except FormatError:
+            return None  # the columns raise the error, with the name of the file
 
     def decode(self) -> Mapping[bytes, ChunkTable]:
         """Return the columns. The first call decodes them, and drops the payload."""
@@ -745,26 +673,20 @@ class LazyTables(Mapping[bytes, ChunkTable]):
         return self.decode()[node_id]
 
 
-def _find_in_table(table: ChunkTable | None, coords: Coords) -> ChunkRef | None:
-    row = -1 if table is None else table.find_chunk(coords)
-    return None if table is None or row < 0 else table.ref(row)
-
-
 def find_ref(manifest: Manifest, node_id: bytes, coords: Coords) -> ChunkRef | None:
     """Return the reference of one chunk of a manifest, or None if the array or the chunk has none."""
     arrays = manifest.arrays
-    if isinstance(arrays, LazyTables):
-        return arrays.find_ref(node_id, coords)
-    return _find_in_table(arrays.get(node_id), coords)
+    ref = arrays.search(node_id, coords) if isinstance(arrays, LazyTables) else None
+    table = arrays.get(node_id) if ref is None else None
+    row = -1 if table is None else table.find_chunk(coords)
+    return ref if table is None or row < 0 else table.ref(row)
 
 
 def open_manifest(data: Any, name: str) -> Manifest:
-    """Read a manifest, as ``decode_manifest``. The references are decoded when they are needed.
+    """Read the ids of the arrays of a manifest. The references are searched or decoded when they are needed.
 
-    A reader of one chunk needs one reference, and columns of all references cost more time than everything
-    else. So this function only reads the ids of the arrays. The columns are decoded when a caller asks for
-    all references of an array, when a search has no result, or after ``MAX_SEARCHES``. Errors in the
-    references are raised when they are read.
+    The columns are decoded when a caller asks for all references of an array, when a search has no result, or
+    after ``MAX_SEARCHES``. Errors in the references are raised when they are read.
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()

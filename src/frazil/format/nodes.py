@@ -49,13 +49,10 @@ from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRef:
-    """A manifest with references of an array, and the box of chunk coordinates that it covers.
-
-    ``extents`` is uint32 of shape (ndim, 2), half-open. For a scalar array it covers everything.
-    """
+    """A manifest with references of an array, and the box of chunk coordinates that it covers."""
 
     id: bytes
-    extents: NDArray[np.uint32]
+    extents: NDArray[np.uint32]  # (ndim, 2), half-open. For a scalar array it covers everything
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ManifestRef):
@@ -120,9 +117,7 @@ class ManifestRefs(Sequence[ManifestRef]):
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
-_ARRAY: Final = 1
-_GROUP: Final = 2
-_SLASH: Final = ord("/")
+_ARRAY, _GROUP = 1, 2
 
 _NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
 #: Of groups, and of dimensions without a name.
@@ -239,7 +234,7 @@ class NodeTable(LateFields):
         )
         if table.extents.total() != len(table.extents.values):
             raise InternalError("extents have another rank than their array")
-        table._sorted([node.path for node in nodes])
+        table._store_paths([node.path for node in nodes])
         return table
 
     def find_node(self, path: str) -> int:
@@ -339,11 +334,7 @@ class NodeTable(LateFields):
             [part.dim_rows for part in parts], [len(part.dim_names) for part in parts]
         )
         joined = NodeTable(**columns, dim_names=dim_names)
-        # There are two sorted runs, which Python's sort merges.
-        order = sorted(range(len(paths)), key=paths.__getitem__)
-        table = joined.select_nodes(np.array(order, np.int64))
-        table._sorted(list(map(paths.__getitem__, order)))
-        return table
+        return joined._sorted(paths)  # two sorted runs, which Python's sort merges
 
     def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
         """Return the table with other nodes at the same paths."""
@@ -367,10 +358,7 @@ class NodeTable(LateFields):
         names = np.array([*self.paths_list(), None], object)  # None stops numpy from looking into the texts
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
-        order = sorted(range(len(now)), key=now.__getitem__)
-        table = replace(self, paths=Ragged.of_text(now), _memo=Memo()).select_nodes(np.array(order, np.int64))
-        table._sorted(list(map(now.__getitem__, order)))
-        return table
+        return replace(self, paths=Ragged.of_text(now), _memo=Memo())._sorted(now)
 
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
         """Return the ids of some nodes, and whether each is an array."""
@@ -397,11 +385,7 @@ class NodeTable(LateFields):
             ),
             counts.lengths,
         )
-        others = self.num_chunks.take(np.flatnonzero(~self.guessed))
-        number = np.empty(len(self), np.int64)
-        number[self.guessed] = np.arange(len(rows))
-        number[~self.guessed] = np.arange(len(rows), len(self))
-        joined = Ragged.concat([right, others]).take(number)
+        joined = set_rows(self.num_chunks, rows, right)
         return replace(self, num_chunks=joined, guessed=np.zeros(len(self), bool))
 
     def _bisect(self, path: str) -> int:
@@ -411,8 +395,14 @@ class NodeTable(LateFields):
         # Text that UTF-8 cannot encode is not a path, but looking for it must not raise an error.
         return bisect_left(range(len(self)), path.encode(errors="surrogatepass"), key=self.paths.bytes)
 
-    def _sorted(self, paths: list[str]) -> None:
-        """Store the paths, which the caller has sorted."""
+    def _sorted(self, paths: list[str]) -> NodeTable:
+        """Return the rows, which have these paths, sorted by path."""
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        table = self.select_nodes(np.array(order, np.int64))
+        table._store_paths(list(map(paths.__getitem__, order)))
+        return table
+
+    def _store_paths(self, paths: list[str]) -> None:
         if len(set(paths)) != len(paths):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         self._memo.paths = paths
@@ -457,11 +447,7 @@ def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...])
 def read_nodes(
     nodes: Tables, spec_version: int, source: str = "snapshot", broken: list[Violation] | None = None
 ) -> NodeTable:
-    """Return the nodes, sorted by the bytes of their paths in any order of the file.
-
-    The names of dimensions are decoded when they are read. ``source`` is the name of the file, for the errors
-    of that read.
-    """
+    """Return the nodes of a file in any order. The names of dimensions are decoded when they are read."""
     require(nodes, "node", _REQUIRED, id=0, path=1, user_data=2, node_type=3, node_data=4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
@@ -469,7 +455,7 @@ def read_nodes(
         kind = int(kinds[~is_array].max())
         raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {kind}", check=_REQUIRED)
     paths = unshared(nodes.vectors(1), "paths")
-    if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
+    if not paths.lengths.all() or (paths.values[paths.starts] != ord("/")).any():
         raise FormatError("the path of a node must start with `/`", check="node-path")
     arrays, _ = nodes.take(is_array).tables(4)
     collect(broken, _shape_violations(arrays, spec_version))
@@ -696,8 +682,7 @@ def _write_arrays(
 def _write_shapes_v1(writer: Writer, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:
     """Write vectors of pairs of array length and chunk length, and return their positions.
 
-    Only the number of chunks is known. As in the reference implementation, the written chunk length is the
-    smallest one that results in this number. The Zarr metadata contain the true chunk length.
+    As in the reference implementation, it is the smallest chunk length that results in the number of chunks.
     """
     counts = np.maximum(num_chunks, 1).astype(np.uint64)
     chunks = lengths.values // counts + (lengths.values % counts > 0)

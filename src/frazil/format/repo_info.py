@@ -161,12 +161,12 @@ _DTYPES: Final = {
 }
 
 
-def _layout(fields: tuple[str, ...]) -> Layout:
-    dtypes = [dtype for field in fields for dtype in _DTYPES[field]]
-    return Layout(dict(enumerate(dtypes)), slots=len(dtypes))
-
-
-_LAYOUTS: Final = {kind: _layout(fields) for kind, fields in FIELDS_OF.items()}
+_LAYOUTS: Final = {
+    kind: Layout(dict(enumerate(dtypes)), slots=len(dtypes))
+    for kind, dtypes in (
+        (kind, [dtype for name in fields for dtype in _DTYPES[name]]) for kind, fields in FIELDS_OF.items()
+    )
+}
 _UPDATE_LAYOUTS: Final = {
     False: Layout({0: "u1", 1: "u4", 2: "u8"}, slots=3),
     True: Layout({0: "u1", 1: "u4", 2: "u8", 3: "u4"}, slots=4),
@@ -643,7 +643,12 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
                 "repo-spec-version",
             )
-        fields = {"spec_version": _SPEC_VERSION, "config": _read_config(root)}
+        config = None
+        if root.present(_CONFIG)[0]:
+            with reading("config", check="config-flexbuffer"):
+                config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
+                if not isinstance(config, dict):
+                    raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
 
     def versions() -> dict[str, Any]:
         with reading(name):
@@ -675,7 +680,7 @@ def _open(data: Any, name: str) -> tuple[Tables, RepoInfo]:
         **dict.fromkeys(others, properties),
         **dict.fromkeys(("ops", "repo_before_updates"), operations),
     }
-    return root, with_late_fields(RepoInfo, fields, decoders)
+    return root, with_late_fields(RepoInfo, {"spec_version": _SPEC_VERSION, "config": config}, decoders)
 
 
 def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -> dict[str, bytes]:
@@ -692,13 +697,3 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     if len(out) != len(names):
         raise FormatError("two refs have the same name", check=("", "tags-sorted", "branches-sorted")[slot])
     return out
-
-
-def _read_config(root: Tables) -> dict[str, Any] | None:
-    if not root.present(_CONFIG)[0]:
-        return None
-    with reading("config", check="config-flexbuffer"):
-        config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
-        if not isinstance(config, dict):
-            raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
-    return config

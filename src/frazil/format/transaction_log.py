@@ -5,7 +5,7 @@ Specification: *Transaction Log Files*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -129,12 +129,18 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
     with reading(name):
         root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
         require_lists(root)
-        lists = {name: _read_ids(root, slot) for slot, name in ID_LIST_SLOTS.items()}
+        lists = {
+            name: root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
+            for slot, name in ID_LIST_SLOTS.items()
+        }
+        moves, _ = root.children(LOG_MOVES)
+        is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
+        ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
         log = TransactionLog(
             root.structs(LOG_ID, 12).tobytes(),
             **{name: _sorted_ids(ids) for name, ids in lists.items()},
             updated_chunks=_read_chunks(root, broken),
-            moves=_read_moves(root.children(LOG_MOVES)[0]),
+            moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
         )
         collect(broken, _violations(root, lists, log))
         return log
@@ -144,10 +150,6 @@ def require_lists(root: HasFields) -> None:
     """Raise ``FormatError`` if a log lacks a list: a rebase would not see a conflict."""
     slots = {name: slot for slot, name in ID_LIST_SLOTS.items()}
     require(root, "transaction log", _REQUIRED, id=LOG_ID, **slots, updated_chunks=CHUNK_LISTS)
-
-
-def _read_ids(root: Tables, slot: int) -> U8:
-    return root.vectors(slot, "V8").row(0).reshape(-1, NODE_ID_BYTES).copy()
 
 
 def _read_chunks(root: Tables, broken: list[Violation] | None) -> dict[bytes, U32]:
@@ -182,10 +184,7 @@ def _violations(root: Tables, lists: Mapping[str, U8], log: TransactionLog) -> I
         if (counts > 1).any():
             detail = f"{np.count_nonzero(counts > 1)} {kind} are in several lists"
             yield Violation("log-nodes-once", detail, distinct[counts > 1][:1].view(np.uint8).tobytes())
-    yield from _move_violations(root.children(LOG_MOVES)[0], log.moves)
-
-
-def _move_violations(tables: Tables, moves: Sequence[Move]) -> Iterator[Violation]:
+    tables, moves = root.children(LOG_MOVES)[0], log.moves
     slots = {"from": _FROM, "to": _TO, "node_id": _MOVED_ID}
     # A group is the default type, and writers may leave it out.
     if names := [name for name, slot in slots.items() if not tables.all_have(slot)]:
@@ -198,9 +197,3 @@ def _move_violations(tables: Tables, moves: Sequence[Move]) -> Iterator[Violatio
         yield Violation("move-identity", f"a move must change the path, got {same[0]!r} twice")
     if len({move.node_id for move in moves}) < len(moves):
         yield Violation("moves-collapsed", "a node must have at most one move, got more")
-
-
-def _read_moves(moves: Tables) -> tuple[Move, ...]:
-    ids = id_list(moves.structs(_MOVED_ID, 8))
-    is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
-    return tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array))

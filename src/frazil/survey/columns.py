@@ -23,7 +23,8 @@ from frazil.format.ids import (
     ids_from_text,
     ids_to_text,
 )
-from frazil.format.manifest import ChunkKind, ChunkRanges, ChunkTable
+from frazil.format.joined_files import ChunkRanges
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.storage.base import Storage
 

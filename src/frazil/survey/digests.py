@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.manifest import ChunkKind, ChunkRanges
+from frazil.format.joined_files import ChunkRanges
+from frazil.format.manifest import ChunkKind
 
 DIGEST_BYTES: Final = 6
 

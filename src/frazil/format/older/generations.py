@@ -111,20 +111,12 @@ GENERATIONS: Final = (
 
 
 def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Generation, ...]:
-    """Return the possible generations of a repository, oldest first; several if they do not differ.
-
-    >>> [each.name for each in generations_of(DOT, Evidence(True, 8, None, False, None, True))]
-    ['M8']
-    """
+    """Return the possible generations of a repository, oldest first; several if they do not differ."""
     return tuple(each for each in GENERATIONS if each.layout is layout and (seen is None or each.fits(seen)))
 
 
 def described(candidates: Iterable[Generation]) -> str:
-    """Return a text for messages: one generation, or the first and the last one.
-
-    >>> described(GENERATIONS[1:3])
-    'M0 to M1, as written by icechunk 0.1.0a1, or 0.1.0a2 to 0.1.0a4'
-    """
+    """Return a text for messages: one generation, or the first and the last one."""
     some = list(candidates)
     if len(some) == 1:
         return str(some[0])
@@ -142,11 +134,7 @@ _DELETED: Final = ".deleted"
 
 
 def name_to_id(name: str) -> bytes | None:
-    """Return the id, of 12 or 16 bytes, in the name of a file; None if the name is not an id.
-
-    >>> name_to_id("1CECHNKREP0F1RSTCMT0").hex()
-    '0b1cc8d6787580f0e33a6534'
-    """
+    """Return the id, of 12 or 16 bytes, in the name of a file; None if the name is not an id."""
     size = _ID_NAMES.get(len(name))
     if size is None or not set(name) <= set(_CROCKFORD):
         return None
@@ -155,11 +143,7 @@ def name_to_id(name: str) -> bytes | None:
 
 
 def sequence_number(name: str) -> int | None:
-    """Return the sequence number in a name; None if the name is not a number.
-
-    >>> sequence_number("ZZZZZZWV"), sequence_number("ref")
-    (100, None)
-    """
+    """Return the sequence number in a name; None if the name is not a number."""
     form = _FORMS.get(len(name))
     if form is None or not set(name) <= set(_CROCKFORD):
         return None
@@ -183,11 +167,6 @@ def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> 
     """Return the refs among the keys below ``layout.refs``. Other keys are ignored.
 
     If ``encoded`` is True, some characters of names are percent-encoded in the keys.
-
-    >>> from frazil.format.older.generations import DOT
-    >>> found = ref_files(["refs/branch.main/ZZZZZZZY.json", "refs/tag.v1/ref.json"], DOT)
-    >>> found.branches, found.tags
-    ({'main': {1: 'refs/branch.main/ZZZZZZZY.json'}}, {'v1': 'refs/tag.v1/ref.json'})
     """
     out = RefFiles()
     for key in keys:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,14 @@ from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, in_order
 from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows, number
 from frazil.format.envelope import FileType
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text, id_matrix, ids_from_characters
+from frazil.format.ids import (
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    id_from_text,
+    id_list,
+    id_matrix,
+    ids_from_characters,
+)
 from frazil.format.msgpack import NIL, Tokens
 from frazil.format.older.elements import (
     DRAFT_ID_BYTES,
@@ -67,15 +75,12 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
         return OldManifest(id_, _tables(tokens, *_entries(tokens, chunks)), {}, has_flags)
 
 
-# ------------------------------------------------------------------------------------- MessagePack
-
-
 def _own_id(tokens: Tokens, at: int) -> bytes:
     """Return the id of the manifest, [bytes, []]."""
     inside = np.array([at + 1])
     if not tokens.is_array(at) or not tokens.is_bytes(inside).all():
         raise FormatError("expected the id of the manifest")
-    return _bytes(tokens.fixed(inside, OBJECT_ID_BYTES)[0])
+    return id_list(tokens.fixed(inside, OBJECT_ID_BYTES))[0]
 
 
 def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
@@ -91,13 +96,13 @@ def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
     if not tokens.is_bytes(keys + 1).all():
         nodes, codes = _nodes(tokens, keys + 1)
         return nodes, codes, keys + 2, values
-    nodes = [_bytes(row) for row in tokens.fixed(keys + 1, NODE_ID_BYTES)]
+    ids: list[NodeId] = [*id_list(tokens.fixed(keys + 1, NODE_ID_BYTES))]
     if not tokens.is_map(values).all():
         raise FormatError("expected a map of references for each node")
     inner = tokens.children_of_each(values)
     counts = np.array([len(each) // 2 for each in inner])
     every = np.concatenate(inner)
-    return nodes, np.repeat(np.arange(len(nodes)), counts), every[::2], every[1::2]
+    return ids, np.repeat(np.arange(len(ids)), counts), every[::2], every[1::2]
 
 
 def _nodes(tokens: Tokens, at: I64) -> tuple[list[NodeId], I64]:
@@ -129,7 +134,9 @@ def _tables(
         coordinates = tokens.numbers(places)
         if coordinates.size and coordinates.max() > _MAX_INDEX:
             raise FormatError(f"chunk coordinates must have 32 bits, got {coordinates.max()}")
-        whole = columns.at(coordinates.astype(np.uint32).reshape(len(rows), rank), rows)
+        whole = replace(
+            columns.select_chunks(rows), index=coordinates.astype(np.uint32).reshape(len(rows), rank)
+        )
         order = np.argsort(node[rows], kind="stable")
         counts = np.bincount(node[rows], minlength=len(nodes))
         ends = np.cumsum(counts)
@@ -139,60 +146,32 @@ def _tables(
     return out
 
 
-class _Columns:
-    """All references of a file without their coordinates; the sources are numbered as in ``ChunkTable``."""
-
-    def __init__(self, count: int) -> None:
-        self.kind = np.zeros(count, np.uint8)
-        self.source = np.zeros(count, np.uint32)
-        self.offset = np.zeros(count, np.uint64)
-        self.length = np.zeros(count, np.uint64)
-        self.chunk_ids: U8 = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-        self.foreign = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
-        self.inline = Ragged.empty()
-
-    def at(self, index: NDArray[np.uint32], rows: I64) -> ChunkTable:
-        """Return a table of some references with these coordinates."""
-        return ChunkTable(
-            index,
-            self.kind[rows],
-            self.source[rows],
-            self.offset[rows],
-            self.length[rows],
-            self.chunk_ids,
-            self.foreign,
-            self.inline,
-        )
-
-    def fill(self, rows: I64, kind: ChunkKind, source: Any, offset: Any, length: Any) -> None:
-        """Set the values of some references."""
-        self.kind[rows] = kind
-        self.source[rows] = source
-        self.offset[rows] = offset
-        self.length[rows] = length
-
-
-def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> _Columns:
-    out = _Columns(len(tags))
+def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> ChunkTable:
+    """Return all references of a file, without their coordinates."""
+    count = len(tags)
+    kind, source = np.zeros(count, np.uint8), np.zeros(count, np.uint32)
+    offset, length = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    chunk_ids, blobs = np.zeros((0, OBJECT_ID_BYTES), np.uint8), Ragged.empty()
+    foreign = ForeignObjects(blobs, blobs, np.zeros(0, np.uint32))
     inline, native, virtual = (
         np.flatnonzero(tokens.says(tags, word)) for word in ("Inline", "Ref", "Virtual")
     )
-    if len(inline) + len(native) + len(virtual) != len(tags):
+    if len(inline) + len(native) + len(virtual) != count:
         raise FormatError("expected payloads that are Inline, Ref or Virtual")
+    kind[inline], kind[native], kind[virtual] = ChunkKind.INLINE, ChunkKind.NATIVE, ChunkKind.VIRTUAL
     if len(inline):
         blobs = tokens.content(bodies[inline]).compact()
-        out.inline = blobs
-        out.fill(inline, ChunkKind.INLINE, np.arange(len(inline)), 0, blobs.lengths)
+        source[inline], length[inline] = np.arange(len(inline)), blobs.lengths
     if len(native):
         ids, numbers = _ids(tokens, bodies[native])
-        distinct, codes = np.unique(ids.view("V12").reshape(-1), return_inverse=True)
-        out.chunk_ids = distinct.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-        out.fill(native, ChunkKind.NATIVE, codes, tokens.numbers(numbers), tokens.numbers(numbers + 1))
+        distinct, source[native] = np.unique(ids.view("V12").reshape(-1), return_inverse=True)
+        chunk_ids = distinct.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+        offset[native], length[native] = tokens.numbers(numbers), tokens.numbers(numbers + 1)
     if len(virtual):
-        body = bodies[virtual]
-        out.foreign, codes, numbers = _foreign(tokens, body)
-        out.fill(virtual, ChunkKind.VIRTUAL, codes, tokens.numbers(numbers), tokens.numbers(numbers + 1))
-    return out
+        foreign, source[virtual], numbers = _foreign(tokens, bodies[virtual])
+        offset[virtual], length[virtual] = tokens.numbers(numbers), tokens.numbers(numbers + 1)
+    none = np.zeros((count, 0), np.uint32)
+    return ChunkTable(none, kind, source, offset, length, chunk_ids, foreign, blobs)
 
 
 def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
@@ -263,14 +242,6 @@ def _from_text(characters: U8, size: int) -> U8:
     if not are_ids.all():
         raise FormatError("expected ids in Crockford base32 that end in zero bits")
     return ids
-
-
-def _bytes(row: U8) -> bytes:
-    out: bytes = row.tobytes()
-    return out
-
-
-# -------------------------------------------------------------------------------------------- draft
 
 
 def _draft(chunks: dict[str, Any]) -> OldManifest:
@@ -374,10 +345,3 @@ def _coordinates(tokens: Tokens, at: I64) -> U32:
     if numbers.size and numbers.max() > _MAX_INDEX:
         raise FormatError(f"chunk coordinates must have 32 bits, got {numbers.max()}")
     return np.unique(numbers.astype(np.uint32).reshape(len(at), rank), axis=0)
-
-
-__all__ = [
-    "MANIFEST_FIELDS",
-    "decode_old_manifest",
-    "short_id",
-]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.errors import FormatError
@@ -33,56 +33,23 @@ from frazil.format.older.elements import (
 from frazil.format.older.generations import DRAFT, Evidence, Layout
 
 FIELDS: Final = (
-    "shape",
-    "data_type",
-    "chunk_shape",
-    "chunk_key_encoding",
-    "fill_value",
-    "codecs",
-    "storage_transformers",
-    "dimension_names",
+    *("shape", "data_type", "chunk_shape", "chunk_key_encoding", "fill_value", "codecs"),
+    *("storage_transformers", "dimension_names"),
 )
 
 #: The separators in the keys of chunks. Later formats find chunks by coordinates, with one form of keys.
 _SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "/"}
 _SIGNED: Final = ("Int8", "Int16", "Int32", "Int64")
-_TYPES: Final = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-        "string",
-        "bytes",
-    ]
-)
-
-
-def group_document(attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the document of a group."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": attributes or {}}
+_TYPES: Final = {
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("bool", "float16", "float32", "float64", "complex64", "complex128", "string", "bytes"),
+}
 
 
 def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata.
-
-    >>> meta = [[4], "float32", [2], "Slash", {"Float32": float("nan")}, [["bytes", None]], [], ["x"]]
-    >>> document = array_document(meta, None)
-    >>> document["fill_value"], document["codecs"], document["dimension_names"]
-    ('NaN', [{'name': 'bytes'}], ['x'])
-    """
-    given = meta if isinstance(meta, dict) else _with_names(meta)
-    names = given.get("dimension_names")
+    """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata."""
+    given = _named(meta, FIELDS)
+    names, (kind, fill) = given.get("dimension_names"), variant(given["fill_value"])
     document = {
         "zarr_format": 3,
         "node_type": "array",
@@ -93,22 +60,14 @@ def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, An
             "name": "default",
             "configuration": {"separator": _SEPARATORS[text(given["chunk_key_encoding"])]},
         },
-        "fill_value": _fill_value(given["fill_value"]),
-        "codecs": [_named_configuration(each) for each in given["codecs"]],
-        "storage_transformers": [
-            _named_configuration(each) for each in given.get("storage_transformers") or ()
-        ],
+        "fill_value": _FILLS[kind](fill),
+        "codecs": list(map(_named_configuration, given["codecs"])),
+        "storage_transformers": list(map(_named_configuration, given.get("storage_transformers") or ())),
         "attributes": attributes or {},
     }
     if names is not None:
         document["dimension_names"] = [None if name is None else text(name) for name in names]
     return document
-
-
-def _with_names(meta: Any) -> dict[str, Any]:
-    if not isinstance(meta, list) or len(meta) != len(FIELDS):
-        raise FormatError(f"expected {len(FIELDS)} fields of an array, got {meta!r:.80}")
-    return dict(zip(FIELDS, meta, strict=True))
 
 
 def _whole(values: Any) -> list[int]:
@@ -118,13 +77,12 @@ def _whole(values: Any) -> list[int]:
 
 
 def _data_type(value: Any) -> str | dict[str, Any]:
-    if isinstance(value, dict):
-        name, bits = variant(value)
-        if name == "rawbits" and type(bits) is int and 0 < bits < 1 << 32 and not bits % 8:
-            # The present name in zarr. No reader knows the old name, such as r16.
-            return {"name": "raw_bytes", "configuration": {"length_bytes": bits // 8}}
-    elif value in _TYPES:
-        return text(value)
+    if isinstance(value, str) and value in _TYPES:
+        return value
+    name, bits = variant(value)
+    if name == "rawbits" and type(bits) is int and 0 < bits < 1 << 32 and not bits % 8:
+        # The present name in zarr. No reader knows the old name, such as r16.
+        return {"name": "raw_bytes", "configuration": {"length_bytes": bits // 8}}
     raise FormatError(f"expected a data type, got {value!r:.80}")
 
 
@@ -162,11 +120,6 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _complex(value: Any) -> list[float | str]:
-    real, imaginary = value
-    return [_number(real), _number(imaginary)]
-
-
 def _base64(value: Any) -> str:
     return base64.b64encode(bytes(value)).decode()
 
@@ -176,41 +129,23 @@ _FILLS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(_SIGNED, _integer),
     **dict.fromkeys((f"U{name}" for name in _SIGNED), _integer),
     **dict.fromkeys(("Float16", "Float32", "Float64"), _number),
-    **dict.fromkeys(("Complex64", "Complex128"), _complex),
+    **dict.fromkeys(("Complex64", "Complex128"), lambda value: [_number(each) for each in value]),
     "String": text,
     "Bytes": _base64,
     "RawBits": _base64,
 }
 
 
-def _fill_value(value: Any) -> Any:
-    name, content = variant(value)
-    return _FILLS[name](content)
-
-
 _HISTORY: Final = (
-    "manifest_files",
-    "attribute_files",
-    "total_parents",
-    "short_term_parents",
-    "short_term_history",
-    "metadata",
-    "started_at",
-    "properties",
-    "nodes",
+    *("manifest_files", "attribute_files", "total_parents", "short_term_parents", "short_term_history"),
+    *("metadata", "started_at", "properties", "nodes"),
 )
 #: Number of fields -> their names: M0 to M4, M5 to M7, M8.
 SNAPSHOT_FIELDS: Final = {
     11: ("format_version", "format_flags", *_HISTORY),
     9: _HISTORY,
     8: (
-        "id",
-        "parent_id",
-        "flushed_at",
-        "message",
-        "properties",
-        "manifest_files",
-        "attribute_files",
+        *("id", "parent_id", "flushed_at", "message", "properties", "manifest_files", "attribute_files"),
         "nodes",
     ),
 }
@@ -233,6 +168,14 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
             parent = None if fields["parent_id"] is None else object_id(fields["parent_id"])
         nodes = tuple(_node(path, value) for path, value in mapping(fields["nodes"]).items())
         properties = mapping(fields["properties"])
+        length = len(fields.get("short_term_history") or ())
+        # A field that repeats another one is not lost.
+        lost = {
+            "started_at": fields.get("started_at", flushed_at) != flushed_at,
+            "short_term_parents": fields.get("short_term_parents", length) != length,
+            "format_flags": bool(fields.get("format_flags")),
+            "attribute_files": bool(fields.get("attribute_files")),
+        }
         return OldSnapshot(
             id_,
             parent,
@@ -241,21 +184,8 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
             properties,
             nodes,
             fields.get("total_parents"),
-            tuple(_unplaced(fields, flushed_at)),
+            tuple(name for name, is_lost in lost.items() if is_lost),
         )
-
-
-def _unplaced(fields: dict[str, Any], flushed_at: Any) -> Iterator[str]:
-    """Yield the names of fields that would be lost. A field that repeats another one is not lost."""
-    if fields.get("started_at", flushed_at) != flushed_at:
-        yield "started_at"
-    length = len(fields.get("short_term_history") or ())
-    if fields.get("short_term_parents", length) != length:
-        yield "short_term_parents"
-    if fields.get("format_flags"):
-        yield "format_flags"
-    if fields.get("attribute_files"):
-        yield "attribute_files"
 
 
 def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:
@@ -319,7 +249,8 @@ def _node(path: Any, value: Any) -> OldNode:
     id_: NodeId = node_id(given["id"])
     kind, content = variant(given["node_data"])
     if kind == "Group":
-        return OldNode(id_, path, group_document(attributes), None, elsewhere)
+        group = {"zarr_format": 3, "node_type": "group", "attributes": attributes or {}}
+        return OldNode(id_, path, group, None, elsewhere)
     if kind != "Array":
         raise FormatError(f"expected a group or an array, got {kind!r:.80}")
     meta, refs = content

@@ -25,22 +25,18 @@ from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, manifest_key, snapshot_key, transaction_key, transaction_keys
 from frazil.format.joined_files import (
     MOST_JOINED,
+    ChunkFiles,
+    ChunkRanges,
     ManifestsOfSnapshot,
+    decode_chunk_files,
     decode_chunk_files_together,
+    decode_chunk_ranges,
     decode_chunk_ranges_together,
     decode_logs_together,
     decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
 )
-from frazil.format.manifest import (
-    ChunkFiles,
-    ChunkRanges,
-    Manifest,
-    decode_chunk_files,
-    decode_chunk_ranges,
-    decode_manifest,
-    open_manifest,
-)
+from frazil.format.manifest import Manifest, decode_manifest, open_manifest
 from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode_snapshot, open_snapshot
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.catalog.repo_update import RepoInfoCache

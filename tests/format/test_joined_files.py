@@ -1,0 +1,270 @@
+"""Files that are read together: the same as each of them alone."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frazil.errors import FormatError
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.flatbuffer import Buffer
+from frazil.format.joined_files import (
+    JoinedFiles,
+    decode_chunk_files,
+    decode_chunk_files_together,
+    decode_chunk_ranges,
+    decode_chunk_ranges_together,
+    decode_logs_together,
+    decode_manifests_of_snapshot,
+    decode_manifests_of_snapshots,
+)
+from frazil.format.manifest import Manifest, encode_manifest
+from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot
+from frazil.format.transaction_log import (
+    ID_LISTS,
+    Move,
+    TransactionLog,
+    decode_transaction_log,
+    encode_transaction_log,
+)
+
+RANDOM = np.random.default_rng(0)
+
+
+def ids(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return RANDOM.integers(0, 256, (count, 12), np.uint8)
+
+
+# Transaction logs
+
+
+def log(*chunks: tuple[int, int], ids: int = 0, moves: tuple[Move, ...] = ()) -> bytes:
+    """A log with arrays of (count, rank) chunks, and with lists of ids."""
+    updated = {
+        RANDOM.bytes(8): np.unique(RANDOM.integers(0, 9, (count, rank), np.uint32), axis=0)
+        for count, rank in chunks
+    }
+    lists = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
+    return encode_transaction_log(
+        TransactionLog(RANDOM.bytes(12), **lists, updated_chunks=updated, moves=moves)
+    )
+
+
+def content(value: TransactionLog) -> Any:
+    lists = [getattr(value, name).tolist() for name in ID_LISTS]
+    chunks = [(id_, index.shape, index.tolist()) for id_, index in value.updated_chunks.items()]
+    return value.id, lists, chunks, value.moves
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [log(), log()],
+        [log((5, 2)), log(), log((3, 1), (7, 3), (1, 0)), log(ids=3), log((2, 2), ids=1)],
+        [log(ids=2), log(ids=0), log(ids=5)],
+        [log((0, 2)), log((4, 2))],
+    ],
+)
+def test_the_logs_are_those_of_each_file(files: list[bytes]) -> None:
+    together = decode_logs_together(files)
+    assert together is not None
+    assert list(map(content, together)) == [content(decode_transaction_log(data, "x")) for data in files]
+
+
+def patched(data: bytes, old: bytes, new: bytes) -> bytes:
+    payload = bytes(open_envelope(data, FileType.TRANSACTION_LOG)[1])
+    assert payload.count(old) == 1
+    return seal([payload.replace(old, new)], FileType.TRANSACTION_LOG)
+
+
+def test_other_files_are_read_alone() -> None:
+    good = log((2, 2), ids=2)
+    ids = decode_transaction_log(good, "x").new_arrays
+    turned = patched(good, ids.tobytes(), ids[::-1].tobytes())
+    moved = log(moves=(Move("/a", "/b", b"node-001", True),))
+    for other in (turned, moved, good[:-1], b"damaged", b""):
+        assert decode_logs_together([good, other]) is None
+    assert content(decode_transaction_log(turned, "x")) == content(decode_transaction_log(good, "x"))
+
+
+def test_no_file_reads_the_bytes_of_another() -> None:
+    good = log((3, 2), ids=2)
+    payload = bytearray(open_envelope(good, FileType.TRANSACTION_LOG)[1])
+    others = 0
+    for place, value in product(range(0, len(payload) - 3, 4), (len(payload) + 64, 40)):
+        changed = bytearray(payload)
+        changed[place : place + 4] = value.to_bytes(4, "little")
+        data = seal([bytes(changed)], FileType.TRANSACTION_LOG)
+        together = decode_logs_together([data, good, good])
+        if together is None:
+            others += 1
+        else:
+            alone = [content(decode_transaction_log(each, "x")) for each in (data, good)]
+            assert list(map(content, together)) == [*alone, alone[1]]
+    assert others > 10
+
+
+def test_a_vector_ends_in_its_file() -> None:
+    payload = bytes(open_envelope(log(ids=2), FileType.TRANSACTION_LOG)[1])
+    place = int(Buffer(payload).root().targets(1)[0])
+    fits = (len(payload) - place - 4) // 8
+    for count, is_inside in ((fits, True), (fits + 1, False)):
+        changed = payload[:place] + count.to_bytes(4, "little") + payload[place + 4 :]
+        roots = JoinedFiles.of([changed, payload]).roots()
+        with nullcontext() if is_inside else pytest.raises(FormatError, match="out of its file"):
+            assert roots.vectors(1, 8)[1].tolist() == [fits, 2]
+
+
+# Manifests
+
+
+def native(*files: int) -> bytes:
+    """A manifest with an array for each number of chunk files, three chunks in each file."""
+    arrays = {}
+    for number, count in enumerate(files):
+        rows = np.arange(3 * count)
+        arrays[f"node-{number:03}".encode()] = ChunkTable.from_native(
+            rows.reshape(-1, 1), ids(count), rows // 3, rows % 3, 7
+        )
+    return encode_manifest(Manifest(ids(1).tobytes(), arrays))
+
+
+def mixed() -> bytes:
+    """A manifest with native and inline chunks."""
+    parts = [
+        ChunkTable.from_native([[0]], ids(1), np.zeros(1, int), 5, 6),
+        ChunkTable.from_inline([[1]], [b"data"]),
+    ]
+    table = ChunkTable.merge_tables(parts)
+    return encode_manifest(Manifest(ids(1).tobytes(), {b"node-000": table}))
+
+
+def columns(value: Any) -> list[Any]:
+    names = ("id", "kind", "source", "offset", "length", "chunk_ids")
+    return [np.asarray(getattr(value, name)).tolist() for name in names if hasattr(value, name)]
+
+
+def test_the_chunk_files_are_those_of_each_manifest() -> None:
+    files = [native(4), native(), native(1, 30), mixed(), native(0), native(2, 2)]
+    together = decode_chunk_files_together(files)
+    assert together is not None
+    assert list(map(columns, together)) == [columns(decode_chunk_files(data, "x")) for data in files]
+
+
+def test_the_ranges_are_those_of_each_manifest() -> None:
+    files = [native(4), native(), native(1, 30), native(0), native(2, 2)]
+    together = decode_chunk_ranges_together(files)
+    assert together is not None
+    assert list(map(columns, together)) == [columns(decode_chunk_ranges(data, "x")) for data in files]
+
+
+def test_manifests_may_share_a_chunk_file() -> None:
+    one, other = ids(2)
+    chunk_file = ids(1)
+    table = ChunkTable.from_native(np.arange(3).reshape(-1, 1), chunk_file, np.zeros(3, int), np.arange(3), 1)
+    files = [encode_manifest(Manifest(each.tobytes(), {b"node-000": table})) for each in (one, other)]
+    for decode in (decode_chunk_files_together, decode_chunk_ranges_together):
+        together = decode(files)
+        assert together is not None
+        assert [each.chunk_ids.tolist() for each in together] == 2 * [chunk_file.tolist()]
+
+
+def test_other_manifests_are_read_alone() -> None:
+    assert decode_chunk_ranges_together([native(2), mixed()]) is None
+    for decode in (decode_chunk_files_together, decode_chunk_ranges_together):
+        assert decode([native(2), native(2)[:-3]]) is None
+
+
+# The manifests of snapshots
+
+
+def snapshot(listed: Any, used: Any, spec_version: int) -> bytes:
+    box = np.array([[0, 1]], np.uint32)
+    refs = tuple(ManifestRef(id_.tobytes(), box) for id_ in used)
+    nodes = NodeTable.from_nodes(
+        [
+            Node(b"node-000", "/", b"{}", None),
+            Node(b"node-001", "/a", b"{}", ArrayData((4,), (4,), None, refs)),
+            Node(b"node-002", "/b", b"{}", ArrayData((4,), (4,), None, refs[:1])),
+            Node(b"node-003", "/empty", b"{}", ArrayData((4,), (4,), None)),
+        ]
+    )
+    count = len(listed)
+    files = ManifestFiles(listed, np.arange(count, dtype="u8"), np.arange(count, dtype="u4")).sorted()
+    parent = bytes(12) if spec_version == 1 else None
+    return encode_snapshot(Snapshot(b"s" * 12, 5, "m", {}, nodes, files, parent, spec_version))
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+@pytest.mark.parametrize("unlisted", [0, 2])
+def test_the_manifests_are_those_of_the_snapshot(spec_version: int, unlisted: int) -> None:
+    listed, others = ids(5), ids(unlisted)
+    data = snapshot(listed, [*listed[:3], *others], spec_version)
+    decoded = decode_manifests_of_snapshot(data, "x")
+    whole = decode_snapshot(data, "x")
+    assert decoded.id == whole.id
+    expected = {*map(bytes, whole.manifests.ids), *map(bytes, whole.nodes.manifest_ids())}
+    assert list(map(bytes, decoded.files.ids)) == sorted(expected)
+    assert len(decoded.files) == 5 + unlisted
+    for id_ in map(bytes, listed):
+        assert decoded.files.size_of(id_) == whole.manifests.size_of(id_)
+
+
+@pytest.mark.parametrize("cut", [0, 20, 60, 100])
+def test_damage_names_the_file(cut: int) -> None:
+    with pytest.raises(FormatError, match="name"):
+        decode_manifests_of_snapshot(snapshot(ids(3), ids(1), 2)[:cut], "name")
+
+
+def columns_of(files: ManifestFiles) -> list[list[Any]]:
+    return [files.ids.tolist(), files.size_bytes.tolist(), files.num_chunk_refs.tolist()]
+
+
+def test_snapshots_that_are_read_together_are_the_same() -> None:
+    lists = [ids(count) for count in (5, 1, 40, 3)]
+    files = [snapshot(listed, np.random.default_rng(0).permutation(listed), 2) for listed in lists]
+    together = decode_manifests_of_snapshots(files)
+    assert together is not None
+    for decoded, data in zip(together, files, strict=True):
+        alone = decode_manifests_of_snapshot(data, "x")
+        assert decoded.id == alone.id
+        assert columns_of(decoded.files) == columns_of(alone.files)
+
+
+@pytest.mark.parametrize("other", ["version 1", "not listed", "cut off"])
+def test_other_snapshots_are_read_alone(other: str) -> None:
+    listed = ids(3)
+    data = {
+        "version 1": snapshot(listed, listed, 1),
+        "not listed": snapshot(listed[:2], listed, 2),
+        "cut off": snapshot(listed, listed, 2)[:90],
+    }[other]
+    assert decode_manifests_of_snapshots([snapshot(listed, listed, 2), data]) is None
+
+
+@pytest.mark.parametrize(
+    ("decode", "kind", "slot"),
+    [
+        (decode_chunk_files_together, FileType.MANIFEST, 1),
+        (decode_chunk_ranges_together, FileType.MANIFEST, 1),
+        (decode_manifests_of_snapshots, FileType.SNAPSHOT, 7),
+    ],
+)
+def test_no_list_is_in_another_file(decode: Any, kind: FileType, slot: int) -> None:
+    """A list of the first file is that of the second, which has the same layout."""
+    listed = ids(20)
+    data = native(4) if kind is FileType.MANIFEST else snapshot(listed, listed, 2)
+    payload = bytearray(open_envelope(data, kind)[1])
+    root = int.from_bytes(payload[:4], "little")
+    entry = root - int.from_bytes(payload[root : root + 4], "little", signed=True) + 4 + 2 * slot
+    at = root + int.from_bytes(payload[entry : entry + 2], "little")
+    distance = int.from_bytes(payload[at : at + 4], "little") + -(-len(payload) // 8) * 8
+    payload[at : at + 4] = distance.to_bytes(4, "little")
+    assert decode([data, data]) is not None
+    assert decode([seal([bytes(payload)], kind), data]) is None
