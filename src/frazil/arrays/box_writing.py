@@ -54,14 +54,9 @@ if TYPE_CHECKING:
 class AxisRun:
     """Chunks of one dimension into which the same elements are written.
 
-    Attributes:
-        numbers: The numbers of the chunks, int64 of shape (k,).
-        target: The position of the first element of the first chunk in the values.
-        spacing: The distance of the chunks in the values.
-        length: The length of a chunk.
-        elements: The written elements of a chunk.
-        count: The number of written elements of a chunk.
-        is_complete: Whether all elements of the chunks that the array has are written.
+    ``target`` is the position of the first element in the values, and ``spacing`` the distance of chunks
+    there. ``length`` is the length of a chunk. ``elements`` and ``count`` are the written elements of each.
+    ``is_complete``: all elements of the chunks that the array has are written.
     """
 
     numbers: I64
@@ -240,11 +235,7 @@ def _slices(box: Bounds) -> tuple[slice, ...]:
 
 
 def whole_chunks(box: Bounds, grid: Sequence[int], shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and the end of the chunks that a box contains whole, along each dimension.
-
-    >>> whole_chunks([(1, 7), (0, 3)], (2, 2), (7, 9))
-    [(1, 4), (0, 1)]
-    """
+    """Return the first and the end of the chunks that a box contains whole, along each dimension."""
     return [
         (-(-start // step), -(-stop // step) if stop >= size else stop // step)
         for (start, stop), step, size in zip(box, grid, shape, strict=True)
@@ -371,10 +362,7 @@ class BoxWriting:
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
     ) -> Iterator[EncodedBox | None]:
-        """Yield the encoded chunks, box by box, or None for chunks that cannot be read.
-
-        Threads encode the next boxes.
-        """
+        """Yield the encoded chunks, box by box, or None for chunks that cannot be read."""
         size = prod(values.shape) * self._encoding.stored.itemsize
         batch = _LARGEST_BATCH
         if encoder.encoder is not uncompressed:

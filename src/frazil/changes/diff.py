@@ -99,10 +99,7 @@ def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPaths:
-    """The changed nodes and chunks by path: the later path, or for deleted nodes the earlier path.
-
-    ``updated_chunks`` has the coordinates of set and deleted references, uint32 of shape (k, ndim).
-    """
+    """The changed nodes and chunks by path: the later path, or for deleted nodes the earlier path."""
 
     new_groups: frozenset[str]
     new_arrays: frozenset[str]
@@ -172,10 +169,7 @@ References = Callable[[str], ChunkTable]
 
 
 def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
-    """Return the differences from ``before`` to ``after``.
-
-    ``old`` and ``new`` return the references of an array. They are only called for arrays that may differ.
-    """
+    """Return the differences from ``before`` to ``after``."""
     old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
     common = list(filter(old_rows.__contains__, new_rows))
     common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))

@@ -102,11 +102,7 @@ class CommitRetries(ExitStack):
         }
 
     def wait(self, error: ConflictError) -> None:
-        """Pause until the next attempt should begin.
-
-        Raises ``error`` if the policy allows no other attempt. If the timeout has expired, the error has the
-        number of attempts.
-        """
+        """Pause until the next attempt should begin."""
         policy = self.policy
         if error.kind not in policy.kinds or self.count == policy.max_retries:
             raise error
@@ -160,10 +156,7 @@ def _is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8) -> bool:
 
 
 def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
-    """Return the files that a commit needs, with the manifests that workers have prepared for it.
-
-    Raises ``SessionStateError`` (``garbage-collected``) if a prepared manifest was deleted.
-    """
+    """Return the files that a commit needs, with the manifests that workers have prepared for it."""
     if pending.writer is not None:
         pending.writer.flush()
     prepared = pending.changes.ready.values()

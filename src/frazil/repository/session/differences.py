@@ -83,11 +83,7 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
 
 
 def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
-    """Return the transaction logs of some commits.
-
-    Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if a log was deleted: its changes cannot be
-    compared.
-    """
+    """Return the transaction logs of some commits."""
     ids = [id_ for commit in commits for id_ in commit.logs]
     logs = assets.transaction_logs(ids)
     for id_, log in zip(ids, logs, strict=True):
@@ -101,11 +97,7 @@ def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[Transaction
 
 
 def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> ChangedPaths:
-    """Return the changes from one snapshot to another.
-
-    If ``before`` is an ancestor of ``after``, the transaction logs between them have the changes. Other
-    snapshots, such as the tips of two branches, are compared node by node and reference by reference.
-    """
+    """Return the changes from one snapshot to another."""
     start, end = require_snapshot(info, before), require_snapshot(info, after)
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
@@ -118,11 +110,7 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
 
 
 def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[TransactionLog]]:
-    """Return for each snapshot the transaction logs of its expired ancestors, oldest first, and its own log.
-
-    Some implementations delete the logs of expired ancestors. Deleted logs are left out. Raises
-    ``SnapshotNotFoundError`` if a snapshot was expired or dropped.
-    """
+    """Return for each snapshot the logs of its expired ancestors, oldest first, and its own log."""
     ids = [id_ for entry in entries for id_ in entry.logs]
     logs = iter(context.assets.transaction_logs(ids))
     groups = []

@@ -1,8 +1,7 @@
 """Functions that set virtual references of an array: one, several, or a whole grid as columns.
 
-A location is stored verbatim, except for ``file:`` URLs, which are normalized. With validation, each location
-must have a virtual chunk container. A single reference without a container is an error. Many references are
-set except for those without a container, which the function returns.
+With validation, a single reference without a virtual chunk container is an error. Many references are set
+except for those without a container, whose coordinates the functions return.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
 def normalized_locations(
     sources: VirtualSources, locations: list[str], validate: bool
 ) -> tuple[list[str], NDArray[np.bool_]]:
-    """Return the normalized locations, and which of them have a container.
-
-    ``locations`` has no repetitions. Without ``validate``, all of them count as having a container.
-    """
+    """Return the normalized locations, and which of them have a container."""
     has_container = np.zeros(len(locations), np.bool_)
     for container in sources.containers:
         has_container |= _is_plainly_in(container, locations)
@@ -51,12 +47,7 @@ def normalized_locations(
 
 
 def _is_plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
-    """Return which locations are surely normalized and start with the prefix of a container.
-
-    The caller checks the other locations one by one. This function checks millions of locations with a few
-    calls. If any location of a file has unusual characters, or a segment that starts with a dot, it returns
-    False for all of them.
-    """
+    """Return which locations are surely normalized and start with the prefix of a container."""
     prefix = container.url_prefix
     inside = np.zeros(len(locations), np.bool_)
     if "://" not in prefix or not prefix.endswith("/") or prefix != normalized(prefix):
@@ -146,10 +137,7 @@ def set_one(
 def set_some(
     workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate: bool
 ) -> Failed:
-    """Set references that are described one by one.
-
-    Return the coordinates of the references without a container, which are not set, or None.
-    """
+    """Set references that are described one by one."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     for chunk in chunks:
@@ -249,10 +237,7 @@ def _with_locations(rows: VirtualRows) -> VirtualRows:
 
 
 def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, validate: bool = True) -> Failed:
-    """Set references that are described by columns.
-
-    Return the coordinates of the references without a container, which are not set, or None.
-    """
+    """Set references that are described by columns."""
     path = absolute(array_path)
     _require_lengths(bool(rows.lengths.all()), path)
     if (rows.offsets > np.uint64(_MAX_U64) - rows.lengths).any():

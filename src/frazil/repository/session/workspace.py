@@ -125,10 +125,7 @@ class Workspace:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot. The first access reads its file.
-
-        Raises ``SessionSnapshotNotFoundError`` if the snapshot was expired and collected.
-        """
+        """The snapshot. The first access reads its file."""
         snapshot = self._snapshot
         if snapshot is None:
             try:
@@ -571,17 +568,17 @@ class Workspace:
     def note_document(self, path: str) -> None:
         """Note a read of the metadata of the node at ``path``, or a test whether there is a node."""
         if self.reads is not None and not any(path in layer.nodes for layer in self._layers()):
-            self.reads.document(path)
+            self.reads.path("documents", path)
 
     def note_members(self, path: str) -> None:
         """Note a listing of the members of a group."""
         if self.reads is not None and not self._is_own_tree(path):
-            self.reads.members(path)
+            self.reads.path("members", path)
 
     def note_tree(self, path: str) -> None:
         """Note a read of all nodes and chunks at and below ``path``."""
         if self.reads is not None and not self._is_own_tree(path):
-            self.reads.tree(path)
+            self.reads.path("trees", path)
 
     def note_chunk(self, path: str, coords: Coords) -> None:
         """Note a read of a chunk, or a test whether there is a chunk."""
@@ -696,10 +693,7 @@ class SessionState:
     has_tried: bool = False
 
     def ends(self) -> int:
-        """Return when the session expires, in microseconds since 1970.
-
-        With deduplication, chunks that the writer found in storage can make this earlier.
-        """
+        """Return when the session expires, in microseconds since 1970."""
         keep_until = self.workspace.writer.keep_until
         if keep_until is not None:
             self.expires_at = min(self.expires_at, keep_until)
