@@ -76,7 +76,8 @@ class ReadTracker:
             for (path, _), coordinates in self._chunks.items():
                 chunks.setdefault(path, []).append(coordinates.join())
             columns_of = {path: tuple(columns) for path, columns in chunks.items()}
-            return ReadSet(*map(frozenset, self._paths.values()), columns_of)
+            documents, members, trees = map(frozenset, self._paths.values())
+            return ReadSet(documents, members, trees, columns_of)
 
     def path(self, kind: PathKind, path: str) -> None:
         """Add a path to a part of the read set."""
