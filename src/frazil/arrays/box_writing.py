@@ -76,36 +76,18 @@ class AxisRun:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ChunkBox:
     """A box of chunks, with a run of each dimension."""
 
-    runs: tuple[AxisRun, ...]
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        """The number of chunks along each dimension."""
-        return tuple(len(run.numbers) for run in self.runs)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
-        return tuple(run.length for run in self.runs)
-
-    @property
-    def elements(self) -> tuple[slice, ...]:
-        """The written elements of a chunk."""
-        return tuple(run.elements for run in self.runs)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all elements of the chunks that the array has are written."""
-        return all(run.is_complete for run in self.runs)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the written elements are the chunk."""
-        return self.is_complete and all(run.count == run.length for run in self.runs)
+    def __init__(self, runs: tuple[AxisRun, ...]) -> None:
+        self.runs = runs
+        #: The number of chunks along each dimension, and the shape and the written elements of a chunk.
+        self.tiles = tuple(len(run.numbers) for run in runs)
+        self.shape = tuple(run.length for run in runs)
+        self.elements = tuple(run.elements for run in runs)
+        #: Whether all elements of the chunks that the array has are written, and whether these are the chunk.
+        self.is_complete = all(run.is_complete for run in runs)
+        self.is_whole = self.is_complete and all(run.count == run.length for run in runs)
 
     def index(self) -> U32:
         """Return the coordinates of the chunks, uint32 of shape (m, ndim)."""

@@ -23,7 +23,7 @@ from frazil.changes.change_set import (
     logged_moves,
     union_of_chunks,
 )
-from frazil.changes.node_changes import NodeChanges, row_of, union_of_coordinates
+from frazil.changes.node_changes import NodeChanges, row_of, rows_of, union_of_coordinates
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
@@ -170,13 +170,10 @@ References = Callable[[str], ChunkTable]
 
 def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
     """Return the differences from ``before`` to ``after``."""
-    old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
-    common = list(filter(old_rows.__contains__, new_rows))
-    common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
-    common_after = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
-    one, other = before.select_nodes(common_after), after.select_nodes(common_before)
-    created = after.select_nodes(_others(len(after), common_before))
-    deleted = before.select_nodes(_others(len(before), common_after))
+    rows = rows_of(before, after.ids)
+    one, other = before.select_nodes(rows[rows >= 0]), after.select_nodes(rows >= 0)
+    created = after.select_nodes(rows < 0)
+    deleted = before.select_nodes(_others(len(before), rows[rows >= 0]))
 
     updated = other.select_nodes(_differ(one.user_data.blobs(), other.user_data.blobs()))
     moves = zip(one.paths_list(), other.paths_list(), strict=True)
@@ -241,11 +238,6 @@ def _equal(
 def _objects(table: ChunkTable) -> Iterable[tuple[bytes, bytes, int]]:
     foreign = table.foreign
     return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
-
-
-def _rows_by_id(nodes: NodeTable) -> dict[bytes, int]:
-    ids, _ = nodes.identities(np.arange(len(nodes)))
-    return dict(zip(ids, range(len(ids)), strict=True))
 
 
 def _others(count: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -125,13 +125,6 @@ def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[Tra
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
     """List a snapshot again and return its id. See ``Repository.upkeep.recover``."""
-    while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
-        pass  # a garbage collection ran at the same time
-    return id_
-
-
-def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
-    """Make one attempt to list a snapshot again."""
     start = context.catalog.begin_commit()
     info = start.info
     id_ = id_from_text(snapshot_id)
@@ -145,13 +138,15 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
     if parent_id is None:
         parent_id = _find_parent(context, info, snapshot, log, branch)
     else:
-        _require_parent(context, info, parent_id, snapshot, log)
+        require_snapshot(info, parent_id)
+        if not _has_its_nodes(context.assets.snapshot(parent_id), snapshot, log):
+            raise _unknown_parent(snapshot, f"not `{parent}`")
     entry = SnapshotEntry(id_, parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata)
     exists = branch in info.branches
     change = new_snapshot(entry, branch if exists else None, parent_id)
     start.save_backup(context.storage)
-    if context.catalog.finish_commit(change, start) is None:
-        return None
+    if context.catalog.finish_commit(change, start) is None:  # a garbage collection ran at the same time
+        return relist_snapshot(context, snapshot_id, branch, parent)
     if not exists:
         context.catalog.update_repo_info(repo_changes.create_branch(branch, id_))
     return id_
@@ -177,15 +172,6 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
             ErrorKind.OBJECT_NOT_FOUND,
         )
     return snapshot, log
-
-
-def _require_parent(
-    context: Context, info: RepoInfo, parent: bytes, snapshot: Snapshot, log: TransactionLog
-) -> None:
-    """Raise an error unless ``parent`` may be the parent of a snapshot."""
-    require_snapshot(info, parent)
-    if not _has_its_nodes(context.assets.snapshot(parent), snapshot, log):
-        raise _unknown_parent(snapshot, f"not `{id_to_text(parent)}`")
 
 
 def _find_parent(

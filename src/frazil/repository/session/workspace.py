@@ -633,9 +633,8 @@ _log: Final = logging.getLogger(__name__)
 
 def preload(workspace: Workspace) -> None:
     """Begin to load the manifests that the configuration selects. Local manifests are fast to read later."""
-    context = workspace.context
-    manifest = context.config.manifest
-    if manifest is not None and manifest.preload is not None and not context.storage.is_local:
+    manifest = workspace.context.config.manifest
+    if manifest is not None and manifest.preload is not None and not workspace.context.storage.is_local:
         begin(_load, workspace)
 
 
