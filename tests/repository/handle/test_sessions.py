@@ -158,9 +158,9 @@ def test_a_session_ends(storage, monkeypatch):
     assert session.session_id == fork.session_id != other.session_id
     assert session.expires_at == fork.expires_at <= other.expires_at
     end = round(session.expires_at.timestamp() * 1e6)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end - 1)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end - 1)
     fill(session.store, value=2)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end)
     for write in (
         lambda: session.commit("late"),
         lambda: fill(session.store),
@@ -189,9 +189,9 @@ def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
         # a commit looks for what collections have taken since the session was opened, or longer
         assert session._state.session_start().since / 1e6 < now.timestamp() + 60
     end = round(session.expires_at.timestamp() * 1e6)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end - 1)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end - 1)
     fill(session.store, value=5)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end)
     with pytest.raises(SessionStateError, match="this session expired"):
         session.commit("late")
     usual = repo.writable_session("main")

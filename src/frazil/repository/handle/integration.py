@@ -55,11 +55,12 @@ from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.ids import new_node_id
+from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.rebase import carry_over
 from frazil.repository.session.session import Session, reading
-from frazil.repository.session.workspace import SessionState, Workspace
+from frazil.repository.session.workspace import Workspace
 
 #: A query, the number of one of its batches, and whether the batch comes without the earlier batches.
 type StreamBatch = tuple[str, int, bool]

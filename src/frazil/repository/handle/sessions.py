@@ -22,11 +22,12 @@ from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.base import RepositoryBase, snapshot_of_version
 from frazil.repository.handle.opening import require_writable
+from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read
 from frazil.repository.session.session import Session, state_of
-from frazil.repository.session.workspace import SessionState, Workspace, preload
+from frazil.repository.session.workspace import Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.resolved import MOVE_NODE
 
