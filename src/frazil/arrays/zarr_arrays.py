@@ -38,11 +38,7 @@ from frazil.zarr_store.store import IcechunkStore
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrBox:
-    """A box of an array.
-
-    ``shape`` is the shape of the box for zarr, without the dimensions of integers. ``is_slice``: for each
-    dimension, whether the index is a slice. Otherwise it is an integer.
-    """
+    """A box of an array."""
 
     store: IcechunkStore
     path: str

@@ -205,7 +205,7 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
 
 def logged_moves(moves: Moves) -> tuple[Move, ...]:
     """Return the moves that a transaction log has: not those of nodes that were moved back."""
-    return tuple(move for move in moves.values() if move.source != move.target)
+    return tuple([move for move in moves.values() if move.source != move.target])
 
 
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
@@ -393,7 +393,7 @@ class ChangeSet:
 
     def present(self, base: NodeTable) -> dict[str, Node]:
         """Return the created and changed nodes by path."""
-        paths = dict.fromkeys((*self.nodes, *(ready.path for ready in self.ready.values())))
+        paths = dict.fromkeys((*self.nodes, *[ready.path for ready in self.ready.values()]))
         return {path: node for path in paths if (node := self.node(base, path)) is not None}
 
     def array(self, base: NodeTable, path: str) -> Node:

@@ -279,11 +279,7 @@ def exact_changes(
     among: Iterable[bytes],
     resized: set[bytes],
 ) -> NodeChanges:
-    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``.
-
-    Logs also have chunks that were changed and changed back, and lack chunks that a smaller shape dropped, in
-    ``resized`` arrays.
-    """
+    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``."""
     chunks = dict(node_changes.chunks)
     for id_ in set(among) & (chunks.keys() | resized):
         if row_of(before.nodes, id_) < 0 or id_ in node_changes.deleted:
@@ -312,10 +308,7 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
 
 
 def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
-    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``.
-
-    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node.
-    """
+    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``."""
     targets = {target for _, target in node_changes.moved.values()}
     if taken := targets & set(node_changes.deleted.values()):
         raise SessionStateError(

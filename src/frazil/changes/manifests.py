@@ -89,7 +89,7 @@ class Axes:
     @classmethod
     def leading(cls, axis: int, limits: Sequence[int]) -> Axes:
         """Return the axes with one dimension first. ``limits`` are the chunks along each dimension."""
-        order = (axis, *(other for other in range(len(limits)) if other != axis))
+        order = (axis, *[other for other in range(len(limits)) if other != axis])
         return cls(order, tuple([max(limits[each] - 1, 0).bit_length() for each in order]))
 
     @property

@@ -84,12 +84,7 @@ class ChunkRows:
 
 @dataclass(slots=True, eq=False)
 class Pack:
-    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
-
-    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
-    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
-    longer than the copy of the bytes.
-    """
+    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload."""
 
     id: bytes
     limit: int

@@ -106,11 +106,7 @@ class ForeignObject:
 
 
 class VirtualSources:
-    """The containers of a repository, with the credentials of those that the user has authorised.
-
-    ``credentials`` has values by the URL prefixes of containers. A container is authorised if its prefix has
-    a value, also None. The first read opens a store. A pickled copy opens its stores again.
-    """
+    """The containers of a repository, with the credentials of those that the user has authorised."""
 
     def __init__(
         self,

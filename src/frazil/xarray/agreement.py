@@ -222,11 +222,7 @@ def cell(values: Any, at: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The stored variables of a group, read on demand.
-
-    ``variables`` are as they are stored, without decoding. ``dims`` has the dimensions of all variables,
-    ``forms`` the forms of those that will be written, and ``sizes`` the sizes of all dimensions.
-    """
+    """The stored variables of a group, read on demand."""
 
     variables: Mapping[str, xr.Variable]
     dims: Mapping[str, tuple[Hashable, ...]]

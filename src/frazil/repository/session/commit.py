@@ -265,11 +265,7 @@ class CommitRetries(ExitStack):
         self.enter_context(self._context.assets.retry_lock)
 
     def join_queue(self, workspace: Workspace) -> bool:
-        """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some.
-
-        A place costs three requests. It saves the files of lost attempts, one for each changed array and two
-        more, and it is fair to a commit that has lost several times.
-        """
+        """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some."""
         storage = self._context.storage
         if self._is_queued or self._branch is None or storage.is_local or self.policy.max_retries == 0:
             return False
@@ -385,7 +381,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
 
         def confirm() -> None:
             uploads.confirm()
-            pending.earlier_manifests.update((each.node.id, each) for each in files.updates)
+            pending.earlier_manifests.update({each.node.id: each for each in files.updates})
 
         rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:

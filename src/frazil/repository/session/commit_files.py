@@ -343,7 +343,7 @@ def num_refs(files: ManifestFiles, array: ArrayData) -> int:
 
 def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     """Return ``files`` with the manifest files that workers have prepared for the changes."""
-    parts = [files, *(ready.files for ready in changes.ready.values())]
+    parts = [files, *[ready.files for ready in changes.ready.values()]]
     if len(parts) == 1:
         return files
     ids = np.concatenate([part.ids for part in parts])

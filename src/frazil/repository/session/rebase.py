@@ -278,11 +278,7 @@ def _outdated_manifests(
 def carry_over(
     at: NodeAlignment, decided: Sequence[tuple[NodeConflict, Resolution]], base: Workspace
 ) -> ChangeSet | None:
-    """Return our changes relative to the tip, or None if the decisions contradict each other.
-
-    Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other, but the table of
-    conflicts has no row for that.
-    """
+    """Return our changes relative to the tip, or None if the decisions contradict each other."""
     changes = rebased(at, decided, base.ref_table)
     if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
         return changes

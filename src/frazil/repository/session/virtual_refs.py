@@ -189,7 +189,11 @@ def set_grid(
     index = _box_index(tuple(map(int, shape)), count, first, path, ndim)
     distinct, numbers = intern(locations)
     rows = VirtualRows(index, distinct, numbers, *columns, *_checksums(checksum, len(distinct)))
-    return set_rows(workspace, path, _with_locations(rows), validate=validate)
+    if "" in distinct:
+        is_set = numbers != distinct.index("")
+        begins, sizes = (each[is_set] for each in columns)
+        rows = VirtualRows.of(index[is_set], distinct, numbers[is_set], begins, sizes, checksum)
+    return set_rows(workspace, path, rows, validate=validate)
 
 
 def _box_index(
@@ -216,24 +220,6 @@ def _box_index(
     for axis, numbers in enumerate(np.indices(shape, np.uint32, sparse=True)):
         np.add(numbers, np.uint32(corner[axis]), out=index[..., axis])
     return index.reshape(math.prod(shape), ndim)
-
-
-def _with_locations(rows: VirtualRows) -> VirtualRows:
-    """Return the rows whose locations are not empty."""
-    if "" not in rows.locations:
-        return rows
-    empty = rows.locations.index("")
-    is_set = rows.numbers != empty
-    numbers, has_name = rows.numbers[is_set], np.arange(len(rows.locations)) != empty
-    return VirtualRows(
-        rows.index[is_set],
-        [*rows.locations[:empty], *rows.locations[empty + 1 :]],
-        numbers - (numbers > empty),
-        rows.offsets[is_set],
-        rows.lengths[is_set],
-        rows.etags.take(np.flatnonzero(has_name)),
-        rows.modified[has_name],
-    )
 
 
 def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, validate: bool = True) -> Failed:
