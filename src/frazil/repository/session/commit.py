@@ -265,7 +265,7 @@ class CommitRetries(ExitStack):
         self.enter_context(self._context.assets.retry_lock)
 
     def join_queue(self, workspace: Workspace) -> bool:
-        """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some."""
+        """Wait for other commits to the branch, if lost attempts cost more. Return whether any came first."""
         storage = self._context.storage
         if self._is_queued or self._branch is None or storage.is_local or self.policy.max_retries == 0:
             return False
