@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.changes.manifest_model import ModelArray
 
 from frazil.changes.change_set import table_of
 from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, auto_split, distribute, plan_rewrite, share
@@ -16,53 +17,17 @@ edits = st.dictionaries(coords, values, max_size=12)
 splits = st.tuples(st.integers(1, 7), st.integers(1, 7))
 
 
-class Array:
-    """An array whose manifests are kept in a dict, updated as a commit does it."""
-
+class Array(ModelArray):
     def __init__(self):
-        self.files = {}
-        self.data = ArrayData(GRID, GRID, None)
-        self.model = {}
+        super().__init__(GRID)
+
+    def plan(self, table, before):
+        return plan_rewrite(self.data, table, self.split), self.split
 
     def commit(self, changes, split, grid=None):
-        grid = grid or self.data.num_chunks
-        before = self.data
-        self.data = ArrayData(grid, grid, None, before.manifests)
-        table = table_of(changes, 2)
-        rewrite = plan_rewrite(self.data, table, split)
-        new = distribute(self.data, [self.files[ref.id] for ref in rewrite.read], table, split)
-        refs = list(rewrite.unchanged)
-        for part in new:
-            ref = ManifestRef(len(self.files).to_bytes(12, "big"), part.bounds())
-            self.files[ref.id] = part
-            refs.append(ref)
-        self.data = ArrayData(grid, grid, None, tuple(refs))
-        self.model.update(changes)
-        self.model = {
-            at: ref
-            for at, ref in self.model.items()
-            if ref and all(a < n for a, n in zip(at, grid, strict=True))
-        }
+        self.split = split
+        rewrite, _, new = super().commit(changes, grid)
         return rewrite, new
-
-    def contents(self):
-        out = {}
-        for ref in self.data.manifests:
-            table = self.files[ref.id]
-            for row, at in enumerate(map(tuple, table.index.tolist())):
-                assert (ref.extents[:, 0] <= at).all()
-                assert (at < ref.extents[:, 1]).all()
-                assert at not in out
-                out[at] = table.ref(row)
-        return out
-
-    def check(self):
-        assert self.contents() == self.model
-        boxes = [ref.extents.astype(int) for ref in self.data.manifests]
-        for i, one in enumerate(boxes):
-            for other in boxes[:i]:
-                meet = (one[:, 0] < other[:, 1]) & (other[:, 0] < one[:, 1])
-                assert not meet.all(), "extents of two manifests overlap"
 
 
 @given(st.lists(st.tuples(edits, splits), max_size=6))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.changes.manifest_model import ModelArray
 from tests.support.examples import examples
 
 from frazil.changes import manifests as windows
-from frazil.changes.change_set import table_of
-from frazil.changes.manifests import Axes, Spans, axes_of, distribute, plan_windows
+from frazil.changes.manifests import Axes, Spans, axes_of, plan_windows
 from frazil.format.manifest import ChunkTable, InlineRef
-from frazil.format.snapshot import ArrayData, ManifestRef
+from frazil.format.snapshot import ArrayData
 
 CAPACITY = 8
 
@@ -23,60 +23,23 @@ def _small_windows():
         yield
 
 
-class Array:
-    """An array whose manifests are in a dict, updated as a commit does it."""
-
-    def __init__(self, grid):
-        self.files = {}
-        self.data = ArrayData(grid, grid, None)
-        self.model = {}
-
+class Array(ModelArray):
     def add(self, table):
-        ref = ManifestRef(len(self.files).to_bytes(12, "big"), table.bounds())
-        self.files[ref.id] = table
-        self.data = ArrayData(self.data.shape, self.data.num_chunks, None, (*self.data.manifests, ref))
+        manifests = (*self.data.manifests, self.store(table))
+        self.data = ArrayData(self.data.shape, self.data.num_chunks, None, manifests)
         at = map(tuple, table.index.tolist())
         self.model.update(zip(at, map(table.ref, range(len(table))), strict=True))
 
     def counts(self):
         return np.array([len(self.files[ref.id]) for ref in self.data.manifests], np.int64)
 
+    def plan(self, table, before):
+        return plan_windows(self.data, table, self.counts(), axes_of(self.data, before))
+
     def commit(self, changes, grid=None):
         """Commit, and return the number of references that were read, and the new manifests."""
-        grid, before = grid or self.data.num_chunks, self.data
-        self.data = ArrayData(grid, grid, None, before.manifests)
-        table = table_of(changes, len(grid))
-        axes = axes_of(self.data, before.num_chunks)
-        rewrite, split = plan_windows(self.data, table, self.counts(), axes)
-        old = [self.files[ref.id] for ref in rewrite.read]
-        new = distribute(self.data, old, table, split)
-        refs = list(rewrite.unchanged)
-        for part in new:
-            ref = ManifestRef(len(self.files).to_bytes(12, "big"), part.bounds())
-            self.files[ref.id] = part
-            refs.append(ref)
-        self.data = ArrayData(grid, grid, None, tuple(refs))
-        self.model.update(changes)
-        self.model = {
-            at: ref
-            for at, ref in self.model.items()
-            if ref and all(a < n for a, n in zip(at, grid, strict=True))
-        }
+        _, old, new = super().commit(changes, grid)
         return sum(map(len, old)), new
-
-    def check(self):
-        out = {}
-        for ref in self.data.manifests:
-            table = self.files[ref.id]
-            for row, at in enumerate(map(tuple, table.index.tolist())):
-                assert at not in out
-                out[at] = table.ref(row)
-        assert out == self.model
-        boxes = [ref.extents.astype(int) for ref in self.data.manifests]
-        for i, one in enumerate(boxes):
-            for other in boxes[:i]:
-                meet = (one[:, 0] < other[:, 1]) & (other[:, 0] < one[:, 1])
-                assert not meet.all(), "extents of two manifests overlap"
 
 
 sizes = st.integers(1, 12)

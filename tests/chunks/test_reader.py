@@ -137,14 +137,6 @@ def test_hostile_offsets_are_an_error(read: Read, offset: int) -> None:
     assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
 
 
-@every_way
-@near_and_far
-def test_a_missing_object_stays_a_missing_object(read: Read, is_local: bool) -> None:
-    with pytest.raises(StorageError) as error:
-        read(reader_on(Storage(is_local=is_local)), NativeRef(bytes(12), 0, 1), 0, None)
-    assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
-
-
 def test_other_errors_of_the_storage_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage()
     reader = reader_on(storage)

@@ -124,14 +124,6 @@ def test_small_chunks_share_a_file_and_large_ones_do_not() -> None:
     assert sorted(size for _, size in storage.puts) == [49, 50, 100]
 
 
-def test_packing_can_be_off() -> None:
-    storage = Storage()
-    writer = writer_on(storage, PackSettings(enabled=False))
-    refs = [writer.write(b"a"), asyncio.run(writer.write_async(b"bb"))]
-    assert [stored(storage, ref) for ref in refs] == [b"a", b"bb"]
-    assert [ref.offset for ref in refs] == [0, 0]
-
-
 def test_a_chunk_larger_than_a_pack_is_a_pack() -> None:
     storage = Storage()
     writer = writer_on(storage, PackSettings(threshold=1000, pack_size=10))
@@ -182,15 +174,6 @@ def test_a_packed_chunk_is_a_copy() -> None:
     assert pending(writer, ref) == b"before"
     writer.flush()
     assert stored(storage, ref) == b"before"
-
-
-def test_a_view_of_pending_bytes_does_not_stop_writing() -> None:
-    writer = writer_on(Storage())
-    ref = writer.write(b"abc")
-    held = writer.pending(ref.chunk_id, 0, 3)
-    writer.write(bytes(40))
-    assert held is not None
-    assert bytes(held) == b"abc"
 
 
 @pytest.mark.parametrize("empty", [b"", np.empty((0, 3))])

@@ -71,18 +71,6 @@ def test_forks_see_what_the_session_had_changed(repo):
     assert read(repo).tolist() == [7, 7, 8, 8]
 
 
-def test_forks_of_forks(repo):
-    session = with_array(repo).writable_session("main")
-    middle = travelled(session.fork())
-    write(middle, slice(0, 2), 1)
-    leaf = travelled(middle.fork())
-    write(leaf, slice(2, 4), 2)
-    middle.merge(travelled(leaf))
-    session.merge(travelled(middle))
-    session.commit("nested")
-    assert read(repo)[:, 0].tolist() == [1, 1, 2, 2, -1, -1, -1, -1]
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 def test_two_forks_may_not_write_one_chunk(repo, at_once):
     session = with_array(repo).writable_session("main")
@@ -156,16 +144,6 @@ def test_discarding_after_a_fork(repo):
     assert not session.has_uncommitted_changes
     assert (zarr.open_array(session.store, path="a", mode="r")[:] == -1).all()
     assert zarr.open_array(fork.store, path="a", mode="r")[:3, 0].tolist() == [1, 1, -1]
-
-
-def test_a_later_round_may_overwrite_an_earlier_one(repo):
-    session = with_array(repo).writable_session("main")
-    for value in (1, 2):
-        fork = travelled(session.fork())
-        write(fork, slice(0, 2), value)
-        session.merge(travelled(fork))
-    session.commit("twice")
-    assert read(repo)[0, 0] == 2
 
 
 @pytest.mark.parametrize("array_is", ["committed", "new"])
@@ -337,17 +315,6 @@ def test_a_fork_that_comes_back_again_takes_nothing_back(repo):
     assert error.value.kind == ErrorKind.MERGE_FAILED
     session.commit("twice")
     assert read(repo)[0, 0] == 2
-
-
-def test_each_fork_is_compared_with_what_it_has_not_seen(repo):
-    session = with_array(repo).writable_session("main")
-    early = session.fork()
-    write(early, slice(2, 4), 1)
-    write(session, slice(0, 2), 2)
-    late = session.fork()
-    write(late, slice(0, 2), 3)  # it has seen the 2
-    session.merge(early, late)
-    assert zarr.open_array(session.store, path="a")[:4, 0].tolist() == [3, 3, 1, 1]
 
 
 @pytest.mark.sample(1)

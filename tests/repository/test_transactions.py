@@ -189,7 +189,7 @@ def test_a_session_that_ends_meanwhile_does_not_commit(storage, monkeypatch):
 
     def act():
         race.rival(0)()
-        monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end)
+        monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end)
 
     race.rivals = [act]
     with pytest.raises(SessionStateError) as error:

@@ -115,33 +115,20 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
         lambda: assigned(packed=TEMPERATURES + 625.85), "values",
         ["`packed`", "900.0", "244.64", "-54.53 to 600.82"],
     ),
-    "one value beyond the packing": (
-        lambda: assigned(packed=TEMPERATURES + np.eye(2, 3) * 1e9), "values", ["`packed`", "1000000274.15"],
-    ),
     "missing values without a fill value": (
         lambda: assigned(packed=TEMPERATURES * np.nan), "values", ["`packed`", "nan", "_FillValue"],
     ),
-    "infinite values": (lambda: assigned(packed=TEMPERATURES * np.inf), "values", ["`packed`", "inf"]),
     "fractions in integers": (lambda: assigned(number=[1.0, 2.5]), "values", ["`number`", "int16", "2.5"]),
     "large integers": (lambda: assigned(number=[1, 70_000]), "values", ["`number`", "int16", "70000"]),
-    "missing values in integers": (lambda: assigned(number=[1, np.nan]), "values", ["`number`", "nan"]),
-    "booleans": (lambda: assigned(number=[True, False]), "values", ["`number`", "bool"]),
     "text": (lambda: assigned(number=["1", "2"]), "values", ["`number`", "int16"]),
-    "complex numbers": (lambda: assigned(t=TEMPERATURES + 1j), "values", ["`t`", "complex128"]),
     "mirrored coordinates": (
         lambda: more().assign_coords(x=[3, 2, 1]), "static", ["`x`", "1", "3", "drop_vars"],
-    ),
-    "other coordinates of text": (
-        lambda: more().assign_coords(name=("x", ["a", "b", "d"])), "static", ["`name`", "c", "d"],
     ),
     "other static data": (lambda: assigned(height=[1.0, 2.0, 2.5]), "static", ["`height`", "3.0", "2.5"]),
     "other units": (lambda: attributed("t", units="degC"), "attributes", ["`t`", "units", "'K'", "'degC'"]),
     "other flags": (
         lambda: attributed("flag", flag_values=np.array([1, 0], "i1")), "attributes",
         ["`flag`", "flag_values"],
-    ),
-    "the other direction": (
-        lambda: attributed("height", positive="down"), "attributes", ["`height`", "'down'"],
     ),
     "another earth": (
         lambda: attributed("crs", earth_radius=6378137.0), "attributes", ["`crs`", "6371229.0", "6378137.0"],
@@ -153,13 +140,8 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
         lambda: encoded("packed", scale_factor=np.float64(0.02), add_offset=273.15), "packing",
         ["`packed`", "0.01", "got 0.02"],
     ),
-    "another offset": (
-        lambda: encoded("packed", scale_factor=0.01, add_offset=0.0), "packing",
-        ["`packed`", "273.15", "0.0"],
-    ),
     "no scale": (lambda: encoded("packed", add_offset=273.15), "packing", ["`packed`", "0.01", "1.0"]),
     "a variable is missing": (lambda: more().drop_vars("flag"), "variables", ["`flag`", "shorter", "time"]),
-    "the coordinate is missing": (lambda: more().drop_vars("time"), "variables", ["`time`", "shorter"]),
     "another variable": (lambda: more().assign(rain=more()["t"]), "variables", ["`rain`", "drop_vars"]),
     "labels for a dimension without": (
         lambda: more().assign_coords(label=("x", ["p", "q", "r"])), "variables", ["`label`"],
@@ -167,8 +149,6 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
     "another size": (lambda: more().isel(x=[0, 1]), "variables", ["`x`", "3", "2"]),
     "other dimensions": (lambda: more().assign(number=more()["flag"]), "variables", ["`number`", "time"]),
     "the same labels again": (lambda: weather(), "order", ["`time`", "2024-01-02", "2024-01-01", "region"]),
-    "labels that overlap": (lambda: weather("2024-01-02"), "order", ["`time`", "2024-01-02"]),
-    "labels before": (lambda: weather("2023-01-02"), "order", ["`time`", "2023-01-02"]),
     "labels in disorder": (lambda: more().isel(time=[1, 0]), "order", ["`time`", "2024-01-03"]),
 }  # fmt: skip
 
@@ -297,13 +277,6 @@ def test_texts_of_other_types(stored: Any, new: Any, chunked: bool) -> None:
     assert set(read(session).coords) == set(whole.coords)
 
 
-def test_attributes_that_are_not_a_number_are_equal() -> None:
-    """``open_dataset(mask_and_scale=False)`` gives such attributes. xarray does not append them."""
-    session = next_session(weather())
-    with pytest.raises(frazil.InvalidInputError, match="already exists in attrs"):
-        to_icechunk(attributed("t", _FillValue=np.float64("nan")), session, append_dim="time")
-
-
 def test_lazy_values_are_checked_as_they_are_computed() -> None:
     """What was written before is not in the session, and each value is computed once."""
     session, computed = next_session(weather()), []
@@ -394,12 +367,6 @@ def test_nothing_new_is_stored_of_what_does_not_grow() -> None:
     assert sorted(session.status().updated_chunks) == ["/flag", "/number", "/packed", "/t", "/time"]
 
 
-def test_nothing_is_appended() -> None:
-    session = next_session(weather())
-    to_icechunk(more().isel(time=[]), session, append_dim="time")
-    assert_identical(read(session), weather().assign_attrs(title="second"))
-
-
 def test_arrays_that_xarray_cannot_open_are_left_alone() -> None:
     session = next_session(weather())
     root = zarr.open_group(session.store)
@@ -445,21 +412,16 @@ def test_appended_twice_in_one_session(chunked: bool) -> None:
 ORDERS: list[tuple[list[Any], list[Any], bool]] = [
     ([1, 2], [3], True),
     ([1, 2], [2], False),
-    ([1, 2], [0], False),
     ([1, 2], [3, 3], False),
     ([2, 1], [0, -1], True),
     ([2, 1], [3], False),
     ([2], [1], True),
-    ([2], [1, 3], False),
-    ([2], [2], False),
     ([1, 3, 2], [0, 9, 4], True),
-    ([1, 3, 2], [0, 3], False),
     ([1, 3, 2], [4, 4], False),
     ([1.0, np.nan], [2.0], True),
     ([1.0, 2.0], [np.nan], False),
     (["b", "c"], ["a"], True),
     (["b", "c"], ["d", "c"], False),
-    (["b", "c"], ["d", "d"], False),
     ([True, False], [True], False),
 ]
 
@@ -516,22 +478,6 @@ def test_a_region() -> None:
     np.testing.assert_allclose(read(session)["packed"][:, 0], [274.15, 275.15, 275.15, 274.15])
 
 
-@pytest.mark.parametrize(
-    ("make", "check"),
-    [
-        (lambda: weather()[["height"]].rename(height="depth").assign_coords(x=[3, 2, 1]), "static"),
-        (lambda: xr.Dataset({"depth": ("x", [1.0, 2.0])}), "variables"),
-        (lambda: weather()[["packed"]] + 900, "values"),
-        (lambda: attributed("t", units="degC")[["t"]], "attributes"),
-    ],
-)
-def test_mode_a_refused(make: Callable[[], xr.Dataset], check: str) -> None:
-    session = next_session(weather())
-    with pytest.raises(frazil.InvalidInputError, match=check):
-        to_icechunk(make(), session, mode="a")
-    assert not session.has_uncommitted_changes
-
-
 def test_mode_a() -> None:
     """Coordinates are corrected, variables added, values replaced, and a group made where there is none."""
     session = next_session(weather())
@@ -552,7 +498,6 @@ HELD: list[tuple[dict[str, Any], Any, bool]] = [
     ({"dtype": "f4"}, [1e39], False),
     ({"dtype": "f8"}, [2**53], True),
     ({"dtype": "f8"}, [2**53 + 1], False),
-    ({"dtype": "f8"}, [2**63 - 1], False),
     ({"dtype": "i8"}, [2**63 - 1, 2**53 + 1], True),
     ({"dtype": "u8"}, [-1], False),
     ({"dtype": "i8"}, np.array([2**63], "u8"), False),
@@ -564,10 +509,7 @@ HELD: list[tuple[dict[str, Any], Any, bool]] = [
     ({"dtype": "u1", "scale_factor": 2.0}, [512.0], False),
     ({"dtype": "i2", "scale_factor": -0.1, "_FillValue": 0}, [0.01], False),
     ({"dtype": "i4", "scale_factor": 1e-6}, [1234.567890123], True),
-    ({"dtype": "i4", "scale_factor": np.float32(0.01)}, [1234.56], True),
-    ({"dtype": "i4", "add_offset": 5}, [7.0], True),
     ({"dtype": "i8", "units": "days since 2000-01-01"}, ["2000-02-29", "1750-01-01"], True),
-    ({"dtype": "i8", "units": "days since 2000-01-01"}, ["NaT"], True),
     ({"dtype": "i4", "units": "days since 2000-01-01"}, ["NaT"], False),
     ({"dtype": "i8", "units": "days since 2000-01-01", "_FillValue": -9}, ["NaT", "2000-01-02"], True),
     ({"dtype": "i8", "units": "days since 2000-01-01", "_FillValue": 1}, ["2000-01-02"], False),

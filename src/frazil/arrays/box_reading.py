@@ -370,10 +370,7 @@ class PointReading:
 def read_in_chunk(
     workspace: Workspace, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...]
 ) -> NDArray[Any] | None:
-    """Return the elements of a box in one chunk.
-
-    None: the box is in several chunks, or the chunk cannot be read: the caller reads it in the general way.
-    """
+    """Return the elements of a box in one chunk."""
     coords: list[int] = []
     shape: list[int] = []
     inner: list[slice] = []

@@ -54,14 +54,9 @@ if TYPE_CHECKING:
 class AxisRun:
     """Chunks of one dimension into which the same elements are written.
 
-    Attributes:
-        numbers: The numbers of the chunks, int64 of shape (k,).
-        target: The position of the first element of the first chunk in the values.
-        spacing: The distance of the chunks in the values.
-        length: The length of a chunk.
-        elements: The written elements of a chunk.
-        count: The number of written elements of a chunk.
-        is_complete: Whether all elements of the chunks that the array has are written.
+    ``target`` is the position of the first element in the values, and ``spacing`` the distance of chunks
+    there. ``length`` is the length of a chunk. ``elements`` and ``count`` are the written elements of each.
+    ``is_complete``: all elements of the chunks that the array has are written.
     """
 
     numbers: I64
@@ -81,36 +76,18 @@ class AxisRun:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class ChunkBox:
     """A box of chunks, with a run of each dimension."""
 
-    runs: tuple[AxisRun, ...]
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        """The number of chunks along each dimension."""
-        return tuple(len(run.numbers) for run in self.runs)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
-        return tuple(run.length for run in self.runs)
-
-    @property
-    def elements(self) -> tuple[slice, ...]:
-        """The written elements of a chunk."""
-        return tuple(run.elements for run in self.runs)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all elements of the chunks that the array has are written."""
-        return all(run.is_complete for run in self.runs)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the written elements are the chunk."""
-        return self.is_complete and all(run.count == run.length for run in self.runs)
+    def __init__(self, runs: tuple[AxisRun, ...]) -> None:
+        self.runs = runs
+        #: The number of chunks along each dimension, and the shape and the written elements of a chunk.
+        self.tiles = tuple(len(run.numbers) for run in runs)
+        self.shape = tuple(run.length for run in runs)
+        self.elements = tuple(run.elements for run in runs)
+        #: Whether all elements of the chunks that the array has are written, and whether these are the chunk.
+        self.is_complete = all(run.is_complete for run in runs)
+        self.is_whole = self.is_complete and all(run.count == run.length for run in runs)
 
     def index(self) -> U32:
         """Return the coordinates of the chunks, uint32 of shape (m, ndim)."""
@@ -240,11 +217,7 @@ def _slices(box: Bounds) -> tuple[slice, ...]:
 
 
 def whole_chunks(box: Bounds, grid: Sequence[int], shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and the end of the chunks that a box contains whole, along each dimension.
-
-    >>> whole_chunks([(1, 7), (0, 3)], (2, 2), (7, 9))
-    [(1, 4), (0, 1)]
-    """
+    """Return the first and the end of the chunks that a box contains whole, along each dimension."""
     return [
         (-(-start // step), -(-stop // step) if stop >= size else stop // step)
         for (start, stop), step, size in zip(box, grid, shape, strict=True)
@@ -371,10 +344,7 @@ class BoxWriting:
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
     ) -> Iterator[EncodedBox | None]:
-        """Yield the encoded chunks, box by box, or None for chunks that cannot be read.
-
-        Threads encode the next boxes.
-        """
+        """Yield the encoded chunks, box by box, or None for chunks that cannot be read."""
         size = prod(values.shape) * self._encoding.stored.itemsize
         batch = _LARGEST_BATCH
         if encoder.encoder is not uncompressed:

@@ -174,15 +174,10 @@ class ElementSolver(ConflictSolver):
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The result of the merge of a chunk.
+    """The result of the merge of a chunk: the chunk of a side, other bytes, or a problem.
 
-    Attributes:
-        side: The side whose chunk is the result. ``Fail`` if the result is another chunk, or undecided.
-        lost: The number of elements of each side that the side changed, and that the result does not have.
-        clashes: The number of elements that both sides changed to different values.
-        cells: The first of these elements.
-        problem: Why the merged elements cannot be stored.
-        again: Repeats the merge, if the bytes were dropped.
+    ``lost`` counts the changed elements of each side that the result does not have, ``clashes`` those that
+    both sides changed differently. ``again`` repeats the merge, if the bytes were dropped.
     """
 
     side: VersionSelection = _FAIL
@@ -214,10 +209,7 @@ def _reason(merged: Sequence[_Merged]) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrays:
-    """The array of a conflict on all sides, with the same encoding and fill value.
-
-    ``result`` has the shape of the result, ``edges`` are the borders of the chunks.
-    """
+    """The array of a conflict on all sides, with the same encoding and fill value."""
 
     base: zarr.Array[Any]
     ours: zarr.Array[Any]

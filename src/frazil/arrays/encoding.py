@@ -40,12 +40,7 @@ CRC_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """The layout of the shards of an array.
-
-    Attributes:
-        counts: The number of inner chunks of a shard along each dimension.
-        is_index_first: Whether the index is at the begin of a shard. Otherwise it is at the end.
-    """
+    """The layout of the shards of an array."""
 
     counts: tuple[int, ...]
     is_index_first: bool

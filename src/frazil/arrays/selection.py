@@ -30,13 +30,8 @@ if TYPE_CHECKING:
 class AxisChunks:
     """The chunks of one dimension that a selection touches, in ascending order.
 
-    Attributes:
-        number: The numbers of the chunks, int64 of shape (k,).
-        first: The first selected element in each chunk, int64 of shape (k,).
-        count: The number of selected elements in each chunk, at least 1, int64 of shape (k,).
-        target: The position of the first selected element in the result, int64 of shape (k,).
-        length: The number of elements of each chunk along the dimension, int64 of shape (k,).
-        step: The distance between selected elements.
+    For each chunk: its number, the first selected element in it, their count (at least 1), the position of
+    the first in the result, and the length of the chunk. ``step`` is the distance of selected elements.
     """
 
     number: I64
@@ -320,13 +315,7 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The elements of a chunk that are selected.
-
-    Attributes:
-        shape: The shape of the chunk.
-        slices: The selected elements of the chunk, for each dimension.
-        counts: The shape of the region.
-    """
+    """The selected elements of a chunk of a shape: slices, and their counts."""
 
     shape: tuple[int, ...]
     slices: tuple[slice, ...]
@@ -356,11 +345,8 @@ class Region:
 class Pieces:
     """The pieces of a selection, m rows.
 
-    Attributes:
-        index: The coordinates of the chunks, uint32 of shape (m, ndim).
-        target: The first element of each piece in the result, int64 of shape (m, ndim).
-        region: The number of the region of each piece, int64 of shape (m,).
-        regions: The regions.
+    ``index`` and ``target``, of shape (m, ndim), are the coordinates of the chunks and the first elements in
+    the result. ``region`` has the number of the region of each piece.
     """
 
     index: U32
@@ -427,11 +413,8 @@ def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values
 class Points:
     """n points in m chunks.
 
-    Attributes:
-        index: The coordinates of the chunks, uint32 of shape (m, ndim).
-        size: The number of elements of each chunk, int64 of shape (m,).
-        chunk: The row of the chunk of each point, int64 of shape (n,).
-        element: The position of each point in its decoded chunk, int64 of shape (n,).
+    ``index`` and ``size`` are the coordinates and the number of elements of the chunks. ``chunk`` and
+    ``element`` are the row of the chunk of each point, and its position in the decoded chunk.
     """
 
     index: U32

@@ -38,11 +38,7 @@ from frazil.zarr_store.store import IcechunkStore
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrBox:
-    """A box of an array.
-
-    ``shape`` is the shape of the box for zarr, without the dimensions of integers. ``is_slice``: for each
-    dimension, whether the index is a slice. Otherwise it is an integer.
-    """
+    """A box of an array."""
 
     store: IcechunkStore
     path: str
@@ -202,10 +198,7 @@ _SMALL_CHUNK: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrRead:
-    """A read of zarr that is a box, into ``out`` with all dimensions of the array.
-
-    ``chunks`` is the number of chunks, or of shards, and ``chunk_bytes`` the size of a decoded one.
-    """
+    """A read of zarr that is a box, into ``out`` with all dimensions of the array."""
 
     session: Session
     path: str
@@ -256,10 +249,7 @@ _FEW: Final = 4
 def zarr_write(
     batch: Sequence[tuple[Any, ...]], value: Any, opened: OpenedArray | None
 ) -> Callable[[], bool] | None:
-    """Return a function that writes the box of a list of chunks of zarr, or None for other writes.
-
-    The function returns False if zarr has to write the box. Then nothing has changed.
-    """
+    """Return a function that writes the box of a list of chunks of zarr, or None for other writes."""
     array = None if opened is None else opened.stored(batch)
     if len(batch) < _FEW:
         return None

@@ -158,14 +158,10 @@ _KIND_OF = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedManifests:
-    """All manifests of an array after a commit.
+    """All manifests of an array after a commit, unchanged ones included, with the sizes of their files.
 
-    Attributes:
-        path: The path of the array.
-        manifests: All manifests of the array, unchanged manifests included.
-        files: The sizes and counts of these files.
-        index: The coordinates of all references that were set or deleted, for the transaction log; uint32 of
-            shape (k, ndim), sorted. None for an array that the same change set creates.
+    ``index`` has the sorted coordinates of all references that were set or deleted, for the transaction log;
+    None for an array that the same change set creates.
     """
 
     path: str
@@ -209,7 +205,7 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
 
 def logged_moves(moves: Moves) -> tuple[Move, ...]:
     """Return the moves that a transaction log has: not those of nodes that were moved back."""
-    return tuple(move for move in moves.values() if move.source != move.target)
+    return tuple([move for move in moves.values() if move.source != move.target])
 
 
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
@@ -255,10 +251,7 @@ def parent_of(path: str) -> str:
 
 
 class MoveTree:
-    """The paths of the base's nodes after some moves. ``move`` changes ``moves`` in place.
-
-    A program may rename thousands of nodes one by one: no move makes a new table of nodes.
-    """
+    """The paths of the base's nodes after some moves. ``move`` changes ``moves`` in place."""
 
     def __init__(self, base: NodeTable, moves: Moves) -> None:
         self._base = base
@@ -400,7 +393,7 @@ class ChangeSet:
 
     def present(self, base: NodeTable) -> dict[str, Node]:
         """Return the created and changed nodes by path."""
-        paths = dict.fromkeys((*self.nodes, *(ready.path for ready in self.ready.values())))
+        paths = dict.fromkeys((*self.nodes, *[ready.path for ready in self.ready.values()]))
         return {path: node for path in paths if (node := self.node(base, path)) is not None}
 
     def array(self, base: NodeTable, path: str) -> Node:
@@ -507,10 +500,7 @@ class ChangeSet:
             self.chunk_changes_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
-        """Set many references of one array, and delete those of the kind ``ABSENT`` (see ``delete_chunk``).
-
-        All of them must be inside of the grid.
-        """
+        """Set many references of one array, and delete those of the kind ``ABSENT``, as ``delete_chunk``."""
         node = self.array(base, path)
         assert node.array is not None
         is_deleted = table.kind == ChunkKind.ABSENT
@@ -575,10 +565,7 @@ def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
 
 
 def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
-    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot.
-
-    Specification: *Transaction Log Files*.
-    """
+    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot."""
     now = [node for node in changes.nodes.values() if node is not None]
     arrays = {node.id for node in now if node.array is not None}
     groups = {node.id for node in now if node.array is None}
@@ -607,10 +594,7 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
 
 
 def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
-    """Return the union of the coordinates of several logs, oldest first, by array.
-
-    If the number of dimensions of an array has changed, only coordinates with the last number count.
-    """
+    """Return the union of the coordinates of several logs, oldest first, by array."""
     chunks: dict[bytes, U32] = {}
     several: dict[bytes, list[U32]] = {}
     for part in parts:

@@ -48,18 +48,11 @@ class ChangeKind(Enum):
 class NodeAlignment:
     """The nodes of both sides, by their paths on the moved tip.
 
-    Attributes:
-        changes: The change set of ours.
-        moved_base: The base with the moves of ours. The other paths of ``changes`` are relative to it.
-        ours: The changes of ours, with the paths of ``changes``.
-        theirs: The changes of theirs, with paths of the moved tip.
-        moved_tip: The nodes of the tip, at the paths to which ours and theirs have moved them.
-        moves: The moves of ours, from the tip to the moved tip.
-        moved_apart: Nodes that the two sides moved to different paths: the path in ours by id.
-        blocked: Nodes that ours moved to a path where theirs has another node, or no group any more: the path
-            in ours by id.
-        tip_paths: The path on the moved tip for each path of ours that differs from it.
-        by_chunk: Whether changed metadata of an array only conflict with chunks that become invalid.
+    ``changes`` and ``ours`` have the paths of ours, relative to ``moved_base``. ``theirs`` and ``moved_tip``
+    have paths of the moved tip, which is the tip after ``moves``. ``tip_paths`` has the path there for each
+    other path of ours. ``moved_apart`` are nodes that both sides moved to different paths, ``blocked`` those
+    that ours cannot move: the path in ours by id. With ``by_chunk``, changed metadata of an array only
+    conflict with chunks that become invalid.
     """
 
     changes: ChangeSet
@@ -135,10 +128,7 @@ def align_nodes(
 def _cannot_go(
     targets: Mapping[bytes, str], tip: NodeTable, ours: NodeChanges, places: Mapping[str, str]
 ) -> dict[bytes, str]:
-    """Return the nodes that cannot be moved to their ``targets``, with their paths in ours.
-
-    These nodes, and the nodes below them, stay at the paths of theirs.
-    """
+    """Return the nodes that cannot be moved to their ``targets``, with their paths in ours."""
     taken = dict(zip(tip.paths_list(), tip.identities(np.arange(len(tip)))[0], strict=True))
     arrays = set(compress(taken.values(), tip.is_array.tolist()))
     new_groups = {places.get(path, path) for id_, path in ours.created.items() if id_ not in ours.arrays}

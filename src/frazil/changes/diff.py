@@ -23,7 +23,7 @@ from frazil.changes.change_set import (
     logged_moves,
     union_of_chunks,
 )
-from frazil.changes.node_changes import NodeChanges, row_of, union_of_coordinates
+from frazil.changes.node_changes import NodeChanges, row_of, rows_of, union_of_coordinates
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
@@ -99,10 +99,7 @@ def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPaths:
-    """The changed nodes and chunks by path: the later path, or for deleted nodes the earlier path.
-
-    ``updated_chunks`` has the coordinates of set and deleted references, uint32 of shape (k, ndim).
-    """
+    """The changed nodes and chunks by path: the later path, or for deleted nodes the earlier path."""
 
     new_groups: frozenset[str]
     new_arrays: frozenset[str]
@@ -172,17 +169,11 @@ References = Callable[[str], ChunkTable]
 
 
 def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
-    """Return the differences from ``before`` to ``after``.
-
-    ``old`` and ``new`` return the references of an array. They are only called for arrays that may differ.
-    """
-    old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
-    common = list(filter(old_rows.__contains__, new_rows))
-    common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
-    common_after = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
-    one, other = before.select_nodes(common_after), after.select_nodes(common_before)
-    created = after.select_nodes(_others(len(after), common_before))
-    deleted = before.select_nodes(_others(len(before), common_after))
+    """Return the differences from ``before`` to ``after``."""
+    rows = rows_of(before, after.ids)
+    one, other = before.select_nodes(rows[rows >= 0]), after.select_nodes(rows >= 0)
+    created = after.select_nodes(rows < 0)
+    deleted = before.select_nodes(_others(len(before), rows[rows >= 0]))
 
     updated = other.select_nodes(_differ(one.user_data.blobs(), other.user_data.blobs()))
     moves = zip(one.paths_list(), other.paths_list(), strict=True)
@@ -249,11 +240,6 @@ def _objects(table: ChunkTable) -> Iterable[tuple[bytes, bytes, int]]:
     return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
 
-def _rows_by_id(nodes: NodeTable) -> dict[bytes, int]:
-    ids, _ = nodes.identities(np.arange(len(nodes)))
-    return dict(zip(ids, range(len(ids)), strict=True))
-
-
 def _others(count: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     left = np.ones(count, np.bool_)
     left[rows] = False
@@ -293,11 +279,7 @@ def exact_changes(
     among: Iterable[bytes],
     resized: set[bytes],
 ) -> NodeChanges:
-    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``.
-
-    Logs also have chunks that were changed and changed back, and lack chunks that a smaller shape dropped, in
-    ``resized`` arrays.
-    """
+    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``."""
     chunks = dict(node_changes.chunks)
     for id_ in set(among) & (chunks.keys() | resized):
         if row_of(before.nodes, id_) < 0 or id_ in node_changes.deleted:
@@ -326,10 +308,7 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
 
 
 def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
-    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``.
-
-    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node.
-    """
+    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``."""
     targets = {target for _, target in node_changes.moved.values()}
     if taken := targets & set(node_changes.deleted.values()):
         raise SessionStateError(

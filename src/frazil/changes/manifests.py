@@ -89,7 +89,7 @@ class Axes:
     @classmethod
     def leading(cls, axis: int, limits: Sequence[int]) -> Axes:
         """Return the axes with one dimension first. ``limits`` are the chunks along each dimension."""
-        order = (axis, *(other for other in range(len(limits)) if other != axis))
+        order = (axis, *[other for other in range(len(limits)) if other != axis])
         return cls(order, tuple([max(limits[each] - 1, 0).bit_length() for each in order]))
 
     @property
@@ -106,10 +106,7 @@ class Axes:
         return out
 
     def is_box(self, first: int, last: int) -> bool:
-        """Return whether the chunks between two keys, inclusive, are a box that no other box can cross.
-
-        The keys must differ in one dimension, and be whole in all dimensions after it.
-        """
+        """Return whether the chunks between two keys, inclusive, are a box that no other box can cross."""
         low = sum(self.bits)
         for bits in self.bits:
             low -= bits
@@ -120,11 +117,7 @@ class Axes:
 
 
 def axes_of(array: ArrayData, before: Sequence[int]) -> Axes:
-    """Return the order of the dimensions for the windows of an array. The windows that exist decide.
-
-    Without them it is the dimension that grew, or else the first one of several chunks. ``before`` are the
-    chunks along each dimension before the changes of the session.
-    """
+    """Return the order of the dimensions for the windows of an array. The windows that exist decide."""
     num_chunks = array.num_chunks
     extents = ManifestRefs.of(array.manifests, len(array.shape)).extents
     limits = np.array(num_chunks, np.int64)
@@ -166,11 +159,7 @@ _PROBES: Final = 512
 
 
 def capacity_for(refs: int) -> int:
-    """Return the largest number of references in a manifest, for an array with ``refs`` references.
-
-    A commit of one chunk writes a manifest and the snapshot. The sum is smallest for manifests in proportion
-    to the square root of the references. The capacities are powers of two.
-    """
+    """Return the largest number of references in a manifest, for an array with ``refs`` references."""
     best = (_ENTRY_BYTES * refs) ** 0.5 / _FULLNESS
     return int(CAPACITY * 2 ** max(0, round(np.log2(max(best, 1) / CAPACITY))))
 
@@ -237,10 +226,7 @@ def neighbours(spans: Spans, first: I64, last: I64, capacity: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How a commit divides the references that it writes into manifests.
-
-    ``others`` are the first and last keys of the manifests that stay, as bytes of int64.
-    """
+    """How a commit divides the references that it writes into manifests."""
 
     axes: Axes
     capacity: int
@@ -352,11 +338,7 @@ def _meet(
 
 
 def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
-    """Return the default size of boxes in chunks, for an array with ``refs`` references.
-
-    Up to ``UNSPLIT_REFS`` references are one box. A larger array has slabs of about ``SPLIT_REFS`` references
-    along the first dimensions. Their sizes are powers of two: when the array grows, slabs are cut in halves.
-    """
+    """Return the default size of boxes in chunks, for an array with ``refs`` references."""
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)
     return boxes_with(num_chunks, refs, SPLIT_REFS, range(len(num_chunks)))
@@ -378,10 +360,7 @@ def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterabl
 def distribute(
     array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split
 ) -> list[ChunkTable]:
-    """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
-
-    Deleted references, and references outside of the grid of a smaller shape, are dropped.
-    """
+    """Merge the references of the old manifests with the edits. Return a table for each non-empty box."""
     table = ChunkTable.merge_tables([*old, changed]) if old else changed
     table = table.stored()
     if not len(table):

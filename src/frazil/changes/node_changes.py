@@ -25,16 +25,11 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeChanges:
-    """The changes of one side, by node id.
+    """The changes of one side, by node id, with the paths of nodes on this side.
 
-    Attributes:
-        created: The paths of created nodes, on this side.
-        deleted: The paths that deleted nodes would have now, after the moves of this side.
-        updated: The paths of nodes with changed metadata.
-        moved: The path in the base and the path now of moved nodes.
-        chunk_paths: The paths of arrays of the base whose chunks were set or deleted.
-        chunks: The coordinates of these chunks, uint32 of shape (k, ndim).
-        arrays: The ids of the arrays among these nodes.
+    ``deleted`` has the paths after the moves of this side, ``moved`` the path in the base and the path now.
+    ``chunks`` has the coordinates of chunks that were set or deleted in arrays of the base, at
+    ``chunk_paths``. ``arrays`` are the ids of the arrays among these nodes.
     """
 
     created: dict[bytes, str] = field(default_factory=dict)
@@ -174,15 +169,11 @@ _LISTED: Final = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadSet:
-    """The reads of a session.
+    """The reads of a session, by path.
 
-    Attributes:
-        documents: The paths of nodes whose ``zarr.json`` was read or was missing.
-        members: The paths of groups whose members were listed.
-        trees: The paths of nodes that were read with all nodes below them.
-        chunks: The coordinates of chunks by the path of the array, uint32 of shape (k, ndim), with a column
-            for each number of dimensions that was used.
-        boxes: Half-open boxes of chunks by the path of the array, uint32 of shape (k, 2, ndim).
+    ``documents`` are nodes whose ``zarr.json`` was read or was missing, ``members`` groups that were listed,
+    and ``trees`` nodes that were read with all nodes below. ``chunks`` has coordinates, a column for each
+    number of dimensions, and ``boxes`` half-open boxes of chunks, of shape (k, 2, ndim).
     """
 
     documents: frozenset[str] = frozenset()

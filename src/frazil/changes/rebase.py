@@ -111,12 +111,9 @@ def _drop_same_chunks(changes: ChangeSet, theirs: NodeChanges, id_: bytes, tip: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolution:
-    """The decision of a conflict.
+    """The decision of a conflict: whether ours is kept, for a ``ChunkDoubleUpdate`` one value for each chunk.
 
-    Attributes:
-        ours: Whether ours is kept. For a ``ChunkDoubleUpdate``, one value for each chunk, bool of shape (k,).
-        chunks: Other content for some of these chunks.
-        document: Other metadata for a ``ZarrMetadataDoubleUpdate``.
+    ``chunks`` and ``document`` are other content for some of these chunks, or for the metadata.
     """
 
     ours: bool | NDArray[np.bool_]
@@ -185,10 +182,7 @@ class _Effects:
 def rebased(
     alignment: NodeAlignment, resolutions: Sequence[tuple[NodeConflict, Resolution]], base_table: References
 ) -> ChangeSet:
-    """Return the changes of ours relative to the tip. Every conflict must be decided.
-
-    ``base_table`` returns the references of an array in the base, by its path there.
-    """
+    """Return the changes of ours relative to the tip. Every conflict must be decided."""
     if not resolutions and not _interact(alignment):
         return alignment.changes
     effects = _Effects(resolutions)
@@ -219,11 +213,7 @@ def rebased(
 def _at_taken_paths(
     alignment: NodeAlignment, effects: _Effects
 ) -> tuple[dict[str, Node], set[bytes], dict[bytes, bool]]:
-    """Return the effects of new nodes of ours that are kept at paths where theirs has new nodes too.
-
-    They are groups of theirs with the metadata of our group, by path; the ids of these groups of ours, which
-    are not created; and the ids of the nodes of theirs that ours replaces, each with whether it is an array.
-    """
+    """Return the effects of new nodes of ours that are kept at paths where theirs has new nodes too."""
     adopted: dict[str, Node] = {}
     dropped: set[bytes] = set()
     replaced: dict[bytes, bool] = {}

@@ -30,10 +30,7 @@ _OF_CHUNKS = ("data_type", "codecs", "storage_transformers")
 
 
 def parse_node(document: bytes) -> ArrayData | None:
-    """Return the array data of a ``zarr.json`` document, or None for a group.
-
-    Raises ``InvalidInputError`` (``bad-metadata``) if the document is not valid metadata of zarr v3.
-    """
+    """Return the array data of a ``zarr.json`` document, or None for a group."""
     try:
         parsed = json.loads(document)
     except (ValueError, RecursionError) as error:
@@ -64,19 +61,13 @@ def parse_node(document: bytes) -> ArrayData | None:
 
 
 def chunk_lengths(document: bytes) -> list[int | list[int]]:
-    """Return the lengths of chunks in elements for each dimension of an array.
-
-    An integer is the length of all chunks of the dimension. A list has the length of each chunk.
-    """
+    """Return the lengths of chunks in elements for each dimension of an array."""
     parsed = json.loads(document)
     return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
 
 
 def same_encoding(one: bytes, other: bytes) -> bool:
-    """Return whether the chunks of two arrays of the same rank are cut and encoded in the same way.
-
-    Their shapes do not matter: only the chunks that both rectilinear grids have must be the same.
-    """
+    """Return whether the chunks of two arrays of the same rank are cut and encoded in the same way."""
     ours, theirs = json.loads(one), json.loads(other)
     if any(ours.get(key) != theirs.get(key) for key in _OF_CHUNKS):
         return False
@@ -164,11 +155,7 @@ _FAR: Final = 1 << 33  # outside of every grid, and small enough to add to a coo
 
 
 def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
-    """Return the edits that move all chunks of an array by ``offset``. Chunks outside the grid are deleted.
-
-    Raises ``InvalidInputError`` if the numbers of offsets and dimensions differ (``invalid-chunk-index``), or
-    if a chunk does not fit at its new place (``invalid-array-metadata``).
-    """
+    """Return the edits that move all chunks of an array by ``offset``. Chunks outside are deleted."""
     array = node.array
     assert array is not None
     try:
@@ -189,12 +176,7 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
 
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
-    """Return the edits that move every chunk to the coordinates that ``forward`` returns.
-
-    ``Session.reindex_array`` describes both functions. Raises the errors of ``shifted``,
-    ``InvalidInputError`` (``invalid-chunk-index``) for coordinates outside of the grid, and ``IcechunkError``
-    (``unknown``) if a function raises an error, which is the cause.
-    """
+    """Return the edits that move every chunk to the coordinates that ``forward`` returns."""
     array = node.array
     assert array is not None
     goes, targets = _applied(forward, "forward", table.index, len(array.num_chunks))

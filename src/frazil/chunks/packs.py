@@ -52,14 +52,7 @@ _TRAILER_SHARE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class PackSettings:
-    """The options of packs. Sizes are in bytes.
-
-    Attributes:
-        enabled: Whether chunks are packed.
-        threshold: Chunks that are smaller than this size are packed.
-        pack_size: The largest size of a pack, without its trailer.
-        checksums: Whether packs and files with one chunk get a trailer with checksums.
-    """
+    """The options of packs. Sizes are in bytes."""
 
     enabled: bool = True
     threshold: int = 1 << 20
@@ -69,12 +62,9 @@ class PackSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRows:
-    """The bytes of n chunks, one after the other. Nobody changes them after a write.
+    """The bytes of n chunks, one after the other without gaps, with their lengths and checksums.
 
-    Attributes:
-        data: The bytes, without gaps, uint8 of one dimension.
-        length: The length of each chunk, at least 1, int64 of shape (n,).
-        crc: The checksum of each chunk, uint32 of shape (n,). None if the writer has no checksums.
+    Nobody changes them after a write. ``crc`` is None if the writer has no checksums.
     """
 
     data: NDArray[np.uint8]
@@ -94,12 +84,7 @@ class ChunkRows:
 
 @dataclass(slots=True, eq=False)
 class Pack:
-    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
-
-    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
-    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
-    longer than the copy of the bytes.
-    """
+    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload."""
 
     id: bytes
     limit: int
@@ -156,13 +141,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ContentSettings:
-    """The options of deduplication.
-
-    Attributes:
-        lifetime_us: The time after the upload in which no garbage collection deletes a file, in microseconds.
-        compare: Whether to read an existing file and compare its bytes with the chunk.
-        checksums: Whether files are written with a trailer (``frazil.format.chunk_trailer``).
-    """
+    """The options of deduplication."""
 
     lifetime_us: int
     compare: bool = True
@@ -170,11 +149,7 @@ class ContentSettings:
 
 
 class ContentStore:
-    """A store of chunks under ids that are hashes of their bytes. Threads may share it.
-
-    ``new_id`` returns random ids, and ``now_us`` the time in microseconds since 1970. ``quiet`` returns
-    whether no garbage collection was running since its last call, ``under_way`` whether one is running now.
-    """
+    """A store of chunks under ids that are hashes of their bytes. Threads may share it."""
 
     def __init__(
         self,
@@ -358,15 +333,9 @@ _MOST_CHUNKS: Final = 100_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRanges:
-    """n ranges of chunk files.
+    """n ranges of chunk files: the row of the file in ``ids``, the first byte, and the length of each.
 
-    Attributes:
-        ids: The ids of the files, uint8 of shape (m, 12).
-        source: The row of the file of each range in ``ids``, int64 of shape (n,).
-        offset: The first byte of each range, int64 of shape (n,).
-        length: The number of bytes of each range, int64 of shape (n,), at least 1.
-        sizes: The sizes of the files in bytes, int64 of shape (m,). -1 if the size is not known; then the
-            checksums of the file are not compared. None: no size is known.
+    ``sizes`` are the sizes of the files. -1 or None: not known, so that checksums are not compared.
     """
 
     ids: U8
@@ -398,13 +367,7 @@ class FileRanges:
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """How new packs are written.
-
-    Attributes:
-        pack_size: The largest size of a pack in bytes. A larger range gets a file of its own.
-        least: The smallest number of ranges of a pack. Smaller packs are not written. Default: 1.
-        checksums: Whether packs get a trailer with the checksums of their chunks. Default: True.
-    """
+    """How new packs are written."""
 
     pack_size: int
     least: int = 1

@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 class ReadPlan:
     """The m ranges to fetch, and the places of the n wanted ranges in them.
 
-    Attributes:
-        key: The number of the object, int64 of shape (m,).
-        start: The first byte to fetch, int64 of shape (m,).
-        stop: The byte after the last byte to fetch, int64 of shape (m,).
-        part: The number of the fetched range that contains the wanted range, int64 of shape (n,).
-        offset: The first byte of the wanted range within the fetched range, int64 of shape (n,).
+    ``key``, ``start`` and ``stop`` are ranges of objects. ``part`` has the range that contains each wanted
+    range, and ``offset`` the first byte there.
     """
 
     key: NDArray[np.int64]
@@ -52,10 +48,7 @@ class ReadPlan:
 def plan_reads(
     keys: ArrayLike, starts: ArrayLike, stops: ArrayLike, max_gap: int, max_waste: int, max_size: int
 ) -> ReadPlan:
-    """Return the plan for reads of ``starts[i] <= byte < stops[i]`` of the object with number ``keys[i]``.
-
-    The wanted ranges can be in any order, and can overlap or repeat. Each is completely in one fetched range.
-    """
+    """Return the plan for reads of ``starts[i] <= byte < stops[i]`` of the object with number ``keys[i]``."""
     key, start, stop = (np.asarray(column, np.int64) for column in (keys, starts, stops))
     n = len(key)
     if n == 0:
@@ -111,11 +104,7 @@ def _split(
     max_waste: int,
     max_size: int,
 ) -> NDArray[np.int64]:
-    """Return where merged ranges begin, after cuts of ranges that are too large or have too much waste.
-
-    ``waste`` is the running sum of the gaps. Within a group, ``reach`` and ``waste`` ascend, so bisection
-    finds the end of a piece. The loop runs once for each request, not for each wanted range.
-    """
+    """Return where merged ranges begin, after cuts of ranges that are too large or have too much waste."""
     ends = np.append(begins[1:], len(first))
     tail = ends - 1
     too_much = (reach[tail] - first[begins] > max_size) | (waste[tail] - waste[begins] > max_waste)
@@ -219,11 +208,7 @@ def copy_into(data: Buffer, out: memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """The limits of ``plan_reads``, in bytes.
-
-    A request of 4 MiB takes several times the latency of a request. A large read still uses many connections.
-    Up to this size, a local read reuses memory that is in the cache of the processor.
-    """
+    """The limits of ``plan_reads``, in bytes."""
 
     max_gap: int = 64 << 10
     max_waste: int = 1 << 20

@@ -127,12 +127,7 @@ class ChunkReader:
         )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Return the bytes of one chunk from ``start`` up to ``stop``.
-
-        Raises ``StorageError`` (``object-not-found``; ``invalid-object-size`` for an object that is shorter
-        than its reference requires; ``virtual-chunk-modified``), and ``InvalidInputError`` for a virtual
-        chunk without a container, or whose container is not authorised.
-        """
+        """Return the bytes of one chunk from ``start`` up to ``stop``."""
         place = self._locate(ref, start, stop)
         if not isinstance(place, ByteRange):
             return place
@@ -324,14 +319,8 @@ _CACHED: Final = (StoredObject, ForeignObject)
 class WantedRanges:
     """The wanted ranges of chunks in objects, n rows.
 
-    Attributes:
-        objects: The distinct objects.
-        key: The number of the object of each range, int64 of shape (n,).
-        row: The row of the chunk of each range among the references, int64 of shape (n,).
-        offset: The first byte of each chunk in its object, int64 of shape (n,).
-        size: The number of bytes of each chunk, int64 of shape (n,).
-        start: The first wanted byte in each chunk, int64 of shape (n,).
-        length: The number of wanted bytes, int64 of shape (n,).
+    ``key`` has the number of the object, ``row`` the row among the references, ``offset`` and ``size`` the
+    place of the chunk in the object, and ``start`` and ``length`` the wanted bytes in the chunk.
     """
 
     objects: list[Readable]
@@ -390,13 +379,9 @@ _thread: Final = _ThreadMemory()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnRequest:
-    """A range of an object, or bytes in memory, with the wanted ranges in it.
+    """A range of an object, or bytes in memory, with the rows of the wanted ranges in it, by position.
 
-    Attributes:
-        where: The range of an object, or the bytes.
-        rows: The rows of the wanted ranges, int64 of shape (n,), by their position.
-        offset: The first byte of each wanted range in the bytes of the request, int64 of shape (n,).
-        additions: The chunks to add to the cache, or None without a cache.
+    ``offset`` has the first byte of each wanted range in the bytes of the request.
     """
 
     where: ByteRange | U8
@@ -410,10 +395,7 @@ class ColumnRequest:
         return not isinstance(self.where, ByteRange) or self.where.where.is_local
 
     def read(self) -> U8:
-        """Return the bytes, which may be fewer than asked for. Raises the errors of the storage.
-
-        Those of a local file are in memory that the next call in this thread uses again: decode them first.
-        """
+        """Return the bytes, which may be fewer than asked for. Raises the errors of the storage."""
         if not isinstance(self.where, ByteRange):
             return self.where
         size = self.where.stop - self.where.start

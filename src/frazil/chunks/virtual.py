@@ -42,10 +42,7 @@ _CACHED_LENGTH: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container of virtual chunks: all URLs that start with ``url_prefix``, in ``store``.
-
-    Relative locations use ``name``. ``is_given``: it is from the user, not from the repository.
-    """
+    """A container of virtual chunks: all URLs that start with ``url_prefix``, in ``store``."""
 
     name: str | None
     url_prefix: str
@@ -109,11 +106,7 @@ class ForeignObject:
 
 
 class VirtualSources:
-    """The containers of a repository, with the credentials of those that the user has authorised.
-
-    ``credentials`` has values by the URL prefixes of containers. A container is authorised if its prefix has
-    a value, also None. The first read opens a store. A pickled copy opens its stores again.
-    """
+    """The containers of a repository, with the credentials of those that the user has authorised."""
 
     def __init__(
         self,
@@ -156,11 +149,7 @@ class VirtualSources:
         return self._containers
 
     def resolve(self, location: str) -> str:
-        """Return the URL of a location. A relative location is joined to the prefix of its container.
-
-        Raises ``InvalidInputError`` (``invalid-virtual-ref``; ``no-container-for-virtual-chunk`` for an
-        unknown name).
-        """
+        """Return the URL of a location. A relative location is joined to the prefix of its container."""
         if location[: len(RELATIVE)].lower() != RELATIVE:
             return normalized(location)
         name, slash, path = location[len(RELATIVE) :].partition("/")
@@ -239,10 +228,7 @@ _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def normalized(location: str) -> str:
-    """Return a location in the form in which it is stored and matched with containers.
-
-    Raises ``InvalidInputError`` (``invalid-virtual-ref``) if the location is not a URL.
-    """
+    """Return a location in the form in which it is stored and matched with containers."""
     match = _URL.fullmatch(location)
     if match is None:
         raise _invalid(location, "it has no scheme")
@@ -255,11 +241,7 @@ def normalized(location: str) -> str:
 
 
 def _prefix(url_prefix: str) -> str:
-    """Return the prefix of a container in the form for matches, with a slash at its end.
-
-    Without the slash, ``s3://bucket`` would match ``s3://bucket-other``. Early versions of the format only
-    stored a scheme, such as ``s3``.
-    """
+    """Return the prefix of a container in the form for matches, with a slash at its end."""
     if ":" not in url_prefix:
         return url_prefix
     prefix = normalized(url_prefix)

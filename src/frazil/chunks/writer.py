@@ -100,11 +100,7 @@ class ChunkFlush:
 
 
 class ChunkWriter:
-    """A writer of chunks, which packs small chunks. Threads may share it.
-
-    ``new_id`` returns the id of a chunk file, 12 random bytes. ``content`` finds chunks that are already
-    stored, for deduplication.
-    """
+    """A writer of chunks, which packs small chunks. Threads may share it."""
 
     def __init__(
         self,
@@ -152,11 +148,7 @@ class ChunkWriter:
         return None if self._content is None else self._content.keep_until
 
     def write(self, data: Buffer) -> NativeRef:
-        """Write one chunk. On return, its bytes are copied or stored.
-
-        Raises ``InvalidInputError`` (``zero-length-chunk``), and ``StorageError`` if the storage fails for
-        this chunk, or if there is no room for it because the upload of an earlier pack has failed.
-        """
+        """Write one chunk. On return, its bytes are copied or stored."""
         view = _bytes_of(data)
         if view.nbytes >= self.pack_below:
             return NativeRef(self._put_file(view), 0, view.nbytes)
@@ -200,11 +192,7 @@ class ChunkWriter:
         return self._file_threads().submit(self._put_files, views)
 
     def flush(self) -> None:
-        """Wait until all written chunks are durable.
-
-        Raises the first error of an upload. The next ``flush()`` uploads failed packs again. Until one
-        succeeds, the references must not be committed.
-        """
+        """Wait until all written chunks are durable."""
         self.begin_uploads().confirm()
 
     def begin_uploads(self, *, is_joint: bool = False) -> ChunkFlush:

@@ -32,6 +32,7 @@ from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.ids import new_object_id
+from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.session import Session, state_of
 from frazil.repository.session.staged_work import (
@@ -43,7 +44,7 @@ from frazil.repository.session.staged_work import (
     place_of,
     take_lease,
 )
-from frazil.repository.session.workspace import SessionState, Workspace
+from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import IfAbsent, Storage, Stored
 from frazil.threads import Purpose, thread_pool
 

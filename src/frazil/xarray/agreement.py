@@ -222,11 +222,7 @@ def cell(values: Any, at: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The stored variables of a group, read on demand.
-
-    ``variables`` are as they are stored, without decoding. ``dims`` has the dimensions of all variables,
-    ``forms`` the forms of those that will be written, and ``sizes`` the sizes of all dimensions.
-    """
+    """The stored variables of a group, read on demand."""
 
     variables: Mapping[str, xr.Variable]
     dims: Mapping[str, tuple[Hashable, ...]]
@@ -293,10 +289,7 @@ _WESTERN: Final = {"standard", "proleptic_gregorian"}
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """One write: the dataset, the stored group, and the options.
-
-    ``region`` has a slice for each dimension that it names. ``accept`` has the names of the checks to skip.
-    """
+    """One write: the dataset, the stored group, and the options."""
 
     dataset: xr.Dataset
     stored: StoredGroup
@@ -409,10 +402,7 @@ def _packing(writing: Writing) -> None:
 
 
 def _static(writing: Writing) -> None:
-    """Check that variables that do not grow, mostly coordinates, are equal to the stored variables.
-
-    Other labels along a dimension are wrong in a region, or if the dataset lacks variables along it.
-    """
+    """Check that variables that do not grow, mostly coordinates, are equal to the stored variables."""
     if writing.append_dim is not None:
         for name, variable, form in writing.shared():
             if writing.is_static(variable):

@@ -27,10 +27,7 @@ _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """Open an array of a session or store.
-
-    Reads and writes raise ``FormatError`` (``undecodable-chunk``) with the place of a damaged chunk.
-    """
+    """Open an array of a session or store."""
     store = source if isinstance(source, IcechunkStore) else source.store
     return NamingArray(open_array(store, path, mode).async_array)
 

@@ -186,8 +186,6 @@ class VirtualReferences(Store):
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
 
-        Specification: *ChunkRef*.
-
         Examples:
             >>> import frazil, numpy as np, zarr
             >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
@@ -235,8 +233,6 @@ class VirtualReferences(Store):
         Raises:
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
-
-        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr

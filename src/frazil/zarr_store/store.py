@@ -146,6 +146,12 @@ class IcechunkStore(VirtualReferences):
         (True, True)
     """
 
+    #: A read-only store raises an error for a deletion.
+    supports_deletes = True
+    supports_listing = True
+    #: A snapshot holds the metadata of all nodes in one file.
+    supports_consolidated_metadata = False
+
     def __init__(self, session: Session, read_only: bool | None = None) -> None:
         if read_only is None:
             # After a commit, writes raise the error of the session, which says what to do.
@@ -188,24 +194,6 @@ class IcechunkStore(VirtualReferences):
     def supports_writes(self) -> bool:
         """Whether the store allows writes."""
         return not self._read_only
-
-    @property
-    @override
-    def supports_deletes(self) -> bool:
-        """Always True. A read-only store raises an error for a deletion."""
-        return True
-
-    @property
-    @override
-    def supports_listing(self) -> bool:
-        """Always True."""
-        return True
-
-    @property
-    @override
-    def supports_consolidated_metadata(self) -> bool:
-        """Always False, because a snapshot holds the metadata of all nodes in one file."""
-        return False
 
     @property
     def _supports_sync_io(self) -> bool:

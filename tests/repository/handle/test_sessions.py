@@ -125,9 +125,9 @@ def test_a_session_ends(storage, monkeypatch, own):
     assert session.session_id == fork.session_id != other.session_id
     assert session.expires_at == fork.expires_at <= other.expires_at
     end = round(session.expires_at.timestamp() * 1e6)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end - 1)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end - 1)
     fill(session.store, value=2)
-    monkeypatch.setattr("frazil.repository.session.workspace.now_us", lambda: end)
+    monkeypatch.setattr("frazil.repository.session.commit.now_us", lambda: end)
     for write in (
         lambda: session.commit("late"),
         lambda: fill(session.store),

@@ -55,12 +55,13 @@ from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.ids import new_node_id
+from frazil.repository.session.commit import SessionState
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver, require_solver, solve
 from frazil.repository.session.differences import CommitLogs, commits_between, read_logs
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.rebase import Read, carry_over
 from frazil.repository.session.session import Session, reading, state_of
-from frazil.repository.session.workspace import SessionState, Workspace, preload
+from frazil.repository.session.workspace import Workspace, preload
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.resolved import MOVE_NODE
 from frazil.storage.base import Storage

@@ -1,4 +1,4 @@
-"""The commit, which makes a new version from a change set, and its retries.
+"""The state of a session, and its commit, which makes a new version from a change set, with its retries.
 
 First the commit stores the files of the version (``commit_files``). Then one conditional write makes the
 version visible (``Catalog.finish_commit``). Before this write all files are durable, and readers see no
@@ -9,25 +9,35 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from frazil import host
+from frazil.changes.merge import ForkGenerations
+from frazil.changes.node_changes import ReadSet
 from frazil.display import span
-from frazil.errors import ConflictError, ErrorKind, InvalidInputError, SessionStateError, StorageError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+    StorageError,
+)
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES
-from frazil.repository.catalog.collection_guard import RequiredFiles, is_uncollected
+from frazil.repository.catalog.collection_guard import Lease, RequiredFiles, SessionStart, is_uncollected
 from frazil.repository.catalog.context import Context, require_listed
 from frazil.repository.catalog.history_records import CARRIED, with_amended
 from frazil.repository.catalog.repo_changes import (
+    MetadataEdit,
     base_not_found,
     new_snapshot,
     require_base,
@@ -37,11 +47,142 @@ from frazil.repository.catalog.repo_changes import (
     with_metadata,
 )
 from frazil.repository.catalog.repo_update import NewFiles, RepoChange
+from frazil.repository.catalog.version_info import SessionMode
+from frazil.repository.clock import elapsed_us, now_us, to_datetime
+from frazil.repository.ids import new_object_id
 from frazil.repository.retries import commit_queue
 from frazil.repository.session.commit_files import PendingCommit, uploading, write_commit_files
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.resolved import MOVE_NODE
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The mutable state of a session. Commits, rebases and merges change it."""
+
+    workspace: Workspace
+    branch: str | None
+    mode: SessionMode
+    expires_at: int
+    default_metadata: dict[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    discarded_before: int = 0
+    merged: ForkGenerations = field(default_factory=ForkGenerations)
+    session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened, in microseconds since 1970.
+    seen: int = 0
+    #: Protects the files of the session from garbage collections while the session has forks.
+    lease: Lease | None = None
+    #: The name of the session in the list of leases.
+    name: str = ""
+    #: Changes the metadata of the repository in the update of the commit.
+    note: MetadataEdit | None = None
+    #: Time of the oldest chunk file of the session, if the file can be older than the session.
+    since: int | None = None
+    #: After a rebase: the snapshot that the session was opened with.
+    origin: bytes | None = None
+    #: Declared reads that were compared with all commits up to the session's snapshot.
+    clean_reads: tuple[ReadSet, ...] = ()
+    #: The time of creation, by ``elapsed_us`` of this process.
+    created_at: int = field(default_factory=elapsed_us)
+    #: Whether the session has tried to commit. The error of an attempt says that the changes are not saved.
+    has_tried: bool = False
+
+    def ends(self) -> int:
+        """Return when the session expires, in microseconds since 1970."""
+        keep_until = self.workspace.writer.keep_until
+        if keep_until is not None:
+            self.expires_at = min(self.expires_at, keep_until)
+        return self.expires_at
+
+    def session_start(self) -> SessionStart:
+        """Return when the session started. Garbage collections spare files that are not older."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
+        if self.since is not None:
+            starts.append(self.since)
+        # The earliest of them, because this host's clock may have been set back since.
+        return SessionStart(self.seen, min(starts))
+
+
+class Permissions:
+    """Checks of what a session may do now. Base of ``Session``."""
+
+    _state: SessionState
+
+    @property
+    def workspace(self) -> Workspace:
+        """The nodes and chunks that this session sees. For other modules of Frazil."""
+        return self._state.workspace
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the session can only read. A session is read-only after its commit."""
+        return self._state.mode is SessionMode.readonly
+
+    @property
+    def mode(self) -> SessionMode:
+        """Whether the session is read-only, writable, or a session that moves nodes."""
+        return self._state.mode
+
+    @property
+    def expires_at(self) -> datetime:
+        """The time after which this session cannot write or commit.
+
+        With deduplication, a chunk that the session found in storage can make this earlier. At least a third
+        of the lifetime is left after such a chunk was found.
+        """
+        return to_datetime(self._state.ends())
+
+    def require_writable(self) -> None:
+        """Raise an error if this session cannot write to nodes and chunks now.
+
+        Raises:
+            ReadOnlyError: The session is read-only (``read-only-store``).
+            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
+                (``session-expired``).
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.writable_session("main").require_writable()
+            >>> repo.rearrange_session("main").require_writable()
+            Traceback (most recent call last):
+            frazil.errors.SessionStateError: this session can only move nodes...
+        """
+        if self._state.mode is not SessionMode.writable:
+            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
+            raise SessionStateError(
+                "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
+            ).with_remedy(
+                "To write, commit or discard its changes, and open a session with "
+                "Repository.writable_session",
+                shell="",
+            )
+        self._require_not_ended()
+
+    def _require_not_ended(self) -> None:
+        ends = self._state.ends()
+        if now_us() >= ends:
+            raise SessionStateError(
+                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
+                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
+                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
+            )
+
+    def _require_not_reading(self, kind: ErrorKind = ErrorKind.READ_ONLY_SESSION) -> None:
+        if self.read_only:
+            is_new = self._state.branch is None
+            raise ReadOnlyError(
+                f"this session {'is read-only' if is_new else 'has committed its changes'}", kind
+            ).with_remedy(
+                "To write or to move nodes, open a session with Repository.writable_session or "
+                "Repository.rearrange_session",
+                shell="",
+            )
+
 
 #: The key of a commit's metadata that the format reserves.
 RESERVED: Final = "__icechunk"
@@ -103,11 +244,7 @@ class CommitRetries(ExitStack):
         }
 
     def wait(self, error: ConflictError) -> None:
-        """Pause until the next attempt should begin.
-
-        Raises ``error`` if the policy allows no other attempt. If the timeout has expired, the error has the
-        number of attempts.
-        """
+        """Pause until the next attempt should begin."""
         policy = self.policy
         if error.kind not in policy.kinds or self.count == policy.max_retries:
             raise error
@@ -129,11 +266,7 @@ class CommitRetries(ExitStack):
         self.enter_context(self._context.assets.retry_lock)
 
     def join_queue(self, workspace: Workspace) -> bool:
-        """Wait for other commits to the branch, if lost attempts cost more. Return whether there were some.
-
-        A place costs three requests. It saves the files of lost attempts, one for each changed array and two
-        more, and it is fair to a commit that has lost several times.
-        """
+        """Wait for other commits to the branch, if lost attempts cost more. Return whether any came first."""
         storage = self._context.storage
         if self._is_queued or self._branch is None or storage.is_local or self.policy.max_retries == 0:
             return False
@@ -161,10 +294,7 @@ def _is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8) -> bool:
 
 
 def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
-    """Return the files that a commit needs, with the manifests that workers have prepared for it.
-
-    Raises ``SessionStateError`` (``garbage-collected``) if a prepared manifest was deleted.
-    """
+    """Return the files that a commit needs, with the manifests that workers have prepared for it."""
     if pending.writer is not None:
         pending.writer.flush()
     prepared = pending.changes.ready.values()
@@ -252,7 +382,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
 
         def confirm() -> None:
             uploads.confirm()
-            pending.earlier_manifests.update((each.node.id, each) for each in files.updates)
+            pending.earlier_manifests.update({each.node.id: each for each in files.updates})
 
         rest = NewFiles(uploads.take_files(), confirm) if is_joint else None
         if rest is None:

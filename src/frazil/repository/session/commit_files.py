@@ -67,10 +67,7 @@ from frazil.threads import Purpose, shared_pool, start_threads
 
 @dataclass(frozen=True, slots=True)
 class NewManifest:
-    """The part of one array in a manifest file that a commit has stored.
-
-    ``ref`` has the box of the array. ``size`` (in bytes) and ``num_refs`` are of the whole file.
-    """
+    """The part of one array in a manifest file that a commit has stored."""
 
     node_id: bytes
     ref: ManifestRef
@@ -128,13 +125,9 @@ REWRITE_AMEND: Final = CommitKind(
 class PendingCommit:
     """The inputs of a commit.
 
-    Attributes:
-        branch: The branch that the commit moves. None for a flush.
-        parent: The snapshot that the changes are relative to.
-        session_start: When the session started. Only a later garbage collection can have deleted its files.
-        writer: The writer of the chunks of the changes. None if all of them are durable.
-        earlier_manifests: The updates whose manifests earlier attempts have stored, by node id.
-        note: Changes the metadata of the repository in the same update (spec version 2).
+    ``branch`` is the branch that the commit moves, None for a flush. ``writer`` has chunks of the changes
+    that are not durable. ``earlier_manifests`` are the updates whose manifests earlier attempts have stored,
+    by node id. ``note`` changes the metadata of the repository in the same update (spec version 2).
     """
 
     context: Context
@@ -329,11 +322,7 @@ def _write_manifests(
 
 
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
-    """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references.
-
-    The configuration decides, or ``auto_split`` without one. With the splitting ``"auto"``, the boxes are the
-    windows of an array whose references are evenly distributed.
-    """
+    """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references."""
     assert node.array is not None
     num_chunks = node.array.num_chunks
     refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
@@ -354,7 +343,7 @@ def num_refs(files: ManifestFiles, array: ArrayData) -> int:
 
 def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     """Return ``files`` with the manifest files that workers have prepared for the changes."""
-    parts = [files, *(ready.files for ready in changes.ready.values())]
+    parts = [files, *[ready.files for ready in changes.ready.values()]]
     if len(parts) == 1:
         return files
     ids = np.concatenate([part.ids for part in parts])
@@ -372,10 +361,7 @@ def put_manifests(
     updates: list[tuple[bytes, list[ChunkTable]]],
     ids: Iterator[bytes] | None = None,
 ) -> list[NewManifest]:
-    """Put manifests with the tables of each node id. Small arrays share a file.
-
-    ``ids`` are the ids of the files. Default: random ids, or a series if there are many files.
-    """
+    """Put manifests with the tables of each node id. Small arrays share a file."""
     settings = context.settings
     locations = LocationCompression(
         settings.location_compression_min_chunks,
@@ -429,11 +415,7 @@ class CommitFiles:
 def write_commit_files(
     pending: PendingCommit, uploads: Uploads, before: SnapshotEntry, replaced: TransactionLog | None
 ) -> CommitFiles:
-    """Put all files of the new version except ``repo``.
-
-    ``before`` is the entry of the parent. ``replaced`` is the transaction log of the commit that the new
-    commit replaces.
-    """
+    """Put all files of the new version except ``repo``."""
     context, parent, changes = pending.context, pending.parent, pending.changes
     id_ = new_object_id()
     nodes = moved_nodes(parent.nodes, changes.moves)

@@ -82,11 +82,7 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
 
 
 def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
-    """Return the transaction logs of some commits.
-
-    Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if a log was deleted: its changes cannot be
-    compared.
-    """
+    """Return the transaction logs of some commits."""
     ids = [id_ for commit in commits for id_ in commit.logs]
     logs = assets.transaction_logs(ids)
     for id_, log in zip(ids, logs, strict=True):
@@ -100,11 +96,7 @@ def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[Transaction
 
 
 def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> ChangedPaths:
-    """Return the changes from one snapshot to another.
-
-    If ``before`` is an ancestor of ``after``, the transaction logs between them have the changes. Other
-    snapshots, such as the tips of two branches, are compared node by node and reference by reference.
-    """
+    """Return the changes from one snapshot to another."""
     start, end = require_snapshot(info, before), require_snapshot(info, after)
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
@@ -117,11 +109,7 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
 
 
 def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[TransactionLog]]:
-    """Return for each snapshot the transaction logs of its expired ancestors, oldest first, and its own log.
-
-    Some implementations delete the logs of expired ancestors. Deleted logs are left out. Raises
-    ``SnapshotNotFoundError`` if a snapshot was expired or dropped.
-    """
+    """Return for each snapshot the logs of its expired ancestors, oldest first, and its own log."""
     ids = [id_ for entry in entries for id_ in entry.logs]
     logs = iter(context.assets.transaction_logs(ids))
     groups = []
@@ -136,13 +124,6 @@ def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[Tra
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
     """List a snapshot again and return its id. See ``Repository.upkeep.recover``."""
-    while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
-        pass  # a garbage collection ran at the same time
-    return id_
-
-
-def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
-    """Make one attempt to list a snapshot again."""
     start = context.catalog.begin_commit()
     info = start.info
     id_ = id_from_text(snapshot_id)
@@ -156,13 +137,15 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
     if parent_id is None:
         parent_id = _find_parent(context, info, snapshot, log, branch)
     else:
-        _require_parent(context, info, parent_id, snapshot, log)
+        require_snapshot(info, parent_id)
+        if not _has_its_nodes(context.assets.snapshot(parent_id), snapshot, log):
+            raise _unknown_parent(snapshot, f"not `{parent}`")
     entry = SnapshotEntry(id_, parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata)
     exists = branch in info.branches
     change = new_snapshot(entry, branch if exists else None, parent_id)
     start.save_backup(context.storage)
-    if context.catalog.finish_commit(change, start) is None:
-        return None
+    if context.catalog.finish_commit(change, start) is None:  # a garbage collection ran at the same time
+        return relist_snapshot(context, snapshot_id, branch, parent)
     if not exists:
         context.catalog.update_repo_info(repo_changes.create_branch(branch, id_))
     return id_
@@ -188,15 +171,6 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
             ErrorKind.OBJECT_NOT_FOUND,
         )
     return snapshot, log
-
-
-def _require_parent(
-    context: Context, info: RepoInfo, parent: bytes, snapshot: Snapshot, log: TransactionLog
-) -> None:
-    """Raise an error unless ``parent`` may be the parent of a snapshot."""
-    require_snapshot(info, parent)
-    if not _has_its_nodes(context.assets.snapshot(parent), snapshot, log):
-        raise _unknown_parent(snapshot, f"not `{id_to_text(parent)}`")
 
 
 def _find_parent(

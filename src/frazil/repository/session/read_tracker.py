@@ -1,23 +1,22 @@
-"""The tracker of the reads of a session.
+"""The tracker of the reads of a session, which notes reads while they happen.
 
-A ``ReadTracker`` notes reads while they happen. The result is a ``ReadSet``. A rebase compares it with the
-commits of other writers. The unit is a chunk: if the program reads elements 0 to 9 of an array, the rebase
-compares the chunks that hold them. `frazil.repository.session.rebase` makes a ``ReadSet`` of the
-reads that the caller declares.
-
-Reads of the session's own changes do not count, because no other writer can change them.
+A rebase compares the chunks that were read with the commits of other writers. Reads of the session's own
+changes do not count, because no other writer can change them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from frazil.changes.node_changes import ReadSet, union_of_coordinates
 from frazil.format.columns import U32
+
+#: The parts of a ``ReadSet`` that consist of paths.
+type PathKind = Literal["documents", "members", "trees"]
 
 #: A queue with more coordinates is joined with the column.
 _QUEUE: Final = 1 << 14
@@ -53,9 +52,7 @@ class ReadTracker:
     def __init__(self, reads: ReadSet | None = None) -> None:
         #: A rebase holds this lock. Reads of other threads wait until the rebase is done.
         self.lock = RLock()
-        self._documents: set[str] = set()
-        self._members: set[str] = set()
-        self._trees: set[str] = set()
+        self._paths: dict[PathKind, set[str]] = {"documents": set(), "members": set(), "trees": set()}
         self._chunks: dict[tuple[str, int], _Coordinates] = {}
         if reads is not None:
             self.add(reads)
@@ -66,9 +63,8 @@ class ReadTracker:
     def add(self, reads: ReadSet) -> None:
         """Add the reads of a fork. They have no boxes: only declared reads have boxes."""
         with self.lock:
-            self._documents |= reads.documents
-            self._members |= reads.members
-            self._trees |= reads.trees
+            for kind, paths in self._paths.items():
+                paths |= getattr(reads, kind)
             for path, columns in reads.chunks.items():
                 for column in columns:
                     self._coordinates(path, column.shape[1]).join([column])
@@ -79,27 +75,14 @@ class ReadTracker:
             chunks: dict[str, list[U32]] = {}
             for (path, _), coordinates in self._chunks.items():
                 chunks.setdefault(path, []).append(coordinates.join())
-            return ReadSet(
-                frozenset(self._documents),
-                frozenset(self._members),
-                frozenset(self._trees),
-                {path: tuple(columns) for path, columns in chunks.items()},
-            )
+            columns_of = {path: tuple(columns) for path, columns in chunks.items()}
+            documents, members, trees = map(frozenset, self._paths.values())
+            return ReadSet(documents, members, trees, columns_of)
 
-    def document(self, path: str) -> None:
-        """Add a read of the metadata of a node."""
+    def path(self, kind: PathKind, path: str) -> None:
+        """Add a path to a part of the read set."""
         with self.lock:
-            self._documents.add(path)
-
-    def members(self, path: str) -> None:
-        """Add a listing of the members of a group."""
-        with self.lock:
-            self._members.add(path)
-
-    def tree(self, path: str) -> None:
-        """Add a read of all nodes and chunks at and below a path."""
-        with self.lock:
-            self._trees.add(path)
+            self._paths[kind].add(path)
 
     def chunk(self, path: str, coords: tuple[int, ...]) -> None:
         """Add a read of one chunk."""

@@ -1,15 +1,8 @@
 """The rebase of a session, which moves its changes from their snapshot to the tip of the branch.
 
-The rebase first compares all commits up to the tip together. Usually there are no conflicts. Then the rebase
-only reads the transaction logs and one snapshot, whatever the number of commits. If a conflict stays
-undecided, the rebase continues commit by commit, and stops before the commit that causes the conflict. The
-decisions for earlier commits stay.
-
-Before that, the rebase compares the reads of the session with all commits. No solver decides about reads. If
-a read is stale, the session stays on its snapshot.
-
-The caller passes ``reads=`` to a commit or a rebase. This module converts them to a ``ReadSet`` of the chunks
-that hold the elements. A ``ReadTracker`` makes a ``ReadSet`` of the reads that it tracks.
+The rebase first compares the reads of the session, and then its changes, with all commits up to the tip
+together. If a conflict stays undecided, it continues commit by commit, and stops before the one that causes
+the conflict. The decisions for earlier commits stay.
 """
 
 from __future__ import annotations
@@ -59,20 +52,16 @@ type Read = str | tuple[str, Any]
 
 
 def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: Workspace) -> list[ReadSet]:
-    """Convert the declared reads of a session to read sets.
-
-    ``origin`` is the version that the session was opened with, ``current`` the version that it sees now.
-    Reads of nodes that the session itself has created are left out. Raises ``NodeNotFoundError`` for a path
-    that neither version has, and ``InvalidInputError`` (``invalid-path``; ``not-an-array`` for a selection of
-    a group; ``invalid-chunk-index`` for a selection outside of the array).
-    """
+    """Convert the declared reads of a session to read sets."""
     trees: set[str] = set()
     boxes: dict[str, list[U32]] = {}
     nodes = origin.snapshot.nodes
     for read in reads:
         if isinstance(read, ReadSet):
             continue
-        name, selection = _parts(read)
+        name, selection = read if isinstance(read, tuple) and len(read) == 2 else (read, None)
+        if not isinstance(name, str):
+            raise TypeError(f"reads must be paths, or pairs of a path and a selection, got {read!r}")
         path = absolute(name)
         row, below = nodes.find_node(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
@@ -90,19 +79,8 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
     return [*([read_set] if read_set else []), *(read for read in reads if isinstance(read, ReadSet))]
 
 
-def _parts(read: Any) -> tuple[str, Any]:
-    path, selection = read if isinstance(read, tuple) and len(read) == 2 else (read, None)
-    if not isinstance(path, str):
-        raise TypeError(f"reads must be paths, or pairs of a path and a selection, got {read!r}")
-    return path, selection
-
-
 def chunk_box(node: Node, selection: Any) -> U32:
-    """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open.
-
-    A selection is a slice, an integer, or a tuple of these and of at most one ``...``. Dimensions that it
-    does not name are selected as a whole. For a slice with a step, all elements between its ends count.
-    """
+    """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open."""
     assert node.array is not None
     lengths = node.array.shape
     parts = selection if isinstance(selection, tuple) else (selection,)
@@ -245,10 +223,7 @@ def _rebase_over(
     open_session: OpenSession,
     reads: ReadSet = NOTHING_READ,
 ) -> list[Conflict]:
-    """Rebase over some commits.
-
-    If the solver leaves a conflict undecided, return all conflicts and change nothing.
-    """
+    """Rebase over some commits."""
     context = workspace.context
     end = commits[-1].snapshot
     base = workspace.snapshot.nodes
@@ -281,11 +256,7 @@ def _rebase_over(
 def _outdated_manifests(
     own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: NodeChanges
 ) -> list[Conflict]:
-    """Return the conflicts of arrays that have prepared manifests and that theirs has changed.
-
-    Any change of such an array is a conflict, because the manifests belong to the array before the change. No
-    solver can decide these conflicts.
-    """
+    """Return the conflicts of arrays that have prepared manifests and that theirs has changed."""
     ids = list(own.ready)
     if not ids:
         return []
@@ -307,11 +278,7 @@ def _outdated_manifests(
 def carry_over(
     at: NodeAlignment, decided: Sequence[tuple[NodeConflict, Resolution]], base: Workspace
 ) -> ChangeSet | None:
-    """Return our changes relative to the tip, or None if the decisions contradict each other.
-
-    Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other, but the table of
-    conflicts has no row for that.
-    """
+    """Return our changes relative to the tip, or None if the decisions contradict each other."""
     changes = rebased(at, decided, base.ref_table)
     if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
         return changes

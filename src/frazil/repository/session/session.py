@@ -20,12 +20,18 @@ from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.version_info import Diff, SessionMode
-from frazil.repository.session.commit import NO_RETRIES, CommitRetries, CommitRetryPolicy, write_commit
+from frazil.repository.session.commit import (
+    NO_RETRIES,
+    CommitRetries,
+    CommitRetryPolicy,
+    SessionState,
+    write_commit,
+)
 from frazil.repository.session.commit_files import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
 from frazil.repository.session.conflicts import ConflictSolver, require_solver
 from frazil.repository.session.rebase import Read, declared_reads, rebase, require_unchanged
 from frazil.repository.session.session_methods import Inspection, Rearranging, fork_state, merge_fork_states
-from frazil.repository.session.workspace import SessionState, Workspace
+from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.local_commit import local_queue
 

@@ -18,8 +18,9 @@ from frazil.repository.catalog import presentation
 from frazil.repository.catalog.collection_guard import Lease
 from frazil.repository.catalog.version_info import ChunkType, SessionMode
 from frazil.repository.paths import absolute
+from frazil.repository.session.commit import Permissions, SessionState
 from frazil.repository.session.read_tracker import ReadTracker
-from frazil.repository.session.workspace import Permissions, SessionState, Workspace
+from frazil.repository.session.workspace import Workspace
 
 
 def fork_state(state: SessionState) -> SessionState:

@@ -1,18 +1,9 @@
 """The staged files of jobs that are not committed yet, and their protection from garbage collections.
 
-A job with many tasks stores the results of its tasks under ``staging/<place>/``, so that another process can
-continue if the first process dies (`frazil.jobs.staging` writes and reads these files). Only these files
-refer to the chunks of the job. Before the job writes a file, it takes a lease, ``leases/job.<place>``
-(see ``leases``). Garbage collections then spare all files that are not older than the job. So a collection
-does not need to read staged files:
-
-    with a lease     the job runs or can be resumed: its files and its chunks stay
-    without a lease  the job has committed or was given up, or is older than ``RETENTION``: its staged files
-                     are garbage
-
-A job can be resumed for ``LIFETIME``, which is also the lifetime of its session. Its lease is longer, so that
-no job is resumed while its files are collected. As every commit, the commit of a job checks for garbage
-collections (``collection_guard``), also for those of other implementations, which ignore leases.
+The results of tasks are under ``staging/<place>/``, so that another process can continue. Only these files
+refer to the chunks of the job. Before the job writes a file, it takes a lease, ``leases/job.<place>``: with
+it, garbage collections spare all files that are not older than the job. Without it, the staged files are
+garbage. A lease is longer than a job can be resumed.
 """
 
 from __future__ import annotations
@@ -89,11 +80,7 @@ def clean_up(storage: Storage, place: str) -> None:
 
 
 def delete_abandoned(storage: Storage, older_than: int) -> int:
-    """Delete the old staged files of jobs without a lease. Return the number of bytes.
-
-    Files are old if they were modified before ``older_than``, in microseconds since 1970 by the storage's
-    clock.
-    """
+    """Delete the old staged files of jobs without a lease. Return the number of bytes."""
     files = abandoned(storage, older_than)
     if files:
         _log.info("deleted %d staged files of abandoned jobs", len(files))
@@ -103,10 +90,7 @@ def delete_abandoned(storage: Storage, older_than: int) -> int:
 
 
 def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
-    """Return the files that ``delete_abandoned`` would delete.
-
-    Leases are listed after the files, because a job takes its lease before it writes files.
-    """
+    """Return the files that ``delete_abandoned`` would delete."""
     old = [info for info in storage.list(STAGING) if from_datetime(info.modified) < older_than]
     if not old:
         return []

@@ -1,8 +1,7 @@
 """Functions that set virtual references of an array: one, several, or a whole grid as columns.
 
-A location is stored verbatim, except for ``file:`` URLs, which are normalized. With validation, each location
-must have a virtual chunk container. A single reference without a container is an error. Many references are
-set except for those without a container, which the function returns.
+With validation, a single reference without a virtual chunk container is an error. Many references are set
+except for those without a container, whose coordinates the functions return.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
 def normalized_locations(
     sources: VirtualSources, locations: list[str], validate: bool
 ) -> tuple[list[str], NDArray[np.bool_]]:
-    """Return the normalized locations, and which of them have a container.
-
-    ``locations`` has no repetitions. Without ``validate``, all of them count as having a container.
-    """
+    """Return the normalized locations, and which of them have a container."""
     has_container = np.zeros(len(locations), np.bool_)
     for container in sources.containers:
         has_container |= _is_plainly_in(container, locations)
@@ -51,12 +47,7 @@ def normalized_locations(
 
 
 def _is_plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
-    """Return which locations are surely normalized and start with the prefix of a container.
-
-    The caller checks the other locations one by one. This function checks millions of locations with a few
-    calls. If any location of a file has unusual characters, or a segment that starts with a dot, it returns
-    False for all of them.
-    """
+    """Return which locations are surely normalized and start with the prefix of a container."""
     prefix = container.url_prefix
     inside = np.zeros(len(locations), np.bool_)
     if "://" not in prefix or not prefix.endswith("/") or prefix != normalized(prefix):
@@ -146,10 +137,7 @@ def set_one(
 def set_some(
     workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate: bool
 ) -> Failed:
-    """Set references that are described one by one.
-
-    Return the coordinates of the references without a container, which are not set, or None.
-    """
+    """Set references that are described one by one."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     for chunk in chunks:
@@ -201,7 +189,11 @@ def set_grid(
     index = _box_index(tuple(map(int, shape)), count, first, path, ndim)
     distinct, numbers = intern(locations)
     rows = VirtualRows(index, distinct, numbers, *columns, *_checksums(checksum, len(distinct)))
-    return set_rows(workspace, path, _with_locations(rows), validate=validate)
+    if "" in distinct:
+        is_set = numbers != distinct.index("")
+        begins, sizes = (each[is_set] for each in columns)
+        rows = VirtualRows.of(index[is_set], distinct, numbers[is_set], begins, sizes, checksum)
+    return set_rows(workspace, path, rows, validate=validate)
 
 
 def _box_index(
@@ -230,29 +222,8 @@ def _box_index(
     return index.reshape(math.prod(shape), ndim)
 
 
-def _with_locations(rows: VirtualRows) -> VirtualRows:
-    """Return the rows whose locations are not empty."""
-    if "" not in rows.locations:
-        return rows
-    empty = rows.locations.index("")
-    is_set = rows.numbers != empty
-    numbers, has_name = rows.numbers[is_set], np.arange(len(rows.locations)) != empty
-    return VirtualRows(
-        rows.index[is_set],
-        [*rows.locations[:empty], *rows.locations[empty + 1 :]],
-        numbers - (numbers > empty),
-        rows.offsets[is_set],
-        rows.lengths[is_set],
-        rows.etags.take(np.flatnonzero(has_name)),
-        rows.modified[has_name],
-    )
-
-
 def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, validate: bool = True) -> Failed:
-    """Set references that are described by columns.
-
-    Return the coordinates of the references without a container, which are not set, or None.
-    """
+    """Set references that are described by columns."""
     path = absolute(array_path)
     _require_lengths(bool(rows.lengths.all()), path)
     if (rows.offsets > np.uint64(_MAX_U64) - rows.lengths).any():
