@@ -22,7 +22,7 @@ from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
@@ -47,22 +47,9 @@ def begin_attempt(number: int) -> None:
     _attempt.set(number)
 
 
-@runtime_checkable
-class ResumableEngine(Engine, Protocol):
-    """An engine that tells whether jobs stage the results of its tasks, so that a later run can continue.
-
-    Jobs on an engine without this property do not stage results. See `frazil.jobs.staging`.
-    """
-
-    @property
-    def resumable(self) -> bool:
-        """Whether jobs stage the results of tasks."""
-        ...
-
-
 def is_resumable(engine: Engine) -> bool:
     """Return whether jobs on this engine stage the results of its tasks."""
-    return isinstance(engine, ResumableEngine) and engine.resumable
+    return bool(getattr(engine, "resumable", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +423,6 @@ __all__ = [
     "Engine",
     "EngineName",
     "Inline",
-    "ResumableEngine",
     "Task",
     "attempt",
     "begin_attempt",
