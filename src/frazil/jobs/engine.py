@@ -165,10 +165,10 @@ class _Workers:
             return worker_lost(child.ending())
         with self._lock:
             self._busy.remove(child)
-            if self.closed:
-                child.end()
-            else:
+            if child.process.poll() is None:
                 self._idle[thread] = child
+            else:
+                child.end()  # `close` has killed it
         return result
 
     def close(self) -> None:
