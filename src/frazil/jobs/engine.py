@@ -402,9 +402,9 @@ def default_engine() -> Engine:
         >>> default_engine()  # doctest: +SKIP
         Local(workers=None, processes=True, attempts=4, resumable=True)
     """
-    pyspark = sys.modules.get("pyspark.sql")
-    has_session = pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
-    uses_spark = installed("pyspark") and (has_session or any(map(os.environ.get, _SPARK_VARIABLES)))
+    uses_spark = installed("pyspark") and any(map(os.environ.get, _SPARK_VARIABLES))
+    if installed("pyspark") and (pyspark := sys.modules.get("pyspark.sql")) is not None:
+        uses_spark = uses_spark or pyspark.SparkSession.getActiveSession() is not None
     return engine_of("spark" if uses_spark else "local")
 
 
