@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -12,62 +11,39 @@ import xarray as xr
 import zarr
 
 import frazil
+import frazil.pipeline
 from frazil.errors import MisalignedGroupWarning
-from frazil.spark import (
-    Inline,
-    Job,
-    Outcome,
-    Target,
-    Tasks,
-    coarsen,
-    crop,
-    groupby,
-    map_blocks,
-    mean,
-    pyramid,
-    quantile,
-    rechunk,
-    regrid,
-    resample,
-    run_job,
-    select,
-    zonal_stats,
-)
+from frazil.pipeline import Inline, Job, Outcome, Target, Tasks, map_blocks, mean, resample, run_job
 
 INLINE: Final = Inline()
-type Operation = Callable[[frazil.Repository, str], object]
-
-
-def to(repo: frazil.Repository) -> Target:
-    return Target(repo, group="results")
-
-
-OPERATIONS: Final[dict[str, Operation]] = {
-    "mean": lambda repo, path: mean(repo, path, "time", engine=INLINE),
-    "quantile": lambda repo, path: quantile(repo, path, [0.1, 0.9], "time", engine=INLINE),
-    "resample": lambda repo, path: resample(repo, path, "2D", engine=INLINE),
-    "resample to the same times": lambda repo, path: resample(repo, path, "1D", engine=INLINE),
-    "resample to as many other times": lambda repo, path: resample(
-        repo, path, "1D", label="right", closed="right", engine=INLINE
-    ),
-    "groupby": lambda repo, path: groupby(repo, path, "time.month", engine=INLINE),
-    "groupby a coordinate": lambda repo, path: groupby(repo, path, "lat", engine=INLINE),
-    "zonal_stats": lambda repo, path: zonal_stats(repo, path, [-90, 0, 90], engine=INLINE),
-    "coarsen": lambda repo, path: coarsen(repo, [path], {"lat": 2}, to=to(repo), engine=INLINE),
-    "regrid": lambda repo, path: regrid(
-        repo, [path], {"lat": [0, 1], "lon": [0, 90]}, to=to(repo), engine=INLINE
-    ),
-    "regrid to as many": lambda repo, path: regrid(
-        repo, [path], {"lat": [0, 1, 2, 3], "lon": [0, 90]}, to=to(repo), engine=INLINE
-    ),
-    "select": lambda repo, path: select(repo, [path], isel={"lat": [0]}, to=to(repo), engine=INLINE),
-    "crop": lambda repo, path: crop(repo, [path], latitude=(0, 90), to=to(repo), engine=INLINE),
-    "pyramid": lambda repo, path: pyramid(
-        repo, [path], factors={"lat": 2}, levels=2, to=to(repo), engine=INLINE
-    ),
-    "rechunk": lambda repo, path: rechunk(repo, [path], {"time": -1}, to=to(repo), engine=INLINE),
-    "map_blocks": lambda repo, path: map_blocks(np.negative, repo, [path], to=to(repo), engine=INLINE),
+#: Names of operations, and their arguments after the path of the array. Some write to the group `/results`.
+OPERATIONS: Final[dict[str, tuple[str, list[Any], dict[str, Any]]]] = {
+    "mean": ("mean", ["time"], {}),
+    "quantile": ("quantile", [[0.1, 0.9], "time"], {}),
+    "resample": ("resample", ["2D"], {}),
+    "resample to the same times": ("resample", ["1D"], {}),
+    "resample to as many other times": ("resample", ["1D"], {"label": "right", "closed": "right"}),
+    "groupby": ("groupby", ["time.month"], {}),
+    "groupby a coordinate": ("groupby", ["lat"], {}),
+    "zonal_stats": ("zonal_stats", [[-90, 0, 90]], {}),
+    "coarsen": ("coarsen", [{"lat": 2}], {}),
+    "regrid": ("regrid", [{"lat": [0, 1], "lon": [0, 90]}], {}),
+    "regrid to as many": ("regrid", [{"lat": [0, 1, 2, 3], "lon": [0, 90]}], {}),
+    "select": ("select", [], {"isel": {"lat": [0]}}),
+    "crop": ("crop", [], {"latitude": (0, 90)}),
+    "pyramid": ("pyramid", [], {"factors": {"lat": 2}, "levels": 2}),
+    "rechunk": ("rechunk", [{"time": -1}], {}),
+    "map_blocks": ("map_blocks", [], {}),
 }
+REDUCTIONS: Final = ("mean", "quantile", "resample", "groupby", "zonal_stats")
+
+
+def operate(name: str, repo: frazil.Repository, path: str) -> None:
+    function, arguments, keywords = OPERATIONS[name]
+    if function not in REDUCTIONS:
+        keywords = {**keywords, "to": Target(repo, group="results")}
+    first = [np.negative] if function == "map_blocks" else []
+    getattr(frazil.pipeline, function)(*first, repo, [path], *arguments, engine=INLINE, **keywords)
 
 
 def repository_with(group: str) -> frazil.Repository:
@@ -102,7 +78,7 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
     repo = repository_with(group)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        OPERATIONS[name](repo, f"{group.rstrip('/')}/t")
+        operate(name, repo, f"{group.rstrip('/')}/t")
     texts = [str(each.message) for each in caught if each.category is MisalignedGroupWarning]
     assert opens(repo) == (not texts)
     if group == "/data":

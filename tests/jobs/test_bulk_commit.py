@@ -12,7 +12,6 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -20,7 +19,7 @@ from frazil.changes import manifests as splitting
 from frazil.changes import manifests as window_rules
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs.task_rounds import write_manifests
-from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, run_job
+from frazil.spark import Inline, Job, Local, Outcome, Target, Tasks, run_job
 
 SHAPE = (12, 6)
 SPLIT = 4
@@ -154,16 +153,6 @@ def test_the_driver_reads_back_what_is_not_too_much(monkeypatch: pytest.MonkeyPa
     assert content(repo, "x") == dict(
         [*filled("x", range(4))[1].items(), *filled("x", range(4, 8), 3)[1].items()]
     )
-
-
-def test_manifests_that_nobody_touched_stay() -> None:
-    repo = start()
-    before = {ref.id for ref in manifests(repo)}
-    run_job(job(repo, [filled("x", range(5, 8), 2)]), Inline())
-    assert before < {ref.id for ref in manifests(repo)}
-    assert len(manifests(repo)) == 2
-    run_job(job(repo, [filled("x", range(1, 3), 3)]), Inline())
-    assert before.isdisjoint(ref.id for ref in manifests(repo))
 
 
 def manifests(repo: frazil.Repository) -> Any:
@@ -421,14 +410,3 @@ def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     assert done.metrics.resumed == 2
     assert content(repo, "x") == {at: value for _, chunks in dealt for at, value in chunks.items()}
     assert not list(repo.storage.list("staging"))
-
-
-@pytest.mark.weekly
-@pytest.mark.deep
-@pytest.mark.spark
-def test_on_spark(tmp_path: Path, spark: SparkSession) -> None:
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
-    dealt = [filled("x", range(4, 8)), filled("x", range(8, 12), 3)]
-    run_job(job(repo, dealt, lambda session: create(session, "x")), OnSpark(spark))
-    assert content(repo, "x") == {at: value for _, chunks in dealt for at, value in chunks.items()}
-    assert len(manifests(repo)) == 2

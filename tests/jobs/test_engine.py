@@ -32,14 +32,6 @@ def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int
     assert results == [b"shared:\0" + message[::-1] for message in messages]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("engine", [Inline(), Local(3), Local(2, processes=True)], ids=repr)
-def test_a_thousand_tasks(engine: Engine) -> None:
-    messages = [b"%d" % n for n in range(1000)]
-    assert list(engine.run(tasks.joined, messages, b"")) == [message[::-1] for message in messages]
-    assert list(engine.run(tasks.joined, messages[:1], b"")) == messages[:1]
-
-
 @pytest.mark.sample(1)
 def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     messages = [str(n).encode() for n in range(5)]

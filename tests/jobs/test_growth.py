@@ -16,72 +16,59 @@ import zarr
 from tests.counting import python_steps
 
 import frazil
-from frazil.spark import (
-    Inline,
-    Range,
-    Target,
-    anomaly,
-    climatology,
-    coarsen,
-    copy_repository,
-    crop,
-    groupby,
-    map_blocks,
-    materialize,
-    mean,
-    pyramid,
-    quantile,
-    rechunk,
-    recompress,
-    reduce,
-    regrid,
-    resample,
-    select,
-    validate,
-    zonal_stats,
-)
+import frazil.pipeline as ops
 
-INLINE: Final = Inline()
+INLINE: Final = ops.Inline()
 #: Exponents: 1 is as many steps as rows. What is done once for the job makes it smaller.
 MOST: Final = 1.3
 
-type Operation = Callable[[frazil.Repository, list[str]], object]
+
+def to(repo: frazil.Repository) -> ops.Target:
+    return ops.Target(repo, group="out")
 
 
-def to(repo: frazil.Repository) -> Target:
-    return Target(repo, group="out")
+#: Operations with their arguments after the paths, and their keywords.
+CALLS: Final[dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]] = {
+    "mean": (ops.mean, ["time"], {}),
+    "reduce": (ops.reduce, [["lat", "lon"], ["sum", "std"]], {"weights": "coslat"}),
+    "groupby": (ops.groupby, ["time.month"], {}),
+    "resample": (ops.resample, ["2D"], {}),
+    "climatology": (ops.climatology, ["month"], {}),
+    "quantile": (ops.quantile, [0.5, "time"], {}),
+    "zonal_stats": (ops.zonal_stats, [[-90, 0, 90]], {}),
+    "coarsen": (ops.coarsen, [{"lat": 2}], {}),
+    "pyramid": (ops.pyramid, [], {"factors": {"lat": 2}, "levels": 2}),
+    "rechunk": (ops.rechunk, [{"time": -1, "lat": 2}], {}),
+    "rechunk in place": (ops.rechunk, [{"time": -1, "lat": 2}], {"to": None}),
+    "recompress": (ops.recompress, [[]], {}),
+    "select": (ops.select, [], {"isel": {"lat": [0, 2]}}),
+    "crop": (ops.crop, [], {"latitude": (-40, 40)}),
+    "regrid": (ops.regrid, [{"lat": [-30, 0, 30], "lon": [0, 90]}], {}),
+    "materialize": (ops.materialize, [], {}),
+}
 
 
-OPERATIONS: Final[dict[str, Operation]] = {
-    "mean": lambda repo, paths: mean(repo, paths, "time", to=to(repo), engine=INLINE),
-    "reduce": lambda repo, paths: reduce(
-        repo, paths, ["lat", "lon"], ["sum", "std"], weights="coslat", to=to(repo), engine=INLINE
+def operation(name: str) -> Callable[[frazil.Repository, list[str]], object]:
+    function, arguments, keywords = CALLS[name]
+    return lambda repo, paths: function(
+        repo, paths, *arguments, **{"to": to(repo), "engine": INLINE, **keywords}
+    )
+
+
+def validate(repo: frazil.Repository, paths: list[str]) -> object:
+    rules = [rule for path in paths for rule in (ops.Range(path, -9, 0), ops.Range(path, -9, 9))]
+    return ops.validate(repo, rules, engine=INLINE)
+
+
+OPERATIONS: Final = {
+    **{name: operation(name) for name in CALLS},
+    "map_blocks": lambda repo, paths: ops.map_blocks(
+        np.negative, repo, paths[:1], to=to(repo), engine=INLINE
     ),
-    "groupby": lambda repo, paths: groupby(repo, paths, "time.month", to=to(repo), engine=INLINE),
-    "resample": lambda repo, paths: resample(repo, paths, "2D", to=to(repo), engine=INLINE),
-    "climatology": lambda repo, paths: climatology(repo, paths, "month", to=to(repo), engine=INLINE),
-    "quantile": lambda repo, paths: quantile(repo, paths, 0.5, "time", to=to(repo), engine=INLINE),
-    "zonal_stats": lambda repo, paths: zonal_stats(repo, paths, [-90, 0, 90], to=to(repo), engine=INLINE),
-    "coarsen": lambda repo, paths: coarsen(repo, paths, {"lat": 2}, to=to(repo), engine=INLINE),
-    "pyramid": lambda repo, paths: pyramid(
-        repo, paths, factors={"lat": 2}, levels=2, to=to(repo), engine=INLINE
+    "copy_repository": lambda repo, paths: ops.copy_repository(
+        repo, frazil.in_memory_storage(), engine=INLINE
     ),
-    "rechunk": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, to=to(repo), engine=INLINE),
-    "rechunk in place": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, engine=INLINE),
-    "recompress": lambda repo, paths: recompress(repo, paths, [], to=to(repo), engine=INLINE),
-    "select": lambda repo, paths: select(repo, paths, isel={"lat": [0, 2]}, to=to(repo), engine=INLINE),
-    "crop": lambda repo, paths: crop(repo, paths, latitude=(-40, 40), to=to(repo), engine=INLINE),
-    "regrid": lambda repo, paths: regrid(
-        repo, paths, {"lat": [-30, 0, 30], "lon": [0, 90]}, to=to(repo), engine=INLINE
-    ),
-    "map_blocks": lambda repo, paths: [
-        map_blocks(np.negative, repo, paths[:1], to=to(repo), engine=INLINE),
-    ],
-    "materialize": lambda repo, paths: materialize(repo, paths, to=to(repo), engine=INLINE),
-    "copy_repository": lambda repo, paths: copy_repository(repo, frazil.in_memory_storage(), engine=INLINE),
-    "validate": lambda repo, paths: validate(
-        repo, [rule for path in paths for rule in (Range(path, -9, 0), Range(path, -9, 9))], engine=INLINE
-    ),
+    "validate": validate,
 }
 
 
@@ -110,7 +97,7 @@ def repository_with(arrays: int, times: int) -> tuple[frazil.Repository, list[st
     return repo, [f"data/{name}" for name in names]
 
 
-def steps(call: Operation, arrays: int, times: int) -> int:
+def steps(call: Callable[..., object], arrays: int, times: int) -> int:
     repo, paths = repository_with(arrays, times)
     return python_steps(lambda: call(repo, paths), all_threads=True)
 
@@ -119,7 +106,7 @@ def exponent(few: int, many: int, ratio: float) -> float:
     return math.log(many / few) / math.log(ratio)
 
 
-def steps_of_both(call: Operation, *sizes: tuple[int, int]) -> list[int]:
+def steps_of_both(call: Callable[..., object], *sizes: tuple[int, int]) -> list[int]:
     """The first call imports modules and fills caches: its steps are not counted."""
     call(*repository_with(1, 2))
     return [steps(call, *size) for size in sizes]
@@ -150,10 +137,10 @@ def test_work_grows_with_the_chunks(name: str) -> None:
 def test_anomalies_grow_with_the_arrays() -> None:
     def call(arrays: int) -> int:
         repo, paths = repository_with(arrays, 1)
-        usual = climatology(repo, paths, to=Target(repo, group="usual"), engine=INLINE)
-        return python_steps(
-            lambda: anomaly(repo, paths, usual, group="usual", to=to(repo), engine=INLINE), all_threads=True
-        )
+        group = ops.Target(repo, group="usual")
+        usual = ops.climatology(repo, paths, to=group, engine=INLINE)
+        more = {"group": "usual", "to": to(repo), "engine": INLINE}
+        return python_steps(lambda: ops.anomaly(repo, paths, usual, **more), all_threads=True)  # type: ignore[arg-type]
 
     call(1)
     assert exponent(call(10), call(40), 4) < MOST

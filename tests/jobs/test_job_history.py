@@ -18,7 +18,7 @@ from frazil.jobs.engine import Inline
 from frazil.jobs.job import Job, JobResult, Target, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.task_results import Outcome
-from frazil.repository.catalog.history_records import JOB, JOBS
+from frazil.repository.catalog.history_records import JOBS
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -179,14 +179,6 @@ def test_another_branch_is_another_job(repo: frazil.Repository) -> None:
     run_job(adding(repo), ENGINE)
     squashed(repo)
     assert not run_job(replace(adding(repo), target=Target(repo, "dev")), ENGINE).done_before
-
-
-def test_an_amended_commit_has_the_record_of_its_job(repo: frazil.Repository) -> None:
-    result = run_job(adding(repo), ENGINE)
-    amended(repo)
-    commit = repo.lookup_snapshot(repo.lookup_branch("main"))
-    assert commit.id != result.snapshot_id
-    assert commit.metadata[JOB]["id"] == "monday"
 
 
 def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import zarr
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
 from tests.jobs import tasks
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
 from frazil.jobs.parallel_write import returned, write_block
-from frazil.spark import Block, Engine, Inline, OnSpark, plan, write_blocks
+from frazil.spark import Block, Engine, Inline, plan, write_blocks
 
 SHAPE, CHUNKS = (22, 9), (4, 5)
 
@@ -41,10 +40,6 @@ def blocks_of(path: str, step: int = 4) -> list[Block]:
 
 def read(repo: frazil.Repository, path: str) -> np.ndarray:
     return np.asarray(zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")[...])
-
-
-def files(repo_at: Path, kind: str) -> set[str]:
-    return {path.name for path in (repo_at / "repo" / kind).rglob("*")}
 
 
 @pytest.mark.sample(1, 5)
@@ -106,14 +101,6 @@ def test_bad_plans_are_refused_before_the_start(repo: frazil.Repository, blocks:
     assert not session.has_uncommitted_changes
 
 
-def test_blocks_that_only_touch_are_a_plan(repo: frazil.Repository) -> None:
-    work = [
-        Block("committed", *c)
-        for c in (((0, 0), (8, 5)), ((0, 5), (4, 9)), ((4, 5), (22, 9)), ((8, 0), (22, 5)))
-    ]
-    assert plan(repo.writable_session("main"), work).chunks == (2, 1, 5, 4)
-
-
 def test_overlap_is_detected_in_any_position(repo: frazil.Repository) -> None:
     """Against pairs compared one by one."""
     session = repo.writable_session("main")
@@ -170,28 +157,6 @@ def test_values_have_the_shape_of_their_block(repo: frazil.Repository) -> None:
     message = r"values of committed\[0:4, 0:5\] must have the shape \(4, 5\), got \(3, 5\)"
     with pytest.raises(IcechunkError, match=message):
         write_blocks(session, tasks.too_small, blocks_of("committed"), Inline())
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-def test_a_second_attempt_leaves_only_garbage(
-    repo: frazil.Repository, spark: SparkSession, tmp_path: Path
-) -> None:
-    session = repo.writable_session("main")
-    root = zarr.open_group(session.store, mode="r+")
-    root.create_array("large", shape=(16, 500), chunks=(8, 500), dtype="float32")  # not inline
-    work = [Block("large", (first, 0), (first + 8, 500)) for first in range(0, 16, 8)]
-    base = session.fork()
-    shared = cloudpickle.dumps((base, tasks.values))
-    messages = [f"{tmp_path}\n".encode() + cloudpickle.dumps(block) for block in work]
-    results = OnSpark(spark).run(tasks.fails_at_first, messages, shared)
-    session.merge(*(returned(base, result) for result in results))
-    session.commit("On the second try")
-
-    expected = np.concatenate([tasks.values(block) for block in work])
-    assert read(repo, "large").tobytes() == expected.tobytes()
-    assert len(files(tmp_path, "chunks")) == 2 * len(work)  # each attempt wrote; half of it is garbage
-    assert len(list(repo.ancestry(branch="main"))) == 3
 
 
 def test_an_array_is_one_in_every_spelling_of_its_path(repo: frazil.Repository) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from pyspark.sql import SparkSession
 from tests.jobs import killed
 from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
 
@@ -40,7 +39,7 @@ from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import Folder
 from frazil.jobs.task_results import joined, split
 from frazil.repository.session.staged_work import STAGING
-from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
+from frazil.spark import Engine, Inline, JobResult, Local, Tasks, discard_job, run_job, staged_jobs
 from frazil.testing import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -123,17 +122,6 @@ def test_a_driver_that_is_killed(died: Path, point: str, caplog: pytest.LogCaptu
         assert result.metrics.tasks == TASKS
     assert left(repo) == []
     assert run_job(counting(repo), ENGINE).done_before
-    is_right(repo)
-
-
-@pytest.mark.deep
-def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
-    stopped(repo, 4)
-    assert [(job.name, job.tasks) for job in staged_jobs(repo)] == [("count", 4)]
-    result = run_job(counting(repo), engine := Stops(100))
-    assert engine.done == [16, 20]
-    assert (result.metrics.resumed, result.metrics.tasks, result.metrics.rows) == (4, TASKS, ROWS)
-    assert staged_jobs(repo) == []
     is_right(repo)
 
 
@@ -416,12 +404,6 @@ class Twice:
             yield task(shared, message)
 
 
-def test_two_attempts_of_a_task_are_one_result(repo: frazil.Repository) -> None:
-    result = run_job(counting(repo), Twice())
-    assert (result.metrics.rows, result.metrics.tasks) == (ROWS, TASKS)
-    is_right(repo)
-
-
 def test_what_is_staged_by_the_loser_is_as_good(repo: frazil.Repository) -> None:
     """The first attempt is staged, the second one returned; then the driver dies."""
 
@@ -501,31 +483,6 @@ def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
             killed.die()
         raise OSError("the first try")
     return outcome
-
-
-@pytest.mark.deep
-def test_inline_stages_on_request_only(repo: frazil.Repository) -> None:
-    seen: list[list[str]] = []
-    job = counting(repo)
-
-    def finish(session: frazil.Session, values: list[Any]) -> None:
-        seen.append(left(repo))
-        assert job.finish is not None
-        job.finish(session, values)
-
-    for engine in (Inline(), Inline(resumable=True)):
-        own = replace(job, finish=finish, parameters={"of": repr(engine)})
-        run_job(own, engine)
-    assert [len([key for key in keys if key.startswith(STAGING)]) for keys in seen] == [0, TASKS + 2]
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-def test_on_spark_too(repo: frazil.Repository, spark: SparkSession) -> None:
-    stopped(repo, 4)
-    repo.garbage_collect(TOMORROW)
-    assert run_job(counting(repo), OnSpark(spark)).metrics.resumed == 4
-    is_right(repo)
 
 
 # Garbage collection

@@ -286,19 +286,6 @@ def test_a_worker_of_spark_that_dies_is_reported(spark: SparkSession) -> None:
     assert list(engine.run(tasks.joined, [b"x"], b"")) == [b"x"]
 
 
-@pytest.mark.spark
-def test_jobs_of_spark_are_described(spark: SparkSession) -> None:
-    context = spark.sparkContext
-    store: Any = context._jsc.sc().statusStore()
-    context.setLocalProperty("spark.job.description", "of the user")
-    try:
-        list(OnSpark(spark).run(tasks.joined, [b"x"], b""))
-        assert context.getLocalProperty("spark.job.description") == "of the user"
-    finally:
-        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
-    assert store.jobsList(None).apply(0).description().get() == "frazil joined"
-
-
 @pytest.mark.deep
 @pytest.mark.spark
 def test_operations_on_spark_are_described(spark: SparkSession, tmp_path: Path) -> None:

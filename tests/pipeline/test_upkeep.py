@@ -19,7 +19,7 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.ids import id_to_text
 from frazil.maintenance.verification.findings import VerifyLevel
-from frazil.pipeline import Local, Progress, RepositoryPart, clone_repository, export_zarr
+from frazil.pipeline import Local, Progress
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -115,36 +115,6 @@ def test_the_same_statistics(repo: frazil.Repository) -> None:
     assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("method", ["new_commit", "amend"])
-def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
-    dims = {frazil.ManifestSplitDimCondition.Axis(0): 3}
-    splitting = frazil.ManifestSplittingConfig.from_dict({frazil.ManifestSplitCondition.AnyArray(): dims})
-    config = frazil.RepositoryConfig(manifest=frazil.ManifestConfig(splitting=splitting))
-    repo = repo.reopen(config)
-    before = repo.readonly_session("main")
-    tables = {path: before.chunk_table(path) for path in ("/packed", "/small", "/virtual")}
-    limits = frazil.CompactionLimits(live_fraction=0, small_size=0, manifests=True)
-    report = repo.upkeep.compact(
-        "anew", branch="main", limits=limits, engine=Inline(), commit_method=method
-    ).apply()
-    assert repo.lookup_branch("main") == report.snapshots["main"]
-    after = repo.readonly_session("main")
-    for path, table in tables.items():
-        new_table = after.chunk_table(path)
-        rows = np.arange(len(table))
-        assert np.array_equal(new_table.index, table.index)
-        assert table.same(rows, new_table, rows).all()
-    node = after.workspace.require_array("/packed")
-    assert node.array is not None
-    assert len(node.array.manifests) == 4
-    verification = repo.upkeep.verify("checksum", engine=Inline())
-    assert verification.rows() == []
-    if method == "new_commit":
-        newest, parent, *_ = repo.ancestry(branch="main")
-        assert repo.diff(from_snapshot_id=parent.id, to_snapshot_id=newest.id).is_empty()
-
-
 def test_the_same_findings(root: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
     packs = sorted({ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids})
@@ -215,12 +185,6 @@ def test_the_steps_of_an_expiration(version: int) -> None:
         repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]
 
 
-def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: frazil.Repository) -> None:
-    with Progress("collect", 0, sys.stdout) as bar:
-        repo.garbage_collect(LATER, progress=bar)
-    assert "collect 100%" in capsys.readouterr().out
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [Inline(), Local(2)])
 def test_the_same_compaction(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -237,18 +201,3 @@ def test_the_same_compaction(engine: object, tmp_path: Path, capsys: pytest.Capt
     assert read(repo) == values
     assert repo.upkeep.verify("checksum").ok
     assert repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply().is_empty
-
-
-@pytest.mark.deep
-@pytest.mark.spark
-def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSession) -> None:
-    repo = small_files(frazil.local_filesystem_storage(str(tmp_path / "repo")))
-    values, engine = read(repo), OnSpark(spark)
-    plan = repo.upkeep.compact("merge", branch="main", limits=LIMITS, engine=engine)
-    assert plan.apply().new_files == 1
-    clone = frazil.local_filesystem_storage(str(tmp_path / "clone"))
-    clone_repository(repo, clone, part=RepositoryPart(newest_only=True), engine=engine)
-    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)
-    assert read(repo) == read(frazil.Repository.open(clone)) == values
-    assert zarr.open_array(str(tmp_path / "plain" / "t"), mode="r")[:, 0].tolist() == values
-    assert frazil.Repository.open(clone).upkeep.verify("checksum").ok

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -73,7 +73,13 @@ def read_zarr_store(source: Storage) -> ZarrStore:
     """List a Zarr store of version 3, and read its documents."""
     listing = _Listing.of(source)
     keys = [key for key in listing.keys if key.rpartition("/")[2] == _DOCUMENT]
-    _require_version_3(source, listing, keys)
+    if not keys:
+        older = next((key for key in listing.keys if key.rpartition("/")[2] in _OLDER), None)
+        text = "no zarr.json" if older is None else f"{older} of version 2, which an ingest reads"
+        raise InvalidInputError(
+            f"the store to adopt must be a Zarr store of version 3, got {text} in {source.label()}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
     stored = map_bounded(Purpose.CATALOG_READS, lambda key: bytes(source.get(key)), keys)
     pairs = sorted(("/" + key.rpartition("/")[0], raw) for key, raw in zip(keys, stored, strict=True))
     return ZarrStore(listing, {path: json.loads(raw) for path, raw in pairs})
@@ -94,22 +100,18 @@ def adopt(session: Session, store: ZarrStore, location: str) -> Adoption:
     return Adoption(len(store.documents) - arrays, arrays, chunks, size)
 
 
-def _require_version_3(source: Storage, listing: _Listing, paths: Sequence[str]) -> None:
-    if paths:
-        return
-    older = next((key for key in listing.keys if key.rpartition("/")[2] in _OLDER), None)
-    text = "no zarr.json" if older is None else f"{older} of version 2, which an ingest reads"
-    raise InvalidInputError(
-        f"the store to adopt must be a Zarr store of version 3, got {text} in {source.label()}",
-        ErrorKind.INVALID_ARGUMENT,
-    )
-
-
 def _set_references(
     session: Session, path: str, document: Mapping[str, Any], listing: _Listing, location: str
 ) -> NDArray[np.uint64]:
     """Set a reference for each chunk object of an array, and return their sizes."""
-    shape = _grid(path, document)
+    grid = document["chunk_grid"]
+    if grid["name"] != "regular":
+        raise InvalidInputError(
+            f"an adopted array must have a regular chunk grid, got {grid['name']!r} of `{path}`",
+            ErrorKind.UNSUPPORTED_ARRAY,
+        )
+    steps = grid["configuration"]["chunk_shape"]
+    shape = tuple(-(-size // step) for size, step in zip(document["shape"], steps, strict=True))
     keys, index = _chunk_objects(path, document, listing, len(shape))
     inside = (index < np.array(shape, np.int64)).all(axis=1)  # an array may have shrunk
     lengths = np.array([listing.objects[key].size for key in keys], np.uint64)
@@ -136,18 +138,6 @@ def _set_references(
         checksum=listing.newest,
     )
     return lengths[rows]
-
-
-def _grid(path: str, document: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the number of chunks along each dimension."""
-    grid = document["chunk_grid"]
-    if grid["name"] != "regular":
-        raise InvalidInputError(
-            f"an adopted array must have a regular chunk grid, got {grid['name']!r} of `{path}`",
-            ErrorKind.UNSUPPORTED_ARRAY,
-        )
-    lengths = grid["configuration"]["chunk_shape"]
-    return tuple(-(-size // length) for size, length in zip(document["shape"], lengths, strict=True))
 
 
 def _chunk_objects(

@@ -191,9 +191,9 @@ def _of_snapshots(versions: Mapping[bytes, ImportedVersion]) -> Iterator[str]:
                 "they are in a file whose kind was never defined"
             )
         ancestors[id_] = 0 if parent is None else ancestors[parent] + 1
-        for name in summary.unplaced:
+        for name in summary.snapshot.unplaced:
             by_field[name].append(id_)
-        if summary.total_parents not in (None, ancestors[id_]):
+        if summary.snapshot.total_parents not in (None, ancestors[id_]):
             by_field["total_parents"].append(id_)
     for name, ids in by_field.items():
         if ids:
@@ -221,7 +221,11 @@ def new_info(refs: Refs, history: ImportedHistory, config: dict[str, Any], now: 
     versions = history.versions
     entries = [
         SnapshotEntry(
-            version.id, version.parent, version.flushed_at, version.summary.message, version.summary.metadata
+            version.id,
+            version.parent,
+            version.flushed_at,
+            version.summary.snapshot.message,
+            version.summary.snapshot.metadata,
         )
         for version in versions.values()
     ]
@@ -464,8 +468,8 @@ class ImportJob:
         snapshot = Snapshot(
             version.id,
             version.flushed_at,
-            version.summary.message,
-            version.summary.metadata,
+            version.summary.snapshot.message,
+            version.summary.snapshot.metadata,
             nodes,
             ManifestFiles(
                 id_matrix([file.id for file in wanted]),

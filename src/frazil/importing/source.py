@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -193,17 +193,11 @@ class SnapshotSummary:
     """A snapshot without its nodes. ``file`` is the id in the name of its file."""
 
     file: bytes
-    inner: bytes
-    quoted_parent: bytes | None
-    flushed_at: int
-    message: str
-    metadata: dict[str, Any]
+    snapshot: OldSnapshot
     arrays: frozenset[bytes]
     groups: frozenset[bytes]
     users: Mapping[bytes, Users]
     without_attributes: tuple[str, ...]
-    total_parents: int | None
-    unplaced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +259,8 @@ def _read(source: Source, wanted: set[bytes]) -> dict[bytes, SnapshotSummary]:
     while wanted:
         for summary in in_parallel(partial(_summary, source), sorted(wanted)):
             summaries[summary.file] = summary
-        quoted = {summary.quoted_parent for summary in summaries.values()} - {None}
-        unknown = quoted - summaries.keys() - {summary.inner for summary in summaries.values()}
+        quoted = {summary.snapshot.parent for summary in summaries.values()} - {None}
+        unknown = quoted - summaries.keys() - {summary.snapshot.id for summary in summaries.values()}
         wanted = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
         if unknown and not wanted:
             # The file may have another name than the id inside.
@@ -297,17 +291,11 @@ def _summary(source: Source, file: bytes) -> SnapshotSummary:
             users.setdefault(ref.id, {}).setdefault(key, set()).add(new_node_id(node.id, node.path))
     return SnapshotSummary(
         file,
-        snapshot.id,
-        snapshot.parent,
-        snapshot.flushed_at,
-        snapshot.message,
-        snapshot.metadata,
+        replace(snapshot, nodes=()),
         frozenset(id_ for id_, is_array in kinds if is_array),
         frozenset(id_ for id_, is_array in kinds if not is_array),
         users,
         tuple(node.path for node in snapshot.nodes if node.attributes_elsewhere),
-        snapshot.total_parents,
-        snapshot.unplaced,
     )
 
 
@@ -315,12 +303,12 @@ def _ordered(
     summaries: Mapping[bytes, SnapshotSummary], ids: NewIds
 ) -> tuple[dict[bytes, ImportedVersion], set[bytes]]:
     """Return versions with parents before children, and the ids of missing parents."""
-    by_inner = {summary.inner: file for file, summary in summaries.items()}
+    by_inner = {summary.snapshot.id: file for file, summary in summaries.items()}
     parents: dict[bytes, bytes | None] = {}
     children: dict[bytes | None, list[bytes]] = {}
     missing: set[bytes] = set()
     for file, summary in sorted(summaries.items()):
-        quoted = summary.quoted_parent
+        quoted = summary.snapshot.parent
         parent = quoted if quoted is None or quoted in summaries else by_inner.get(quoted)
         if quoted is not None and parent is None:
             missing.add(quoted)
@@ -338,7 +326,7 @@ def _ordered(
             ids.snapshot(file),
             parent,
             None if parent is None else out[parent].id,
-            max(summary.flushed_at, before + 1),
+            max(summary.snapshot.flushed_at, before + 1),
         )
         pending += children.get(file, [])
     if len(out) < len(summaries):

@@ -61,7 +61,9 @@ def block_shape(
     budget = parse_bytes(max_bytes) // max(itemsize, 1)
     counts = cells(shape, grid)
     out = [min(step, length) for step, length in zip(grid, shape, strict=True)]
-    for axis in _growth(order, len(out)):
+    axes = range(len(out))
+    growth = {"C": axes[::-1], "F": axes}.get(order, axes) if isinstance(order, str) else map(int, order)
+    for axis in growth:
         if math.prod(out[:axis] + out[axis + 1 :]) * shape[axis] <= budget:
             out[axis] = shape[axis]  # fits also where two whole cells do not: the last one may be shorter
             continue
@@ -132,12 +134,6 @@ def sizes(starts: I64, stops: I64) -> I64:
     """Return the number of elements of each block."""
     out: I64 = np.prod(stops - starts, axis=1, dtype=np.int64)
     return out
-
-
-def _growth(order: Literal["C", "F"] | Sequence[int], ndim: int) -> Sequence[int]:
-    if order == "C":
-        return range(ndim)[::-1]
-    return range(ndim) if order == "F" else [int(axis) for axis in order]
 
 
 #: The bytes of a slab, in the dtype of the stored values.

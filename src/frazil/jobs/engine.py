@@ -22,7 +22,7 @@ from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from frazil.engines import Engine, EngineName, Task, described, description
 from frazil.engines import engine_of as engine_of_caller
@@ -47,22 +47,9 @@ def begin_attempt(number: int) -> None:
     _attempt.set(number)
 
 
-@runtime_checkable
-class ResumableEngine(Engine, Protocol):
-    """An engine that tells whether jobs stage the results of its tasks, so that a later run can continue.
-
-    Jobs on an engine without this property do not stage results. See `frazil.jobs.staging`.
-    """
-
-    @property
-    def resumable(self) -> bool:
-        """Whether jobs stage the results of tasks."""
-        ...
-
-
 def is_resumable(engine: Engine) -> bool:
     """Return whether jobs on this engine stage the results of its tasks."""
-    return isinstance(engine, ResumableEngine) and engine.resumable
+    return bool(getattr(engine, "resumable", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +165,10 @@ class _Workers:
             return worker_lost(child.ending())
         with self._lock:
             self._busy.remove(child)
-            if self.closed:
-                child.end()
-            else:
+            if child.process.poll() is None:
                 self._idle[thread] = child
+            else:
+                child.end()  # `close` has killed it
         return result
 
     def close(self) -> None:
@@ -415,9 +402,9 @@ def default_engine() -> Engine:
         >>> default_engine()  # doctest: +SKIP
         Local(workers=None, processes=True, attempts=4, resumable=True)
     """
-    pyspark = sys.modules.get("pyspark.sql")
-    has_session = pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
-    uses_spark = installed("pyspark") and (has_session or any(map(os.environ.get, _SPARK_VARIABLES)))
+    uses_spark = installed("pyspark") and any(map(os.environ.get, _SPARK_VARIABLES))
+    if installed("pyspark") and (pyspark := sys.modules.get("pyspark.sql")) is not None:
+        uses_spark = uses_spark or pyspark.SparkSession.getActiveSession() is not None
     return engine_of("spark" if uses_spark else "local")
 
 
@@ -436,7 +423,6 @@ __all__ = [
     "Engine",
     "EngineName",
     "Inline",
-    "ResumableEngine",
     "Task",
     "attempt",
     "begin_attempt",

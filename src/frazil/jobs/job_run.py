@@ -371,21 +371,21 @@ def _run(attempt: Attempt, staging: Staging | None) -> JobResult:
     other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return _earlier_result(target, attempt.id, other)
-    inputs = live_inputs(job.inputs, target)
-
-    def prepare(session: Session) -> Tasks:
-        tasks = job.prepare(session)
-        workspace = session.workspace
-        for each in inputs:  # other sessions may have committed before this session
-            start = id_from_text(each.snapshot)
-            try:
-                require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
-            except StaleReadError as error:
-                raise of_job(job.name, error) from error
-        warn_of_misalignment(session, job.writes)
-        return tasks
-
     try:
+        inputs = live_inputs(job.inputs, target)
+
+        def prepare(session: Session) -> Tasks:
+            tasks = job.prepare(session)
+            workspace = session.workspace
+            for each in inputs:  # other sessions may have committed before this session
+                start = id_from_text(each.snapshot)
+                try:
+                    require_unchanged(workspace.context, reads_of([each]), start, workspace.snapshot_id)
+                except StaleReadError as error:
+                    raise of_job(job.name, error) from error
+            warn_of_misalignment(session, job.writes)
+            return tasks
+
         with described(label(job, attempt.id)):
             rounds = Rounds(
                 session, staging, attempt.engine, attempt.progress, job.manifests_on_executors_above

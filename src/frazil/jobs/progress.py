@@ -62,8 +62,10 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._start = self.clock()
-        if self.out is sys.stderr:
-            self._cell = _cell()
+        ipython: Any = sys.modules.get("IPython")  # the kernel of a notebook has already imported it
+        shell = None if ipython is None or self.out is not sys.stderr else ipython.get_ipython()
+        if getattr(shell, "kernel", None) is not None:
+            self._cell = ipython.display.display(_mime([], 0.0), raw=True, display_id=True)
         if self._cell is not None or self.out.isatty():
             self._draw()
         return self
@@ -119,7 +121,10 @@ class Progress:
         share = self.done / max(self.total, 1)
         parts = [f"{self.name} {share:4.0%}"]
         parts += [f"{self.done}/{self.total} tasks", counted(self.rows, "row"), counted(self.chunks, "chunk")]
-        parts += [size(self.bytes), *self._time(share)]
+        passed, own = self.clock() - self._start, self.done - self.resumed  # resumed tasks took no time
+        left = f"{passed / own * (self.total - self.done):.0f} s left" if own and passed else ""
+        time = f"in {passed:.1f} s" if share >= 1 else left
+        parts += [size(self.bytes), *([time] if time else [])]
         if self._cell is not None:
             now = self.clock()
             if last or share == 1 or now - self._shown_at >= _PAUSE:
@@ -136,22 +141,6 @@ class Progress:
         else:
             self.out.write("  ".join(parts) + "\n")
             self.out.flush()
-
-    def _time(self, share: float) -> list[str]:
-        passed = self.clock() - self._start
-        if share >= 1:
-            return [f"in {passed:.1f} s"]
-        own = self.done - self.resumed  # tasks of an earlier run took no time in this one
-        return [f"{passed / own * (self.total - self.done):.0f} s left"] if own and passed else []
-
-
-def _cell() -> Any:
-    """Return a display in the notebook if this process is the kernel of a notebook, else None."""
-    ipython: Any = sys.modules.get("IPython")  # a kernel has already imported it
-    shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is None:
-        return None
-    return ipython.display.display(_mime([], 0.0), raw=True, display_id=True)
 
 
 def _mime(parts: list[str], share: float) -> dict[str, str]:

@@ -229,8 +229,10 @@ def failure_of(error: BaseException) -> Failure:
     )
     if isinstance(error, StorageError):
         is_final = error.kind in _FINAL_KINDS
+    elif isinstance(error, IcechunkError):
+        is_final = error.kind not in _PASSING_KINDS
     else:
-        is_final = error.kind not in _PASSING_KINDS if is_ours else isinstance(error, _FINAL_TYPES)
+        is_final = isinstance(error, _FINAL_TYPES)
     users = [frame for frame in frames if not is_library(frame.filename)]
     near = users or ([] if is_ours else frames or list(summary.stack))
     where = f'File "{near[-1].filename}", line {near[-1].lineno}, in {near[-1].name}' if near else ""

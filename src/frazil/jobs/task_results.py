@@ -444,7 +444,8 @@ def _columns(tables: Sequence[ChunkTable]) -> tuple[list[Any], list[int]]:
     if not tables:
         return [], [0, 0, 0]
     whole = stack(tables, np.zeros((0, 0), np.uint32))
-    kind, source, used = whole.kind, whole.source.copy(), []
+    kind, source = whole.kind, whole.source.copy()
+    used: list[NDArray[Any]] = []
     for each in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE):
         rows = np.flatnonzero(kind == each)
         steps = np.diff(source[rows].astype(np.int64), prepend=-1)
@@ -518,9 +519,9 @@ def _tables(
         texts.append(Ragged.from_lengths(_numbers(columns, int(lengths.sum()), "u1"), lengths))
     if rest := len(columns.read()):
         raise FormatError(f"expected no more columns, got {rest} bytes")
-    for rows in texts[:2]:
-        if not decode_text(rows.values.tobytes()).isascii():
-            rows.texts()
+    for text in texts[:2]:
+        if not decode_text(text.values.tobytes()).isascii():
+            text.texts()
     if (source >= np.array([1, num_ids, num_foreign, num_inline])[kind]).any():
         raise FormatError("a reference to a source that the message does not have")
     _add_gaps(kind, source, offset, length)

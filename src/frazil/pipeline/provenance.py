@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from html import escape
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
@@ -159,7 +158,8 @@ class Graph(Summary):
         while pending:
             current = pending.pop()
             for step in self.steps:
-                if any(_is_within(current, output) for output in step.outputs):
+                roots = [output.rstrip("/") for output in step.outputs]
+                if any(current == root or current.startswith(f"{root}/") for root in roots):
                     step_inputs = {name for each in step.inputs for name in each["paths"]}
                     pending |= step_inputs - inputs
                     inputs |= step_inputs
@@ -169,11 +169,6 @@ class Graph(Summary):
         rows = [("snapshot", "job", "wrote", "read", "of snapshot"), *self.rows]
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-    def _repr_html_(self) -> str:
-        head = ("snapshot", "job", "wrote", "read", "of snapshot")
-        rows = "".join(f"<tr>{_tags('td', row)}</tr>" for row in self.rows)
-        return f"<table><tr>{_tags('th', head)}</tr>{rows}</table>"
 
 
 @takes_versions
@@ -221,11 +216,3 @@ def _step(info: SnapshotInfo) -> Step:
         outputs=record.outputs,
         metrics=record.metrics,
     )
-
-
-def _is_within(path: str, output: str) -> bool:
-    return path == output or output == "/" or path.startswith(output.rstrip("/") + "/")
-
-
-def _tags(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)

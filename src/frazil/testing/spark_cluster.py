@@ -115,7 +115,19 @@ def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-cluster-")))
         port, status = free_port(), free_port()
         master = f"spark://{HOSTS[0]}:{port}"
-        environment = _environment(home, spark)
+        environment = {
+            "JAVA_HOME": str(find_java_home()),
+            "SPARK_HOME": str(spark),
+            "SPARK_CONF_DIR": str(home),  # and no configuration of the user
+            "SPARK_LOCAL_DIRS": str(home),
+            "SPARK_LOCAL_IP": HOSTS[0],
+            "SPARK_LOCAL_HOSTNAME": HOSTS[0],
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA_OF_DAEMONS,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        }
         (home / "spark-defaults.conf").write_text(
             "".join(f"{name} {value}\n" for name, value in {"spark.master": master, **_DEFAULTS}.items())
         )
@@ -146,22 +158,6 @@ def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster
         }
         _wait(home, lambda: _workers(status) == len(HOSTS))
         yield SparkCluster(master, workers, environment)
-
-
-def _environment(home: Path, spark: Path) -> dict[str, str]:
-    return {
-        "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(spark),
-        "SPARK_CONF_DIR": str(home),  # and no configuration of the user
-        "SPARK_LOCAL_DIRS": str(home),
-        "SPARK_LOCAL_IP": HOSTS[0],
-        "SPARK_LOCAL_HOSTNAME": HOSTS[0],
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OF_DAEMONS,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-    }
 
 
 def _wait(home: Path, ready: Callable[[], bool], seconds: float = 120.0) -> None:

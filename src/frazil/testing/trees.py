@@ -20,6 +20,8 @@ type MixedMove = tuple[str, str, ErrorKind | None]
 node_names: Final = st.text("abcxyz012_", min_size=1, max_size=4)
 _AFFIXES: Final = ("-", "_", ".", "0", "_0", "-bar", "a")
 _TYPES: Final = ("i4", "f8", "u1")
+_FEW: Final = st.integers(min_value=1, max_value=10)
+_SHARE: Final = st.floats(min_value=0.0, max_value=1.0)
 
 
 # Names
@@ -193,8 +195,8 @@ def valid_move(draw: st.DrawFn, all_nodes: set[str], all_groups: set[str], name_
 def valid_and_invalid_moves(
     draw: st.DrawFn,
     tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
-    p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
+    p_invalid: st.SearchStrategy[float] = _SHARE,
 ) -> list[MixedMove]:
     """Return moves in order. The third part is None for a move that takes effect."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())
@@ -218,7 +220,7 @@ def valid_and_invalid_moves(
 
 def valid_moves(
     tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
 ) -> st.SearchStrategy[list[Move]]:
     """Return moves that all take effect, in order."""
     mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
@@ -227,7 +229,7 @@ def valid_moves(
 
 def invalid_moves(
     tree: GroupNode,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
 ) -> st.SearchStrategy[list[InvalidMove]]:
     """Return moves that are all refused, each with the kind of its error."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())
@@ -256,7 +258,7 @@ def _tree_and[T](
 def tree_and_valid_moves(
     max_leaves: st.SearchStrategy[int] | None = None,
     max_children: st.SearchStrategy[int] | None = None,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
 ) -> st.SearchStrategy[tuple[GroupNode, list[Move]]]:
     """Return a hierarchy, and moves in it that all take effect."""
     return _tree_and(max_leaves, max_children, lambda tree: valid_moves(tree, n_moves))
@@ -265,7 +267,7 @@ def tree_and_valid_moves(
 def tree_and_invalid_moves(
     max_leaves: st.SearchStrategy[int] | None = None,
     max_children: st.SearchStrategy[int] | None = None,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
 ) -> st.SearchStrategy[tuple[GroupNode, list[InvalidMove]]]:
     """Return a hierarchy, and moves in it that are all refused."""
     return _tree_and(max_leaves, max_children, lambda tree: invalid_moves(tree, n_moves))
@@ -274,8 +276,8 @@ def tree_and_invalid_moves(
 def tree_and_mixed_moves(
     max_leaves: st.SearchStrategy[int] | None = None,
     max_children: st.SearchStrategy[int] | None = None,
-    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
-    p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
+    n_moves: st.SearchStrategy[int] = _FEW,
+    p_invalid: st.SearchStrategy[float] = _SHARE,
 ) -> st.SearchStrategy[tuple[GroupNode, list[MixedMove]]]:
     """Return a hierarchy, and moves in it of both kinds."""
     return _tree_and(max_leaves, max_children, lambda tree: valid_and_invalid_moves(tree, n_moves, p_invalid))

@@ -206,15 +206,3 @@ def test_bins_and_zones_without_a_cell() -> None:
             ours = read(repo, f"{group}/data")[f"v_{name}"]
             np.testing.assert_array_equal(ours.values, theirs.values)
             assert ours.dtype == theirs.dtype
-
-
-def test_min_count_in_periods_with_and_without_times() -> None:
-    days = np.array(["2000-01-01", "2000-01-02", "2000-02-01", "2000-04-01"], "M8[ns]")
-    data = xr.DataArray([1.0, 2, np.nan, 4], dims="time", coords={"time": days})
-    repo = repository(v=data)
-    for least, expected in ((None, [3, 0, np.nan, 4]), (1, [3, np.nan, np.nan, 4]), (2, [3] + [np.nan] * 3)):
-        target = Target(repo, group=f"least{least}")
-        resample(repo, "data/v", "MS", "sum", min_count=least, engine=Inline(), to=target)
-        ours = read(repo, f"least{least}/data").v
-        np.testing.assert_array_equal(ours.values, expected)
-        equal(ours, data.resample(time="MS").sum(min_count=least))

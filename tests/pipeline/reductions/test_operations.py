@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import xarray as xr
@@ -21,13 +19,11 @@ from frazil.pipeline.reductions.zones import rasterized
 from frazil.spark import (
     Inline,
     Limits,
-    OnSpark,
     Target,
     Version,
     anomaly,
     climatology,
     groupby,
-    lineage_graph,
     mean,
     quantile,
     reduce,
@@ -283,15 +279,6 @@ def test_labels_in_another_order_of_dimensions(repo: frazil.Repository, t: xr.Da
         np.testing.assert_allclose(output.sel(basin=zone), inside)
 
 
-def test_a_climatology_in_any_order(repo: frazil.Repository, t: xr.DataArray) -> None:
-    usual = quietly(lambda: t.groupby("time.month").mean()).isel(month=slice(None, None, -1))
-    with repo.transaction("main", message="by somebody else") as store:
-        dataset = usual.transpose("lat", "month", "lon").to_dataset()
-        dataset.to_zarr(store, group="theirs/data", consolidated=False, zarr_format=3)
-    anomaly(repo, "data/t", repo, group="theirs", engine=Inline())
-    equal(read(repo, "anomaly/data")["t"], quietly(lambda: t.groupby("time.month") - usual))
-
-
 #: `t` has two by two chunks in space, each with nine in time: partial results are stored.
 STORED = Limits(task=10_000, block=9_000, small=0, chunk=400, columns=16)
 
@@ -427,30 +414,6 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository, asked: dict[str, Any
     assert repo.lookup_branch("main") == tip
 
 
-@pytest.mark.sample(1, 1)
-@pytest.mark.deep
-@pytest.mark.interop
-@pytest.mark.parametrize("kind", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
-def test_the_reference_reads_the_results(
-    tmp_path: Path, t: xr.DataArray, kind: str, request: pytest.FixtureRequest
-) -> None:
-    engine = Inline() if kind == "inline" else OnSpark(request.getfixturevalue("spark"), jobs=3)
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
-    with repo.transaction("main", message="data") as store:
-        t.to_dataset().to_zarr(store, group="data", consolidated=False, zarr_format=3)
-    stored = STORED
-    reduce(repo, "data/t", "time", ("std", "median"), engine=engine, limits=stored)
-    usual = climatology(repo, "data/t", engine=engine, limits=Limits(task=40_000))
-    anomaly(repo, "data/t", usual, engine=engine, limits=Limits(task=100_000))
-    other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
-    theirs = other.readonly_session("main").store
-    for group in ("reduce", "climatology", "anomaly"):
-        seen = xr.open_zarr(theirs, group=f"{group}/data", consolidated=False, zarr_format=3, chunks=None)
-        assert seen.load().identical(read(repo, f"{group}/data"))
-    equal(read(repo, "reduce/data")["t_std"], t.std("time"))
-    equal(read(repo, "anomaly/data")["t"], t.groupby("time.month") - t.groupby("time.month").mean())
-
-
 @pytest.mark.parametrize("operation", ["mean", "resample", "anomaly"])
 def test_a_session_is_no_source_and_no_target(repo: frazil.Repository, operation: str) -> None:
     session: Any = repo.readonly_session("main")
@@ -463,9 +426,3 @@ def test_a_session_is_no_source_and_no_target(repo: frazil.Repository, operation
         call(session, None)
     with pytest.raises(TypeError, match="to must be Target or None, got Repository"):
         call(repo, repo)
-
-
-def test_lineage_of_a_session_is_refused(repo: frazil.Repository) -> None:
-    session: Any = repo.readonly_session("main")
-    with pytest.raises(TypeError, match="source must be Repository or Version, got Session"):
-        lineage_graph(session)

@@ -220,11 +220,6 @@ def test_a_task_that_fails_repeats_its_own_part(small: frazil.Repository) -> Non
     assert result.metrics.retries == 1
 
 
-def test_no_tasks_are_refused(small: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="tasks must be at least 1, got 0"):
-        map_blocks(np.negative, small, ["x"], to=Target(small, group="o"), tasks=0, engine=INLINE)
-
-
 @pytest.mark.parametrize(
     ("stored", "values", "fits"),
     [

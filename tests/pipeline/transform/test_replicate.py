@@ -16,7 +16,6 @@ import frazil
 from frazil.errors import ConflictError, FormatError, IcechunkError
 from frazil.pipeline.replication import operation
 from frazil.spark import Version, copy_repository
-from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -79,15 +78,6 @@ def test_tags_of_another_repository_are_not_lost(repo: frazil.Repository) -> Non
     assert frazil.Repository.open(place).list_tags() == {"mine", "v1"}
 
 
-def test_another_repository_is_not_overwritten(repo: frazil.Repository) -> None:
-    place = frazil.in_memory_storage()
-    frazil.Repository.create(place)
-    before = bytes(place.get("repo"))
-    with pytest.raises(ConflictError, match="another repository, which was created at another time"):
-        copy_repository(repo, place, engine=INLINE)
-    assert bytes(place.get("repo")) == before
-
-
 def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     place, findings = frazil.in_memory_storage(), operation.stored_findings
 
@@ -98,14 +88,6 @@ def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: p
     monkeypatch.setattr(operation, "stored_findings", meanwhile)
     with pytest.raises(ConflictError, match="Another writer changed the repository in"):
         copy_repository(repo, place, engine=INLINE)
-
-
-def test_a_tag_that_was_deleted_since_is_deleted_in_the_copy(repo: frazil.Repository) -> None:
-    place = frazil.in_memory_storage()
-    copy_repository(repo, place, engine=INLINE)
-    repo.delete_tag("v1")
-    copy_repository(repo, place, engine=INLINE)
-    assert "v1" not in frazil.Repository.open(place).list_tags()
 
 
 def test_an_object_that_is_gone_leaves_nothing_to_open(
@@ -170,46 +152,6 @@ def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(folder: str) -> 
         copy_repository(repo, place, engine=INLINE)
     assert not frazil.Repository.exists(place)
     assert not list(repo.storage.list("leases"))
-
-
-@pytest.mark.deep
-def test_a_copy_beside_a_collection_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit, an expiration and a collection before the n-th request to the source, for every n."""
-    real = {name: getattr(MemoryStorage, name) for name in ("get", "get_versioned", "put", "list", "head")}
-    whole = 0
-    for at in range(1, 60):
-        repo, place = in_memory(), frazil.in_memory_storage()
-        left = [at]
-
-        def counted(name: str, repo: frazil.Repository = repo, left: list[int] = left) -> Any:
-            def call(self: MemoryStorage, *args: Any) -> Any:
-                if self._contents is repo.storage._contents:  # type: ignore[attr-defined]
-                    left[0] -= 1
-                    if not left[0]:
-                        change(repo)
-                return real[name](self, *args)
-
-            return call
-
-        def change(repo: frazil.Repository) -> None:
-            with repo.transaction("main", message="newer") as store:
-                zarr.open_array(store, path="a")[:] = 9
-            repo.expire_snapshots(LATER)
-            repo.garbage_collect(LATER)
-
-        with monkeypatch.context() as patched:
-            for name in real:
-                patched.setattr(MemoryStorage, name, counted(name))
-            try:
-                copy_repository(repo, place, engine=INLINE)
-            except FormatError:
-                assert not frazil.Repository.exists(place)
-                continue
-        assert is_whole(place), at
-        whole += 1
-        if left[0] > 0:
-            break
-    assert whole > 10
 
 
 def test_version_1_is_refused() -> None:

@@ -53,11 +53,6 @@ class _Baseline:
         """The data type of the result."""
         return self.field.dtype if self.field.dtype.kind == "f" else np.dtype(np.float64)
 
-    @property
-    def inputs(self) -> list[str]:
-        """The paths of the climatology that the job reads, but for the coordinate of the period."""
-        return [self.climatology.path] + ([] if self.spread is None else [self.spread.path])
-
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
@@ -65,15 +60,6 @@ class _Shared:
     climatology: Session
     baselines: tuple[_Baseline, ...]
     block: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """The groups of the climatology and of the deviations, and the name of the time dimension."""
-
-    climatology: str
-    spread: str | None
-    time: str
 
 
 @with_options(RunOptions)
@@ -136,13 +122,18 @@ def anomaly(
     version = Version.of(source)
     baseline = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
     target = target_or_group(version, to, "anomaly")
-    data, session, groups = version.session(), baseline.session(), _Groups(group, spread, time)
+    data, session, arrays = version.session(), baseline.session(), ArrayLookup(version.session())
     baselines = tuple(
-        _baseline(data, session, path, groups, target, decode=decode) for path in names_of(paths)
+        _baseline(data, session, path, group, spread, time, target, decode) for path in names_of(paths)
     )
+    own_paths = {each.field.path for each in baselines}
+    for field in (each.field for each in baselines):
+        names = (*coordinates_of(field, arrays, field.dims), time)
+        own_paths |= {f"{field.path.rpartition('/')[0]}/{name}" for name in names}
     writes = tuple(each.path for each in baselines)
     require_free_targets(version, target, writes, [each.field for each in baselines])
     periods = sorted({f"{each.climatology.path.rpartition('/')[0]}/{each.period}" for each in baselines})
+    fields = [field for each in baselines for field in (each.climatology, each.spread) if field is not None]
     limits = limits or Limits()
     job = Job(
         "anomaly",
@@ -158,30 +149,28 @@ def anomaly(
             "decode": decode,
         },
         (
-            version.input(_data_paths(data, baselines, time)),
-            baseline.input([path for each in baselines for path in each.inputs] + periods),
+            version.input(sorted(own_paths)),
+            baseline.input([each.path for each in fields] + periods),
         ),
         writes,
     )
     return run_with_options(job, options)
 
 
-def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> list[str]:
-    """Return the arrays and coordinates of the source that the job reads."""
-    arrays = ArrayLookup(data)
-    paths = {each.field.path for each in baselines}
-    for each in baselines:
-        names = coordinates_of(each.field, arrays, each.field.dims)
-        paths |= {each.field.path.rpartition("/")[0] + "/" + name for name in (*names, time)}
-    return sorted(paths)
-
-
 def _baseline(
-    data: Session, session: Session, path: str, groups: _Groups, target: Target, *, decode: bool
+    data: Session,
+    session: Session,
+    path: str,
+    group: str,
+    spread_group: str | None,
+    time: str,
+    target: Target,
+    decode: bool,
 ) -> _Baseline:
     """Return the climatology of an array. ``session`` reads the climatology."""
-    field, time = open_field(data, path, decode=decode), groups.time
-    climatology = open_field(session, f"{groups.climatology}/{field.path.strip('/')}", decode=decode)
+    field = open_field(data, path, decode=decode)
+    name = field.path.strip("/")
+    climatology = open_field(session, f"{group}/{name}", decode=decode)
     periods = [dim for dim in climatology.dims if dim not in field.dims]
     expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
     actual = {dim: n for dim, n in zip(climatology.dims, climatology.shape, strict=True) if dim in field.dims}
@@ -192,24 +181,15 @@ def _baseline(
             f"{dict(zip(climatology.dims, climatology.shape, strict=True))}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    spread = None
-    if groups.spread is not None:
-        spread = open_field(session, f"{groups.spread}/{field.path.strip('/')}", decode=decode)
-    codes = _period_codes(data, field, session, climatology, f"{time}.{periods[0]}")
-    return _Baseline(field, climatology, spread, codes, time, periods[0], target.path(field.path))
-
-
-def _period_codes(
-    data: Session, field: Field, session: Session, climatology: Field, by: str
-) -> NDArray[np.int64]:
-    """Return the row of the climatology for each time of a field; -1 for times without a row."""
-    rows = np.asarray(coordinate(session, climatology.parent, by.rpartition(".")[2]).values)
-    labels = np.asarray(labels_of(data, field.parent, by).values)
+    spread = None if spread_group is None else open_field(session, f"{spread_group}/{name}", decode=decode)
+    rows = np.asarray(coordinate(session, climatology.parent, periods[0]).values)
+    labels = np.asarray(labels_of(data, field.parent, f"{time}.{periods[0]}").values)
     if rows.dtype.kind not in "biuf":
         rows, labels = rows.astype(str), labels.astype(str)
     order = np.argsort(rows)
     at = np.minimum(np.searchsorted(rows, labels, sorter=order), max(len(rows) - 1, 0))
-    return np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
+    codes = np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
+    return _Baseline(field, climatology, spread, codes, time, periods[0], target.path(field.path))
 
 
 def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:

@@ -133,12 +133,6 @@ def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
     return tuple(name or f"dim_{axis}" for axis, name in enumerate(names))
 
 
-def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
-    """Return the arrays of a group, by name."""
-    arrays = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
-    return {name: in_bulk(array) for name, array in arrays}
-
-
 @dataclass(frozen=True, slots=True)
 class ArrayLookup:
     """The arrays of a version by path, each of which is opened once, on the first request.
@@ -164,23 +158,19 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
     """Return the coordinates of an array on the dimensions ``dims``, their bounds, and the grid mapping."""
     names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
     names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
-    coordinates = _arrays(arrays, field.parent, names)
+    coordinates, bounds = dict[str, zarr.Array[Any]](), dict[str, zarr.Array[Any]]()
+    for into, wanted in ((coordinates, names), (bounds, None)):
+        for name in wanted or {str(each.attrs.get("bounds", "")) for each in coordinates.values()}:
+            array = arrays.get(field.parent, name)
+            if array is not None:
+                into[name] = array
     inside = {name: each for name, each in coordinates.items() if set(dimensions(each)) <= set(dims)}
-    bounds = _arrays(
-        arrays, field.parent, {str(each.attrs.get("bounds", "")) for each in coordinates.values()}
-    )
     # Bounds have one dimension more, for the corners.
     inside |= {
         name: each for name, each in bounds.items() if each.ndim and set(dimensions(each)[:-1]) <= set(dims)
     }
     inside.pop(field.name, None)
     return {name: inside[name] for name in sorted(inside)}
-
-
-def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str, zarr.Array[Any]]:
-    """Return the existing arrays of these names."""
-    opened = {name: arrays.get(group, name) for name in names}
-    return {name: array for name, array in opened.items() if array is not None}
 
 
 def require_same_labels(session: Session, field: Field, given: xr.DataArray, argument: str) -> None:
@@ -198,15 +188,12 @@ def require_same_labels(session: Session, field: Field, given: xr.DataArray, arg
             continue  # its shape is refused elsewhere
         are_numbers = expected.dtype.kind in "iuf" and actual.dtype.kind in "iuf"
         if not (np.allclose(expected, actual, equal_nan=True) if are_numbers else (expected == actual).all()):
+            texts = [", ".join(map(str, each[:3])) + ", ..." * (len(each) > 3) for each in (expected, actual)]
             raise InvalidInputError(
-                f"{argument} must have the coordinate `{name}` of `{field.path}`, {_first_values(expected)}, "
-                f"got {_first_values(actual)}. Use `{argument}.reindex_like(...)`, or drop the coordinate",
+                f"{argument} must have the coordinate `{name}` of `{field.path}`, {texts[0]}, "
+                f"got {texts[1]}. Use `{argument}.reindex_like(...)`, or drop the coordinate",
                 ErrorKind.INVALID_ARGUMENT,
             )
-
-
-def _first_values(values: NDArray[Any]) -> str:
-    return ", ".join(map(str, values[:3])) + ", ..." * (len(values) > 3)
 
 
 def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:
@@ -301,7 +288,10 @@ class CoordinateWriter:
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=floats):
                 return True
         parent, _, name = path.strip("/").rpartition("/")
-        for other, other_dims in self._dimensions(parent).items():
+        if parent not in self.groups:  # before the first array is replaced
+            arrays = zarr.open_group(self.session.store, path=parent.strip("/"), mode="r").arrays()
+            self.groups[parent] = {each: dimensions(in_bulk(found)) for each, found in arrays}
+        for other, other_dims in self.groups[parent].items():
             is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
             if not is_replaced and set(dims) <= set(other_dims):
                 raise InvalidInputError(
@@ -310,13 +300,6 @@ class CoordinateWriter:
                     ErrorKind.NOT_ALLOWED,
                 )
         return False
-
-    def _dimensions(self, group: str) -> dict[str, tuple[str, ...]]:
-        """Return the dimensions of the arrays of a group, by name, before the first array is replaced."""
-        if group not in self.groups:
-            arrays = arrays_of(self.session, group)
-            self.groups[group] = {name: dimensions(array) for name, array in arrays.items()}
-        return self.groups[group]
 
 
 #: The argument ``by``: "time.month", the name of a coordinate, labels, or a grouper of xarray.

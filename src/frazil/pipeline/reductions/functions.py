@@ -463,10 +463,21 @@ def zonal_stats(
         rule = _labels_rule(zones, "zones")
         parameters = {"zones": recorded_labels(zones)}
     else:
-        borders = _band_borders(zones)
+        if np.ndim(np.asarray(zones, object)) != 1:
+            raise InvalidInputError(
+                "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
+                f"array with {np.ndim(zones)} dimensions",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        borders = [float(each) for each in zones]
+        if len(borders) < 2 or not (np.diff(borders) > 0).all():
+            raise InvalidInputError(
+                f"zones must be at least two borders in ascending order, got {borders}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
 
         def bands_of(session: Session, field: Field) -> Grouping:
-            return latitude_bands(coordinate(session, field.parent, latitude), borders)
+            return _latitude_bands(coordinate(session, field.parent, latitude), borders)
 
         rule = GroupingRule(bands_of, (latitude,))
         parameters = {"zones": borders, "latitude": latitude}
@@ -475,23 +486,7 @@ def zonal_stats(
     )
 
 
-def _band_borders(zones: Sequence[float]) -> list[float]:
-    if np.ndim(np.asarray(zones, object)) != 1:
-        raise InvalidInputError(
-            "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
-            f"array with {np.ndim(zones)} dimensions",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    borders = [float(each) for each in zones]
-    if len(borders) < 2 or not (np.diff(borders) > 0).all():
-        raise InvalidInputError(
-            f"zones must be at least two borders in ascending order, got {borders}",
-            ErrorKind.INVALID_ARGUMENT,
-        )
-    return borders
-
-
-def latitude_bands(latitude: xr.DataArray, borders: Sequence[float]) -> Grouping:
+def _latitude_bands(latitude: xr.DataArray, borders: Sequence[float]) -> Grouping:
     """Return the grouping of latitudes into the bands between ``borders``; labels are the middles."""
     values, edges = np.asarray(latitude.values, np.float64), np.asarray(borders, np.float64)
     codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1

@@ -11,7 +11,6 @@ import pickle
 import zipfile
 from collections.abc import Buffer, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +19,14 @@ import numpy as np
 import xarray as xr
 
 from frazil.argument_docs import with_argument_docs
-from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError, StorageError
+from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine, EngineName, engine_of
 from frazil.jobs.job import Source, Version, takes_versions
 from frazil.jobs.progress import Progress
 from frazil.jobs.task_failures import dumps
-from frazil.pipeline.replication.operation import Copied
+from frazil.pipeline.replication.operation import Copied, read_stored
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
 from frazil.repository.handle.repository import Repository
@@ -173,19 +172,18 @@ def export_zarr(
     version = Version.of(source)
     session = version.session()
     documents = _documents(session, arrays)
-    _require_default_keys(documents)
     _require_same_documents(target, documents)
-    items = list(_items(session, [path for path, (_, is_array) in documents.items() if is_array]))
     total = Copied(0, 0, 0)
     shared = dumps((session, target, compare))
-    for result in engine_of(engine).run(export_chunks, [dumps(item) for item in items], shared):
+    items = list(map(dumps, _items(session, documents)))
+    for result in engine_of(engine).run(export_chunks, items, shared):
         part: Copied = pickle.loads(result)
         total = _sum(total, part)
         if progress is not None:
             progress.advance(chunks=part.objects, bytes=part.bytes)
     count, size = 0, 0
     for path, (document, _) in documents.items():
-        if _stored(target, _document_key(path)) is None:
+        if read_stored(target, _document_key(path)) is None:
             target.put(_document_key(path), document)
             count, size = count + 1, size + len(document)
     return _sum(total, Copied(count, size, len(documents) - count))
@@ -229,11 +227,10 @@ def export_zip(
     file = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
     documents = _documents(session, arrays)
-    _require_default_keys(documents)
     with named_when_complete(file) as part, zipfile.ZipFile(part, "x") as archive:
-        for item in _items(session, [each for each, (_, is_array) in documents.items() if is_array]):
-            table = session.chunk_table(item.path).select_chunks(slice(item.start, item.stop))
-            keys = chunk_keys(item.path, table.index)
+        for array, first, end in _items(session, documents):
+            table = session.chunk_table(array).select_chunks(slice(first, end))
+            keys = chunk_keys(array, table.index)
             for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
                 data = _contents(session, table, range(start, stop))
                 for key, content in zip(keys[start:stop], data, strict=True):
@@ -254,15 +251,27 @@ def _document_key(path: str) -> str:
     return key
 
 
-def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
-    """Return the metadata of each node, and whether it is an array, deepest nodes first."""
+#: The metadata of each node by path, and whether it is an array.
+type Documents = dict[str, tuple[bytes, bool]]
+
+
+def _documents(session: Session, arrays: Sequence[str]) -> Documents:
+    """Return the metadata of the nodes, deepest nodes first. Chunks must have the default keys."""
     nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
     by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
+    for path, (document, is_array) in by_path.items():
+        encoding = json.loads(document).get("chunk_key_encoding") if is_array else None
+        separator = ((encoding or {}).get("configuration") or {}).get("separator", "/")
+        if encoding and (encoding.get("name"), separator) != ("default", "/"):
+            raise InvalidInputError(
+                f"`{path}` must have the chunk key encoding 'default' with the separator '/', got {encoding}",
+                ErrorKind.NOT_ALLOWED,
+            )
     return dict(sorted(by_path.items(), key=lambda pair: (-pair[0].rstrip("/").count("/"), pair[0])))
 
 
-def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> None:
+def _require_same_documents(target: Storage, documents: Documents) -> None:
     """Raise ``ConflictError`` if the target is a repository, or has other nodes at the paths."""
     if Repository.exists(target):
         raise ConflictError(
@@ -272,7 +281,7 @@ def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, b
         )
     for path, (document, _) in documents.items():
         key = _document_key(path)
-        stored = _stored(target, key)
+        stored = read_stored(target, key)
         try:
             is_same = stored is None or json.loads(bytes(stored)) == json.loads(document)
         except (ValueError, RecursionError):
@@ -285,39 +294,22 @@ def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, b
             )
 
 
-def _stored(storage: Storage, key: str) -> Buffer | None:
-    try:
-        return storage.get(key)
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        return None
-
-
 # Chunks
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of the chunk table of an array: an item of work."""
-
-    path: str
-    start: int
-    stop: int
-
-
-def _items(session: Session, paths: Sequence[str]) -> Iterator[_Rows]:
-    for path in paths:
+def _items(session: Session, documents: Documents) -> Iterator[tuple[str, int, int]]:
+    """Yield the rows of the chunk tables of arrays: the path, the start and the stop."""
+    for path in (path for path, (_, is_array) in documents.items() if is_array):
         sizes = session.chunk_table(path).length.astype(np.int64) + _BYTES_PER_CHUNK
-        yield from (_Rows(path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
+        yield from ((path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
 
 
 def export_chunks(shared: bytes, item: bytes) -> bytes:
     """Write chunks of an array as objects of a Zarr store: the task."""
     session, target, compare = pickle.loads(shared)
-    rows: _Rows = pickle.loads(item)
-    table = session.chunk_table(rows.path).select_chunks(slice(rows.start, rows.stop))
-    keys = chunk_keys(rows.path, table.index)
+    path, first, end = pickle.loads(item)
+    table = session.chunk_table(path).select_chunks(slice(first, end))
+    keys = chunk_keys(path, table.index)
     total = Copied(0, 0, 0)
     for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
         part = _export_rows(session, target, table, keys, range(start, stop), compare)
@@ -356,15 +348,3 @@ def _export_rows(
             list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
     size = sum(memoryview(content).nbytes for _, content in objects)
     return Copied(len(objects), size, len(rows) - len(objects))
-
-
-def _require_default_keys(documents: dict[str, tuple[bytes, bool]]) -> None:
-    """Raise an error if an array expects chunks under other keys than those of the specification."""
-    for path, (document, is_array) in documents.items():
-        encoding = json.loads(document).get("chunk_key_encoding") if is_array else None
-        separator = ((encoding or {}).get("configuration") or {}).get("separator", "/")
-        if encoding and (encoding.get("name"), separator) != ("default", "/"):
-            raise InvalidInputError(
-                f"`{path}` must have the chunk key encoding 'default' with the separator '/', got {encoding}",
-                ErrorKind.NOT_ALLOWED,
-            )

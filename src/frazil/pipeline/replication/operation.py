@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import ClassVar, Final
@@ -25,6 +25,7 @@ from frazil.format.columns import I64, U8
 from frazil.format.ids import (
     CHUNKS,
     MANIFESTS,
+    OBJECT_ID_BYTES,
     OVERWRITTEN,
     REPO,
     SNAPSHOTS,
@@ -50,10 +51,8 @@ from frazil.pipeline.replication.part import (
     first_entry,
     flat_id,
     flat_snapshots,
-    info_of_newest,
-    info_with_history,
+    info_of_part,
     refs_of,
-    transaction_ids,
 )
 from frazil.remedies import call
 from frazil.repository.catalog.ancestry import origin_of
@@ -89,10 +88,6 @@ class Objects:
 
     def __len__(self) -> int:
         return sum(map(len, self.files)) + len(self.keys)
-
-    def total_bytes(self) -> int:
-        """Return the size of all objects in bytes."""
-        return sum(int(each.sizes.sum()) for each in self.files) + sum(self.sizes)
 
     def items(self) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
         """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes."""
@@ -139,25 +134,6 @@ def _some(objects: Objects, files: Sequence[ObjectListing], chosen: Sequence[boo
     )
 
 
-def objects_with_keys(objects: Objects, keys: set[str]) -> Objects:
-    """Return the objects with these keys."""
-    files = []
-    for each in objects.files:
-        texts = [key.partition("/")[2] for key in keys if key.startswith(f"{each.folder}/")]
-        wanted = ids_from_text(texts)[0] if texts else each.ids[:0]
-        files.append(each.select_files(among(each.ids, wanted)))
-    return _some(objects, files, [key in keys for key in objects.keys])
-
-
-@dataclass(frozen=True, slots=True)
-class CopyOutcome:
-    """The result of a task: how many objects and bytes it copied, and the damaged files of the source."""
-
-    objects: int = 0
-    bytes: int = 0
-    damaged: tuple[str, ...] = ()
-
-
 def copy_objects(shared: bytes, item: bytes) -> bytes:
     """Copy objects from one storage to another, with ``compare`` only those that differ: the task.
 
@@ -171,10 +147,10 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
     damaged: list[str] = []
 
     def read_object(key: str, id_: bytes) -> tuple[str, Buffer] | None:
-        stored = _read(target, key) if compare else None
+        stored = read_stored(target, key) if compare else None
         if stored is not None and id_ and _is_right(id_, stored):
             return None
-        data = _read(source, key)
+        data = read_stored(source, key)
         if data is None or (stored is not None and memoryview(stored) == memoryview(data)):
             return None
         if id_ and _is_right(id_, data) is False:
@@ -199,10 +175,10 @@ def copy_objects(shared: bytes, item: bytes) -> bytes:
                 pairs = [pair for pair in part if pair is not None]
                 put_many(target, pairs)
                 copied += (memoryview(data).nbytes for _, data in pairs)
-    return pickle.dumps(CopyOutcome(len(copied), sum(copied), tuple(damaged)))
+    return pickle.dumps((len(copied), sum(copied), damaged))
 
 
-def _read(storage: Storage, key: str) -> Buffer | None:
+def read_stored(storage: Storage, key: str) -> Buffer | None:
     """Return the bytes of an object, or None if there is none."""
     try:
         return storage.get(key)
@@ -297,17 +273,6 @@ def _foreign(target: Storage, has: str) -> ConflictError:
         f"with {has}. Copy to another storage",
         kind=ErrorKind.REPO_INFO_UPDATED,
     )
-
-
-def with_origin(info: RepoInfo, source: RepoInfo, label: str, part: RepositoryPart) -> RepoInfo:
-    """Return the repo info of a clone with the origin in its metadata."""
-    branches, tags = refs_of(source, part)
-    refs = {
-        "branches": {name: id_to_text(id_) for name, id_ in branches.items()},
-        "tags": {name: id_to_text(id_) for name, id_ in tags.items()},
-    }
-    origin = {"storage": label, "at": to_datetime(now_us()).isoformat(), "refs": refs}
-    return replace(info, metadata={**info.metadata, ORIGIN: origin})
 
 
 #: The duration of a lease, and the time after which it is renewed, in microseconds.
@@ -443,12 +408,10 @@ def _run(
         if target.head(REPO) is not None:
             raise not_empty(target, REPO, is_repository=True)
     part = part or RepositoryPart()
-    if dry_run:
-        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
-        return copy.look(part, is_clone=is_clone)
-    with _leased(source.storage, f"copy to {target.label()}") as renew:
+    name = f"copy to {target.label()}"
+    with nullcontext(lambda: None) if dry_run else _leased(source.storage, name) as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
-        return copy.run(part, is_clone=is_clone, compare=compare)
+        return copy.run(part, is_clone=is_clone, compare=compare, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -474,18 +437,18 @@ class _RepositoryCopy:
     bytes: int = 0
     damaged: tuple[str, ...] = ()
 
-    def look(self, part: RepositoryPart, *, is_clone: bool) -> Copied:
-        """Count the objects that the target lacks or has with another size."""
-        copy, _ = self._plan(part, is_clone=is_clone)
-        absent, _ = difference(copy.objects, self.target, checked_before(self.target, part))
-        return Copied(len(absent), absent.total_bytes(), len(copy.objects) - len(absent))
+    def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool, dry_run: bool) -> Copied:
+        """Copy the objects, check them in the target, and write the repo info.
 
-    def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool) -> Copied:
-        """Copy the objects, check them in the target, and write the repo info."""
+        With ``dry_run`` only count the objects that the target lacks or has with another size.
+        """
         target = self.target
         copy, condition = self._plan(part, is_clone=is_clone)
         since = 0 if compare else checked_before(target, part)
         absent, doubtful = difference(copy.objects, target, since)
+        if dry_run:
+            size = sum(int(each.sizes.sum()) for each in absent.files) + sum(absent.sizes)
+            return Copied(len(absent), size, len(copy.objects) - len(absent))
         self._copy(absent, compare=False)
         self._copy(doubtful, compare=True)
         if self.damaged:
@@ -526,18 +489,26 @@ class _RepositoryCopy:
         flat: tuple[FlatSnapshot, ...] = ()
         if part.newest_only:
             flat = tuple(flat_snapshots(context, info, part))
-            new_info = info_of_newest(info, part, {each.source: each.entry for each in flat}, now_us())
+        new_info = info_of_part(info, part, flat, now_us())
+        if part.newest_only:
             files = each_once([each.snapshot.manifests for each in flat])
         else:
-            new_info = info_with_history(info, part, now_us())
             files = each_once([part.files for part in survey.read_versions(new_info.table.ids())])
-        if is_clone:
-            new_info = with_origin(new_info, info, self.source.storage.label(), part)
+        if is_clone:  # record its origin
+            refs = {
+                kind: {name: id_to_text(id_) for name, id_ in each.items()}
+                for kind, each in zip(("branches", "tags"), refs_of(info, part), strict=True)
+            }
+            label, at = self.source.storage.label(), to_datetime(now_us()).isoformat()
+            origin = {"storage": label, "at": at, "refs": refs}
+            new_info = replace(new_info, metadata={**new_info.metadata, ORIGIN: origin})
+        pruned = np.ascontiguousarray(new_info.table.pruned().compact().values)
+        pruned_ids = pruned.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
         chunks = distinct([uses.ids for _, uses in survey.file_uses(files)])
         needed = {
             CHUNKS: chunks,
             MANIFESTS: files.ids,
-            TRANSACTIONS: transaction_ids(new_info),
+            TRANSACTIONS: np.concatenate([new_info.table.ids(), pruned_ids]),
             SNAPSHOTS: new_info.table.ids(),
         }
         objects = all_objects(self.source.storage)
@@ -548,12 +519,12 @@ class _RepositoryCopy:
         """Copy objects by tasks, and count them."""
         shared = dumps((self.source.storage, self.target, compare))
         tasks = [dumps(item) for item in objects.items()]
-        for outcome in map(pickle.loads, self.engine.run(copy_objects, tasks, shared)):
-            self.objects, self.bytes = self.objects + outcome.objects, self.bytes + outcome.bytes
-            self.damaged += outcome.damaged
+        for count, size, damaged in map(pickle.loads, self.engine.run(copy_objects, tasks, shared)):
+            self.objects, self.bytes = self.objects + count, self.bytes + size
+            self.damaged += tuple(damaged)
             self.renew()
             if self.progress is not None:
-                self.progress.advance(chunks=outcome.objects, bytes=outcome.bytes)
+                self.progress.advance(chunks=count, bytes=size)
 
     def _repair_target(self, copy: _Plan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.
@@ -566,7 +537,12 @@ class _RepositoryCopy:
         while findings := stored_findings(on_target, copy.info, self.engine):
             self.renew()
             keys = {each.key for each in findings} - repaired
-            damaged = objects_with_keys(copy.objects, keys)
+            files = []
+            for each in copy.objects.files:
+                texts = [key.partition("/")[2] for key in keys if key.startswith(f"{each.folder}/")]
+                wanted = ids_from_text(texts)[0] if texts else each.ids[:0]
+                files.append(each.select_files(among(each.ids, wanted)))
+            damaged = _some(copy.objects, files, [key in keys for key in copy.objects.keys])
             if not len(damaged):
                 raise FormatError(
                     f"The copy in {self.target.label()} is not complete, and is not published: {findings[0]} "

@@ -6,7 +6,7 @@ for two contents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -17,7 +17,6 @@ import numpy as np
 
 from frazil.arguments import check_fields, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import U8
 from frazil.format.ids import (
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
@@ -30,6 +29,11 @@ from frazil.format.ids import (
 from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, SnapshotEntry, UpdateKind
 from frazil.format.snapshot import NodeTable, Snapshot, SnapshotTable, encode_snapshot
 from frazil.format.transaction_log import TransactionLog, empty_log, encode_transaction_log
+from frazil.format.repo_info import OpsLog
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
+from frazil.format.snapshot import NodeTable, Snapshot, encode_snapshot
+from frazil.format.snapshot import SnapshotTable
+from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse
 from frazil.remedies import argument, call
 from frazil.repository.catalog.ancestry import FRAZIL
@@ -106,69 +110,44 @@ def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dic
     return branches, tags
 
 
-def info_with_history(info: RepoInfo, part: RepositoryPart, now: int) -> RepoInfo:
-    """Return the repo info of a part with its history."""
-    branches, tags = refs_of(info, part)
-    table = info.table
-    tips = id_matrix([*branches.values(), *tags.values()])
-    keep = table.reachable(table.find_snapshots(tips)) | (table.parents() < 0)
-    return _new_info(info, branches, tags, collapse(table, keep, NewParent.NEXT), now)
-
-
-def info_of_newest(
-    info: RepoInfo, part: RepositoryPart, entries: Mapping[bytes, SnapshotEntry], now: int
-) -> RepoInfo:
-    """Return the repo info of a part with the newest states only."""
-    branches, tags = refs_of(info, part)
-    new_ids = {old: entry.id for old, entry in entries.items()}
-
-    def renamed(refs: Mapping[str, bytes]) -> dict[str, bytes]:
-        return {name: new_ids.get(id_, id_) for name, id_ in refs.items()}
-
-    table = SnapshotTable.of([first_entry(info), *entries.values()])
-    return _new_info(info, renamed(branches), renamed(tags), table, now)
-
-
 def first_entry(info: RepoInfo) -> SnapshotEntry:
     """Return the entry of the first snapshot of a repository."""
     return info.table.entry(int(np.argmin(info.table.parents())))
 
 
-def _new_info(
-    info: RepoInfo, branches: dict[str, bytes], tags: dict[str, bytes], table: SnapshotTable, now: int
-) -> RepoInfo:
-    branches = {MAIN: first_entry(info).id, **branches}
-    status = replace(info.status, set_at=now)
+def info_of_part(info: RepoInfo, part: RepositoryPart, flat: Iterable[FlatSnapshot], now: int) -> RepoInfo:
+    """Return the repo info of a part with its history, or of its newest states ``flat``."""
+    branches, tags = refs_of(info, part)
+    root, table = first_entry(info), info.table
+    if part.newest_only:
+        entries = {each.source: each.entry for each in flat}
+        new_ids = {old: entry.id for old, entry in entries.items()}
+        branches, tags = (
+            {name: new_ids.get(id_, id_) for name, id_ in refs.items()} for refs in (branches, tags)
+        )
+        table = SnapshotTable.of([root, *entries.values()])
+    else:
+        tips = id_matrix([*branches.values(), *tags.values()])
+        keep = table.reachable(table.find_snapshots(tips)) | (table.parents() < 0)
+        table = collapse(table, keep, NewParent.NEXT)
+    branches = {MAIN: root.id, **branches}
+    # The log ends with these refs, with one entry for each microsecond.
+    log = [OpsEntry(UpdateKind.REPO_INITIALIZED, 0)]
+    if branches[MAIN] != root.id:
+        log.append(OpsEntry(UpdateKind.BRANCH_RESET, 0, name=MAIN, previous_snapshot=root.id))
+    log += [OpsEntry(UpdateKind.BRANCH_CREATED, 0, name=name) for name in sorted(branches.keys() - {MAIN})]
+    log += [OpsEntry(UpdateKind.TAG_CREATED, 0, name=name) for name in sorted(tags)]
+    timed = [replace(entry, updated_at=now + number) for number, entry in enumerate(log)]
     return replace(
         info,
         branches=branches,
         tags=tags,
         deleted_tags=info.deleted_tags - tags.keys(),
         snapshots=table,
-        status=status,
-        ops=_ops_log(branches, tags, first_entry(info).id, now),
+        status=replace(info.status, set_at=now),
+        ops=OpsLog.of(timed[::-1]),
         repo_before_updates=None,
     )
-
-
-def _ops_log(branches: Mapping[str, bytes], tags: Mapping[str, bytes], root: bytes, now: int) -> OpsLog:
-    """Return a log that ends with these refs, one entry for each microsecond."""
-    entries = [OpsEntry(UpdateKind.REPO_INITIALIZED, 0)]
-    if branches[MAIN] != root:
-        entries.append(OpsEntry(UpdateKind.BRANCH_RESET, 0, name=MAIN, previous_snapshot=root))
-    entries += [
-        OpsEntry(UpdateKind.BRANCH_CREATED, 0, name=name) for name in sorted(branches.keys() - {MAIN})
-    ]
-    entries += [OpsEntry(UpdateKind.TAG_CREATED, 0, name=name) for name in sorted(tags)]
-    timed = [replace(entry, updated_at=now + number) for number, entry in enumerate(entries)]
-    return OpsLog.of(timed[::-1])
-
-
-def transaction_ids(info: RepoInfo) -> U8:
-    """Return the ids of the transaction logs that the snapshots need, pruned logs included."""
-    pruned = info.table.pruned().compact().values
-    ids = np.ascontiguousarray(pruned).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-    return np.concatenate([info.table.ids(), ids])
 
 
 def nodes_of_arrays(nodes: NodeTable, patterns: Sequence[str]) -> NodeTable:
@@ -201,14 +180,14 @@ class FlatSnapshot:
     def files(self, level: int) -> Iterator[tuple[str, bytes]]:
         """Yield the keys and bytes of the snapshot and its transaction log."""
         yield snapshot_key(self.entry.id), encode_snapshot(self.snapshot, level=level)
-        yield transaction_key(self.entry.id), encode_transaction_log(_log(self.snapshot), level=level)
-
-
-def flat_snapshots(context: Context, info: RepoInfo, part: RepositoryPart) -> list[FlatSnapshot]:
-    """Return the newest states of the refs of a part."""
-    root = first_entry(info).id
-    refs = chain.from_iterable(each.values() for each in refs_of(info, part))
-    return [_flat(context, info, part, id_) for id_ in dict.fromkeys(refs) if id_ != root]
+        # In the log of a first commit all nodes are new. Chunks of new arrays need no entry.
+        nodes = self.snapshot.nodes
+        groups, arrays = (
+            id_matrix(sorted(nodes.identities(np.flatnonzero(rows))[0]), NODE_ID_BYTES)
+            for rows in (~nodes.is_array, nodes.is_array)
+        )
+        log = replace(empty_log(self.snapshot.id), new_groups=groups, new_arrays=arrays)
+        yield transaction_key(self.entry.id), encode_transaction_log(log, level=level)
 
 
 def flat_id(source: bytes, part: RepositoryPart) -> bytes:
@@ -217,30 +196,25 @@ def flat_id(source: bytes, part: RepositoryPart) -> bytes:
     return sha256(text.encode()).digest()[:OBJECT_ID_BYTES]
 
 
-def _flat(context: Context, info: RepoInfo, part: RepositoryPart, id_: bytes) -> FlatSnapshot:
-    before = context.assets.snapshot(id_)
-    entry = info.table.entry(info.table.find_snapshot(id_))
-    nodes = nodes_of_arrays(before.nodes.exact(), part.arrays)
-    rows = np.isin(id_keys(before.manifests.ids), id_keys(nodes.manifest_ids()))
-    metadata: dict[str, Any] = {**entry.metadata, FRAZIL: {SOURCE: id_to_text(id_)}}
+def flat_snapshots(context: Context, info: RepoInfo, part: RepositoryPart) -> Iterator[FlatSnapshot]:
+    """Yield the newest states of the refs of a part."""
     root = first_entry(info).id
-    new_id = flat_id(id_, part)
-    snapshot = replace(
-        before,
-        id=new_id,
-        metadata=metadata,
-        nodes=nodes,
-        manifests=before.manifests.select_manifests(rows),
-        parent_id=root,
-    )
-    return FlatSnapshot(id_, snapshot, SnapshotEntry(new_id, root, entry.flushed_at, entry.message, metadata))
-
-
-def _log(snapshot: Snapshot) -> TransactionLog:
-    """Return the log of a first commit: all nodes are new. Chunks of new arrays need no entry."""
-    nodes = snapshot.nodes
-    groups, arrays = (
-        id_matrix(sorted(nodes.identities(np.flatnonzero(rows))[0]), NODE_ID_BYTES)
-        for rows in (~nodes.is_array, nodes.is_array)
-    )
-    return replace(empty_log(snapshot.id), new_groups=groups, new_arrays=arrays)
+    refs = chain.from_iterable(each.values() for each in refs_of(info, part))
+    for id_ in dict.fromkeys(refs):
+        if id_ == root:
+            continue
+        before, entry = context.assets.snapshot(id_), info.table.entry(info.table.find_snapshot(id_))
+        nodes = nodes_of_arrays(before.nodes.exact(), part.arrays)
+        rows = np.isin(id_keys(before.manifests.ids), id_keys(nodes.manifest_ids()))
+        metadata: dict[str, Any] = {**entry.metadata, FRAZIL: {SOURCE: id_to_text(id_)}}
+        new_id = flat_id(id_, part)
+        snapshot = replace(
+            before,
+            id=new_id,
+            metadata=metadata,
+            nodes=nodes,
+            manifests=before.manifests.select_manifests(rows),
+            parent_id=root,
+        )
+        new_entry = SnapshotEntry(new_id, root, entry.flushed_at, entry.message, metadata)
+        yield FlatSnapshot(id_, snapshot, new_entry)

@@ -136,10 +136,10 @@ class FunctionBlocks:
             )
         out = []
         for block, dtype in zip(map(np.asarray, blocks), self.dtypes, strict=True):
-            lead, around = len(grid.new), grid.arranged([], margins)
-            if grid.margins is not None and block.ndim == lead + len(around):  # else the job refuses it
+            lead, trimmed = len(grid.new), grid.arranged([], margins)
+            if grid.margins is not None and block.ndim == lead + len(trimmed):  # else the job refuses it
                 lengths = block.shape[lead:]
-                trims = [slice(low, n - high) for (low, high), n in zip(around, lengths, strict=True)]
+                trims = [slice(low, n - high) for (low, high), n in zip(trimmed, lengths, strict=True)]
                 block = block[(*(slice(None),) * lead, *trims)]
             if dtype is not None:
                 _require_fit(self.path, block, dtype)

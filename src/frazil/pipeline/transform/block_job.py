@@ -154,13 +154,13 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
     size = int(table.length.sum())
     with thread_pool(Purpose.CHUNK_COPIES) as threads:
         for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
-            requests = [(table.ref(row), 0, None) for row in range(start, stop)]
+            requests: list[Any] = [(table.ref(row), 0, None) for row in range(start, stop)]
             try:
-                data = source.workspace.reader.read_many(requests)  # type: ignore[arg-type]  # none is absent
+                data = source.workspace.reader.read_many(requests)
             except IcechunkError:
                 for (ref, *_), at in zip(requests, coords[start:stop], strict=True):
                     try:
-                        source.workspace.reader.read(ref)  # type: ignore[arg-type]  # none is absent
+                        source.workspace.reader.read(ref)
                     except IcechunkError as error:
                         chunk = tuple(np.add(transfer.low, at).tolist())
                         snapshot_id = source.workspace.snapshot_id
@@ -373,7 +373,8 @@ def _refuse_relabelling(session: Session, source: Session, outputs: OutputArrays
     first = [each for each in outputs.computed if each.round == 0]
     made: list[tuple[ArrayInfo, ComputedArrays | TransferredArray | DriverArray]] = [
         *((new, each) for each in first for new in each.new),
-        *((each.new, each) for each in (*outputs.transferred, *outputs.coordinates)),
+        *((each.new, each) for each in outputs.transferred),
+        *((each.new, each) for each in outputs.coordinates),
     ]
     paths, nodes = {each.path for each in outputs.arrays}, session.workspace.node_table()
     neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once

@@ -495,7 +495,12 @@ def pyramid(
             for n, chunk, length in zip(each.shape, each.chunks, window_lengths(each, factors), strict=True):
                 while length > 1 and n // length ** (count - 1) > chunk:
                     count += 1
-    if count < 1 or any(min(_level_shape(each, factors, count - 1), default=1) < 1 for each in fields):
+    is_empty = any(
+        n < length ** (count - 1)
+        for each in fields
+        for n, length in zip(each.shape, window_lengths(each, factors), strict=True)
+    )
+    if count < 1 or is_empty:
         raise InvalidInputError(
             f"levels must be at least 1 and leave at least one element of each array, got {levels}",
             ErrorKind.INVALID_ARGUMENT,
@@ -519,9 +524,3 @@ def pyramid(
         "chunks": outputs.chunk_grids,
     }
     return run_block_job(BlockJob("pyramid", version, session, to, arrays, outputs, parameters), options)
-
-
-def _level_shape(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[int, ...]:
-    """Return the shape of an array at a level."""
-    lengths = window_lengths(array, factors)
-    return tuple(n // length**level for n, length in zip(array.shape, lengths, strict=True))

@@ -7,6 +7,7 @@ blocks that read more, or two stages with an intermediate array. The plan moves 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,11 +87,6 @@ class Stage:
         """Bytes read for each byte of the array."""
         return self.bytes_read / max(self.itemsize * math.prod(self.shape), 1)
 
-    @property
-    def peak(self) -> int:
-        """Bytes that a task holds: its block, one cell during decoding, and one cell during encoding."""
-        return self.itemsize * (math.prod(self.block) + math.prod(self.read) + math.prod(self.write))
-
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
@@ -112,11 +108,6 @@ class RechunkPlan:
     def bytes_moved(self) -> int:
         """Bytes that all stages read and write."""
         return sum(stage.bytes_read + stage.itemsize * math.prod(stage.shape) for stage in self.stages)
-
-    @property
-    def peak(self) -> int:
-        """Bytes that a task holds, in the larger stage."""
-        return max(stage.peak for stage in self.stages)
 
 
 def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> RechunkPlan:
@@ -394,17 +385,12 @@ def _rewrite(
 
 
 def _copy(old: ArrayInfo, new: ArrayInfo, stage: Stage, number: int) -> ComputedArrays:
-    return ComputedArrays(old, (new,), stage.block, _CopiedBlocks(old.path), number, cell=stage.read)
+    read = functools.partial(_read_block, old.path)
+    return ComputedArrays(old, (new,), stage.block, read, number, cell=stage.read)
 
 
-@dataclass(frozen=True, slots=True)
-class _CopiedBlocks:
-    """Read blocks of an array: see `frazil.pipeline.transform.block_job.Compute`."""
-
-    path: str
-
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
-        return [np.asarray(open_array(session, self.path)[tuple(map(slice, start, stop))])]
+def _read_block(path: str, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+    return [np.asarray(open_array(session, path)[tuple(map(slice, start, stop))])]
 
 
 @with_options(RunOptions)

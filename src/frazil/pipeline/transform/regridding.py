@@ -249,7 +249,7 @@ class _RegriddedBlocks:
             dims[axis] = kind
         field = xr.DataArray(values, dims=dims, coords={kind: self.old[kind] for kind, _ in self.axes})
         target = xr.Dataset(coords={kind: self.new[kind] for kind, _ in self.axes})
-        regridder, options = _regridder()(field), {"time_dim": None}
+        regridder, options = _regridder()(field), dict[str, Any](time_dim=None)
         if self.method == "nearest":
             out = regridder.nearest(target, **options)
         elif self.method == "conservative":

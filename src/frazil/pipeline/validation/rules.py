@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -450,16 +449,6 @@ class Report(Summary):
     def __str__(self) -> str:
         return "\n".join([self._heading(), *map(_line, self.rows)])
 
-    def _repr_html_(self) -> str:
-        """Return a table, for notebooks."""
-        head = ("", "rule", "path", "expected", "found", "where")
-        cells = (
-            ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)
-            for row in self.rows
-        )
-        rows = [f"<tr>{_tags('th', head)}</tr>", *(f"<tr>{_tags('td', texts)}</tr>" for texts in cells)]
-        return f"<p>{escape(self._heading())}</p><table>{''.join(rows)}</table>"
-
 
 def _line(row: Row) -> str:
     verdict = "ok    " if row.ok else "FAILED"
@@ -469,7 +458,3 @@ def _line(row: Row) -> str:
 def _findings(row: Row) -> str:
     where = f" at {row.where}" if row.where else ""
     return f"expected {row.expected}, found {row.found}{where}"
-
-
-def _tags(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
