@@ -52,18 +52,8 @@ from frazil.readers.files import File, damaged, no_group
 
 #: Type of an entry -> dtype. Entries of other types are read as bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = (
-    256,
-    257,
-    258,
-    259,
-    262,
-    266,
-    277,
-    278,
-    284,
-    317,
-)
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
+_FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = 266, 277, 278, 284, 317
 _MOST_TAGS: Final = 4096
 #: Tag -> its values.
 type Directory = dict[int, NDArray[Any]]
@@ -549,10 +539,10 @@ class GeoTiffReader(Reader):
         shape = tuple(stop - start for start, stop in bounds)
         if 0 in shape:
             return np.empty(shape, variable.dtype)
-        (band, _), (row, _), (column, _) = bounds
-        bands = list(range(band + 1, band + 1 + shape[0]))
+        first, rows, columns = bounds
+        window = Window(columns[0], rows[0], shape[2], shape[1])
         with self.library_call("values"):
-            return np.asarray(image.read(bands, window=Window(column, row, shape[2], shape[1])))
+            return np.asarray(image.read([band + 1 for band in range(*first)], window=window))
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:

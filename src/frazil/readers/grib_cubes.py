@@ -406,9 +406,5 @@ def _plain_text(value: str) -> str:
 
 def _free(wanted: str, taken: Iterable[str]) -> str:
     """Return a free name: the wanted name, or with a suffix ``_2``, ``_3``, ..."""
-    taken = set(taken)
-    return next(
-        name
-        for number in range(1, len(taken) + 2)
-        if (name := wanted if number == 1 else f"{wanted}_{number}") not in taken
-    )
+    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([wanted], numbered) if name not in taken)

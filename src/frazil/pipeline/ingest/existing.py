@@ -612,20 +612,23 @@ def match_ledger(
     # References have to follow a moved file, but copies do not.
     if len(ledger.url) and not request.virtual:
         ingested = ~ledger.quarantined
-        digests = [
-            np.ascontiguousarray(each).view("V16").ravel()
-            for each in (
-                *(inspection.fingerprint, ledger.fingerprint[ingested]),
-                *(inspection.contents, ledger.contents[ingested]),
+        moved, copied = (
+            np.isin(_digests(mine), _digests(theirs[ingested]))
+            for mine, theirs in (
+                (inspection.fingerprint, ledger.fingerprint),
+                (inspection.contents, ledger.contents),
             )
-        ]
-        moved, copied = np.isin(*digests[:2]), np.isin(*digests[2:])
+        )
         moved = _with_stored_labels(inspection, candidates & moved, existing)
         # Other modes write stored labels again.
         copied = candidates & ~moved & (request.mode == "append") & copied
         copied = _with_stored_labels(inspection, copied, existing)
         unchanged, changed, touched = unchanged | moved, changed | copied, touched | copied
     return unchanged, changed, touched
+
+
+def _digests(rows: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.ascontiguousarray(rows).view("V16").ravel()
 
 
 def _with_stored_labels(
