@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
-from tests.pipeline.ingest.test_virtual import container
+from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 from tests.support.judge import reference_storage
 
 import frazil
