@@ -194,7 +194,7 @@ def test_a_codec_that_version_3_has_not(tmp_path: Path) -> None:
     array[...] = 1
     with open_source(str(tmp_path / "a")) as reader:
         reader.schema()
-        metadata = reader._arrays()["a"].metadata
+        metadata = reader._arrays["a"].metadata
         object.__setattr__(metadata, "compressor", numcodecs.JSON())
         assert why_not(reader, "a") == "json2: no codec in version 3 of Zarr"
 

@@ -56,14 +56,10 @@ def codec_of(each: Filter) -> dict[str, Any] | None:
     """Return the codec of Zarr for a filter; None if Zarr has none."""
     values = each.values
     match each.id:
-        case 1 | 307:
-            name = "numcodecs.zlib" if each.id == 1 else "numcodecs.bz2"
-            return {"name": name, "configuration": {"level": values[0]} if values else {}}
-        case 2:
-            return {
-                "name": "numcodecs.shuffle",
-                "configuration": {"elementsize": values[0]} if values else {},
-            }
+        case 1 | 2 | 307:
+            key = "elementsize" if each.id == 2 else "level"
+            name = {1: "zlib", 2: "shuffle", 307: "bz2"}[each.id]
+            return {"name": f"numcodecs.{name}", "configuration": {key: values[0]} if values else {}}
         case 3:
             return {"name": "numcodecs.fletcher32", "configuration": {}}
         case 32001 if len(values) >= 7 and values[5] <= 2 and values[6] < len(_BLOSC_NAMES):

@@ -41,13 +41,11 @@ from frazil.pipeline.ingest.existing import (
     require_dimension,
     require_lengths,
     require_names,
-    require_same_scalars,
-    require_same_values,
     retained_scalars,
     windows_of,
 )
 from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks
+from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
@@ -68,10 +66,7 @@ NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 @dataclass(frozen=True, slots=True)
 class ArrayGroup:
-    """Arrays (by number) that are written together from the same files.
-
-    Arrays without the axis get all their values from one file: the source of one piece without steps.
-    """
+    """Arrays (by number) from the same files; without the axis, from one file with one piece."""
 
     arrays: tuple[int, ...]
     pieces: Pieces
@@ -233,7 +228,6 @@ def plan_tasks(change: GroupChange) -> Tasks:
             attrs = reader.schema().attrs
         root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
     retained = retained_scalars(change)
-    require_same_scalars(change)
     if dim is not None and axis is not None and existing.arrays_along(dim):
         # Arrays that were equal in all earlier files may differ now.
         for family in dataset.families:
@@ -362,8 +356,14 @@ def _family_arrays(
         elif target.axis is None:
             # Only data of one file without a concat dimension are replaced.
             if dataset.dim is not None or request.mode in ("create", "append") or variable.coordinate:
-                if "values" not in request.allow:
-                    require_same_values(array, family, target, windows)
+                expected = family.values.get(name) if "values" not in request.allow else None
+                part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+                if expected is not None and values_digest(np.asarray(array[part])) != expected:
+                    raise InvalidInputError(
+                        f"values of `{target.path}` must be those of the repository, but the files have "
+                        "other values",
+                        ErrorKind.INVALID_ARRAY_METADATA,
+                    ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
                 continue
             if target.window is not None:
                 raise InvalidInputError(
