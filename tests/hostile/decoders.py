@@ -384,7 +384,7 @@ def _job_record(data: bytes) -> None:
 def _ledger(data: bytes) -> None:
     columns = {name: getattr(EMPTY, name) for name in ("url", "fingerprint", "size", "quarantined")}
     ledger = ledger_of(columns, _document(data), NAME)
-    json.dumps(ledger.attributes())
+    json.dumps([ledger.concat_dim, ledger.unlimited, sorted(ledger.variables or ())])
     ledger.covers(frozenset({"a"}))
 
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.readers.comparing import read_all, same, same_by_references, same_regions, why_not
-from tests.support.examples import examples
 
 from frazil.errors import FormatError
-from frazil.readers.files import find_file
-from frazil.readers.geotiff import read_layout
 from frazil.readers.registry import open_source
 
 rasterio = pytest.importorskip("rasterio")
@@ -324,39 +317,3 @@ def test_damaged_files(tmp_path: Path) -> None:
     path.write_bytes(b"II*\0\x08\0\0\0" + bytes(100))
     with pytest.raises(FormatError, match="a TIFF with tag"):
         open_source(str(path))
-
-
-@given(data=st.data())
-@settings(max_examples=examples(60))
-def test_hostile_directories(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever the directory says, the answer is an error of ours, and soon."""
-    path = tmp_path_factory.mktemp("hostile") / "a.tif"
-    write_file(path, BIGTIFF=data.draw(st.sampled_from(["YES", "NO"])), blockysize=16)
-    whole = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(4, 300))] = data.draw(st.sampled_from([0, 1, 2, 16, 127, 128, 255]))
-    path.write_bytes(whole)
-    with contextlib.suppress(FormatError):
-        read_layout(find_file(str(path)))
-
-
-def test_places_are_those_of_async_tiff(tmp_path: Path) -> None:
-    async_tiff = pytest.importorskip("async_tiff")
-    store = pytest.importorskip("async_tiff.store")
-    for layout in LAYOUTS:
-        path = tmp_path / f"{layout}.tif"
-        write_file(path, 3, compress="deflate", **LAYOUTS[layout])
-
-        async def first(path: Path) -> Any:
-            return (await async_tiff.TIFF.open(str(path)[1:], store=store.LocalStore("/"))).ifds[0]
-
-        theirs = asyncio.run(first(path))
-        with open_source(str(path)) as reader:
-            ours = reader.references("band_data")
-        tiled = bool(theirs.tile_height)
-        places = list(theirs.tile_offsets if tiled else theirs.strip_offsets)
-        sizes = list(theirs.tile_byte_counts if tiled else theirs.strip_byte_counts)
-        for row, (offset, length) in enumerate(zip(ours.offset.tolist(), ours.length.tolist(), strict=True)):
-            if row not in ours.inline:  # a padded strip has no place
-                assert (offset, length) == (places[row], sizes[row])
-        assert len(ours.offset) == len(places)

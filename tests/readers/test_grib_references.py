@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from tests.readers.gribs import field, message
 import frazil
 from frazil.errors import MissingExtraError
 from frazil.readers.base_reader import ChunkReferences
-from frazil.readers.grib import edition, packing
 from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest
 
@@ -132,19 +130,6 @@ def test_without_gribberish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "gribberish", None)
     with open_source(str(path)) as reader, pytest.raises(MissingExtraError, match=r"gribberish: pip install"):
         reader.references("t")
-
-
-def test_sections() -> None:
-    whole = message(2, shortName="t")
-    assert edition(whole) == 2
-    assert edition(b"GRIB") == 0
-    sections = packing(io.BytesIO(whole), 0, len(whole))
-    assert sections is not None
-    assert (sections.template, sections.bitmap, sections.fields) == (0, 255, 1)
-    broken = bytearray(whole)
-    broken[16:20] = bytes(4)
-    assert packing(io.BytesIO(bytes(broken)), 0, len(whole)) is None
-    assert packing(io.BytesIO(whole[:30]), 0, len(whole)) is None
 
 
 @pytest.mark.deep

@@ -142,25 +142,6 @@ class Counting:
         return self._read(start, stop)
 
 
-def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
-    parsers = pytest.importorskip("virtualizarr.parsers")
-    registries = pytest.importorskip("obspec_utils.registry")
-    store = pytest.importorskip("obstore.store")
-    for kind in FORMATS:
-        path = write_file(tmp_path / f"{kind}.nc", kind)
-        registry = registries.ObjectStoreRegistry({"file://": store.LocalStore()})
-        theirs = parsers.NetCDF3Parser()(path.as_uri(), registry)._group.arrays
-        with open_source(str(path)) as reader:
-            assert set(theirs) == set(reader.schema().variables)
-            for name in theirs:
-                ours = reader.references(name)
-                rows = zip(ours.index.tolist(), ours.offset.tolist(), ours.length.tolist(), strict=True)
-                assert {".".join(map(str, index)): (at, length) for index, at, length in rows} == {
-                    key: (each["offset"], each["length"])
-                    for key, each in theirs[name].manifest.dict().items()
-                }
-
-
 def test_a_file_that_does_not_know_its_records(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.nc", "NETCDF3_CLASSIC")
     data = bytearray(path.read_bytes())
@@ -213,25 +194,6 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
         same(read_all(reader, "far"), original["far"].values)
         same(reader.read("far", (slice(1, 3),)), np.array([2, 3], ">i4"))
     path.unlink()
-
-
-@given(data=st.data())
-@settings(max_examples=examples(60))
-def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:
-    """Whatever the header says, the answer is an error of ours, and soon."""
-    folder = tmp_path_factory.mktemp("hostile")
-    whole = bytearray(write_file(folder / "a.nc", data.draw(st.sampled_from(FORMATS))).read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(4, 700))] = data.draw(st.sampled_from([0, 1, 2, 10, 12, 127, 128, 255]))
-    path = folder / "b.nc"
-    path.write_bytes(whole)
-    try:
-        with open_source(str(path)) as reader:
-            for name in reader.schema().variables:
-                read_all(reader, name)
-                reader.references(name)
-    except FormatError:
-        pass
 
 
 def test_other_groups_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, FormatError, MissingExtraError
-from frazil.readers.files import BlockStream, File, find_file, merge_ranges
+from frazil.readers.files import BlockStream, File, find_file
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))
@@ -52,17 +51,6 @@ def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Pa
     extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]
     with pytest.raises(MissingExtraError, match=rf'needs {library}: pip install "frazil\[{extra}\]"'):
         open_source(str(path))
-
-
-@given(RANGES)
-def test_ranges_are_merged(ranges: list[tuple[int, int]]) -> None:
-    merged = list(merge_ranges(ranges, gap=5))
-    assert merged == sorted(merged)
-    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(merged))
-    wanted = {at for start, stop in ranges for at in range(start, stop)}
-    got = {at for start, stop in merged for at in range(start, stop)}
-    assert wanted <= got
-    assert {at for each in merged for at in each} <= {at for each in ranges for at in each}
 
 
 @given(ahead=RANGES, ranges=RANGES)

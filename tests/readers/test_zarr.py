@@ -23,7 +23,6 @@ from tests.readers.comparing import (
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
-from frazil.readers.base_reader import ChunkReferences
 from frazil.readers.registry import open_source
 from frazil.readers.zarr import StorageStore
 from frazil.storage.local import local_filesystem_storage
@@ -195,7 +194,7 @@ def test_a_codec_that_version_3_has_not(tmp_path: Path) -> None:
     array[...] = 1
     with open_source(str(tmp_path / "a")) as reader:
         reader.schema()
-        metadata = reader._arrays()["a"].metadata
+        metadata = reader._arrays["a"].metadata
         object.__setattr__(metadata, "compressor", numcodecs.JSON())
         assert why_not(reader, "a") == "json2: no codec in version 3 of Zarr"
 
@@ -237,13 +236,3 @@ async def test_the_store_of_a_storage(tmp_path: Path) -> None:
     assert sorted([key async for key in store.list_dir("")]) == ["b", "z"]
     assert [key async for key in store.list_prefix("b/")] == ["b/c"]
     assert json.dumps(store.supports_writes) == "false"
-
-
-@pytest.mark.deep
-def test_references_to_every_chunk_have_a_place(tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "a", shape=(40, 30), chunks=(1, 1), dtype="i1")[...] = 1
-    with open_source(str(tmp_path / "a")) as reader:
-        references = reader.references("a")
-    assert isinstance(references, ChunkReferences)
-    assert len(references.locations) == 1200
-    assert np.unique(references.index, axis=0).shape == (1200, 2)

@@ -1,6 +1,6 @@
 """Readers of files in other formats: their schemas, their values, and the positions of their chunks.
 
-    base_reader    `Reader`, the base class; its results: `FileSchema`, `VariableSchema`, `ChunkReferences`
+    base_reader    `Reader`, the base class, and its results: `FileSchema`, `ChunkReferences`
     registry       the table of formats; finds the reader of a file
     files          the bytes of a file, local or in an object store, and the errors of damaged files
 

@@ -52,18 +52,8 @@ from frazil.readers.files import File, damaged, no_group
 
 #: Type of an entry -> dtype. Entries of other types are read as bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = (
-    256,
-    257,
-    258,
-    259,
-    262,
-    266,
-    277,
-    278,
-    284,
-    317,
-)
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
+_FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = 266, 277, 278, 284, 317
 _MOST_TAGS: Final = 4096
 #: Tag -> its values.
 type Directory = dict[int, NDArray[Any]]
@@ -162,12 +152,8 @@ def read_directory(file: File, page: int = 1) -> Directory:
         raise damaged(file.url, f"a directory of at most {_MOST_TAGS} tags", count)
     at += counted
     raw = file.read(at, at + count * entry)
-    fields = [
-        ("tag", f"{order}u2"),
-        ("type", f"{order}u2"),
-        ("count", f"{order}u{inline}"),
-        ("value", f"V{inline}"),
-    ]
+    short = f"{order}u2"
+    fields = [("tag", short), ("type", short), ("count", f"{order}u{inline}"), ("value", f"V{inline}")]
     tags = {}
     total = 0
     for row in np.frombuffer(raw, fields):
@@ -374,57 +360,32 @@ _DECODING: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The texts of an image. ``bands``, ``descriptions`` and ``units`` have an entry for each band."""
-
-    image: dict[str, str]
-    bands: tuple[dict[str, str], ...]
-    descriptions: tuple[str | None, ...]
-    units: tuple[str | None, ...]
-
-    def attrs(self) -> dict[str, Any]:
-        """Return tags, units and descriptions as attributes: one text, or a list of one for each band."""
-        names = dict.fromkeys(name for band in self.bands for name in band)
-        texts = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
-        texts = {name: each for name, each in texts.items() if name not in _DECODING}
-        for name, values in (("units", self.units), ("long_name", self.descriptions)):
-            if any(values):
-                texts[name] = [each or "" for each in values]
-        attrs: dict[str, Any] = {name: each for name, each in self.image.items() if name not in _DECODING}
-        return attrs | {name: each[0] if len(set(each)) == 1 else each for name, each in texts.items()}
-
-
-def read_texts(image: Any, directory: Directory) -> Texts:
-    """Return the texts of an image of rasterio. ``directory`` is the directory of its page.
+def read_texts(image: Any, directory: Directory) -> dict[str, Any]:
+    """Return tags, units and descriptions of an image of rasterio as attributes: texts, or lists for bands.
 
     rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text
     has another encoding, it returns no texts of the image, or raises an error. Then the texts are read from
-    the directory, as UTF-8 or else Latin-1.
+    the directory of the page, as UTF-8 or else Latin-1.
     """
     raw = {tag: directory[tag].tobytes() for tag in (*_TEXTS, _METADATA) if tag in directory}
-    is_utf8 = True
-    for each in raw.values():
-        try:
-            each.decode()
-        except UnicodeDecodeError:
-            is_utf8 = False
-    if is_utf8:
-        own = tuple(image.tags(band) for band in image.indexes)
-        return Texts(image.tags(), own, tuple(image.descriptions), tuple(image.units))
+    is_utf8 = all(each.decode(errors="ignore").encode() == each for each in raw.values())
     tags: dict[str, str] = {}
-    for name in _NUMBERS:
-        with suppress(UnicodeDecodeError):
-            value = image.get_tag_item(name)
-            tags |= {name: value} if value else {}
-    tags |= {name: text(raw[tag]) for tag, name in _TEXTS.items() if tag in raw}
     bands: list[dict[str, str]] = [{} for _ in image.indexes]
     special: dict[str, list[str | None]] = {each: [None] * len(bands) for each in ("description", "unittype")}
-    document = text(raw.get(_METADATA, b""))
     items: list[ElementTree.Element] = []
-    if "<!" not in document:  # GDAL does not write entities or a document type
+    if is_utf8:
+        tags, bands = image.tags(), [image.tags(band) for band in image.indexes]
+        special = {"description": list(image.descriptions), "unittype": list(image.units)}
+    else:
+        for name in _NUMBERS:
+            with suppress(UnicodeDecodeError):
+                value = image.get_tag_item(name)
+                tags |= {name: value} if value else {}
+        tags |= {name: text(raw[tag]) for tag, name in _TEXTS.items() if tag in raw}
+        document = text(raw.get(_METADATA, b""))
+        # GDAL does not write entities or a document type.
         with suppress(ElementTree.ParseError):
-            items = list(ElementTree.fromstring(document).iter("Item"))
+            items = [] if "<!" in document else list(ElementTree.fromstring(document).iter("Item"))
     for item in items:
         sample, role, name = (item.attrib.get(key, "") for key in ("sample", "role", "name"))
         band = int(sample) if sample.isdecimal() and int(sample) < len(bands) else None
@@ -434,7 +395,14 @@ def read_texts(image: Any, directory: Directory) -> Texts:
                 special[role.lower()][band] = value
         elif not role and "domain" not in item.attrib:
             (tags if band is None else bands[band])[name] = value
-    return Texts(tags, tuple(bands), tuple(special["description"]), tuple(special["unittype"]))
+    # A band without a tag has the tag of the image, or an empty text.
+    names = dict.fromkeys(name for mine in bands for name in mine if name not in _DECODING)
+    texts = {name: [mine.get(name, tags.get(name, "")) for mine in bands] for name in names}
+    for name, values in (("units", special["unittype"]), ("long_name", special["description"])):
+        if any(values):
+            texts[name] = [each or "" for each in values]
+    attrs: dict[str, Any] = {name: each for name, each in tags.items() if name not in _DECODING}
+    return attrs | {name: each[0] if len(set(each)) == 1 else each for name, each in texts.items()}
 
 
 GRID_MAPPING: Final = "spatial_ref"
@@ -468,6 +436,7 @@ class GeoTiffReader(Reader):
                 name = path if page is None else f"GTIFF_DIR:{page}:{path}"
                 self._image = self._stack.enter_context(rasterio.open(name))
                 self._transform = self._image.transform
+                self._is_upright = bool(self._transform.b == self._transform.d == 0)
         except BaseException:
             self._stack.close()
             raise
@@ -492,7 +461,7 @@ class GeoTiffReader(Reader):
         nodata = None if nodata is None else np.asarray(nodata).astype(dtype)[()]
         directory = self._directory if is_first else read_directory(self.file, self._page or 1)
         with self.library_call("texts of a TIFF"):
-            attrs = {**read_texts(image, directory).attrs(), "grid_mapping": GRID_MAPPING}
+            attrs = {**read_texts(image, directory), "grid_mapping": GRID_MAPPING}
         if not self._is_upright:
             attrs["coordinates"] = " ".join(_PIXEL_COORDS)
         if nodata is not None:
@@ -549,10 +518,10 @@ class GeoTiffReader(Reader):
         shape = tuple(stop - start for start, stop in bounds)
         if 0 in shape:
             return np.empty(shape, variable.dtype)
-        (band, _), (row, _), (column, _) = bounds
-        bands = list(range(band + 1, band + 1 + shape[0]))
+        first, rows, columns = bounds
+        window = Window(columns[0], rows[0], shape[2], shape[1])
         with self.library_call("values"):
-            return np.asarray(image.read(bands, window=Window(column, row, shape[2], shape[1])))
+            return np.asarray(image.read([band + 1 for band in range(*first)], window=window))
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -564,7 +533,3 @@ class GeoTiffReader(Reader):
         return image_references(self.file.location, self._layout, variable, self.read)
 
     # Schema
-
-    @property
-    def _is_upright(self) -> bool:
-        return bool(self._transform.b == 0 and self._transform.d == 0)

@@ -61,17 +61,10 @@ class GribOptions:
 
 def _open(index: Any, options: GribOptions) -> Any:
     """Return the ``Dataset`` of cfgrib for the fields of an index."""
-    return cfgrib.open_from_index(
-        index,
-        read_keys=tuple(options.read_keys),
-        time_dims=tuple(options.time_dims),
-        extra_coords=dict(options.extra_coords or {}),
-        errors=options.errors,
-        squeeze=options.squeeze,
-        encode_cf=tuple(options.encode_cf),
-        coords_as_attributes=dict(options.coords_as_attributes or {}),
-        values_dtype=np.dtype(options.values_dtype),
-    )
+    given: dict[str, Any] = {"values_dtype": np.dtype(options.values_dtype)}
+    given |= {name: tuple(getattr(options, name)) for name in ("read_keys", "time_dims", "encode_cf")}
+    given |= {name: dict(getattr(options, name) or {}) for name in ("extra_coords", "coords_as_attributes")}
+    return cfgrib.open_from_index(index, errors=options.errors, squeeze=options.squeeze, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +228,8 @@ _HORIZONTAL: Final = ("latitude", "longitude")
 type Names = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Variant:
-    """One of several coordinates with the same name: the numbers of its cubes, and its values."""
-
-    members: tuple[int, ...]
-    values: Any
+#: One of several coordinates with the same name: the numbers of its cubes, and its values.
+type _Variant = tuple[Sequence[int], Any]
 
 
 def names_of(cubes: Sequence[Cube]) -> list[Names]:
@@ -295,11 +284,11 @@ def _rename_grids(cubes: Sequence[Cube], names: list[Names]) -> None:
         shape = tuple(size for name, size in sizes if name in cube.horizontal)
         values = (_digest(cube.coordinates.get(name)) for name in _HORIZONTAL)
         members.setdefault((tuple(cube.horizontal), shape, *values), []).append(i)
-    variants = [_Variant(tuple(mine), np.broadcast_to(0, key[1])) for key, mine in members.items()]
-    amounts = ["x".join(map(str, each.values.shape)) for each in variants]
+    variants = [(mine, np.broadcast_to(0, key[1])) for key, mine in members.items()]
+    amounts = ["x".join(map(str, values.shape)) for _, values in variants]
     suffixes = _suffixes(cubes, variants, ("gridType",), amounts)
-    for variant, suffix in zip(variants, suffixes, strict=True):
-        for i in variant.members:
+    for (mine, _), suffix in zip(variants, suffixes, strict=True):
+        for i in mine:
             names[i].update({name: name + suffix for name in cubes[i].horizontal})
 
 
@@ -307,16 +296,15 @@ def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str, having: I
     members: dict[Any, list[int]] = {}
     for i in having:
         members.setdefault(_digest(cubes[i].coordinates[axis]), []).append(i)
-    variants = [_Variant(tuple(each), cubes[each[0]].coordinates[axis].data) for each in members.values()]
-    sizes = [int(np.size(each.values)) for each in variants]
+    variants = [(mine, cubes[mine[0]].coordinates[axis].data) for mine in members.values()]
     amounts = []
-    for variant, size in zip(variants, sizes, strict=True):
-        single = "" if axis in _KINDS else f"{float(np.ravel(variant.values)[0]):g}"
-        amounts.append(f"{size}{_NOUNS.get(axis, 'levels')}" if size > 1 else single)
-    plain = axis in _KINDS or max(sizes) > 1
+    for _, values in variants:
+        single = "" if axis in _KINDS else f"{float(np.ravel(values)[0]):g}"
+        amounts.append(f"{np.size(values)}{_NOUNS.get(axis, 'levels')}" if np.size(values) > 1 else single)
+    plain = axis in _KINDS or max(np.size(values) for _, values in variants) > 1
     suffixes = _suffixes(cubes, variants, _KINDS.get(axis, ()), amounts, plain=plain)
-    for variant, suffix in zip(variants, suffixes, strict=True):
-        for i in variant.members:
+    for (mine, _), suffix in zip(variants, suffixes, strict=True):
+        for i in mine:
             names[i][axis] = axis + suffix
 
 
@@ -336,18 +324,18 @@ def _suffixes(
         return [""]
 
     def rank(number: int) -> tuple[Any, ...]:
-        variant = variants[number]
-        mine = [cubes[i] for i in variant.members]
+        members, values = variants[number]
+        mine = [cubes[i] for i in members]
         kinds = sorted({each.key("stepType") for each in mine})
         texts = sorted(f"{each.key('shortName')} {each.key('paramId')}" for each in mine)
         largest = max(each.size for each in mine)
         # Values come last: they decide only if keys and sizes are equal.
-        return -np.size(variant.values), _PLAIN not in kinds, kinds, -largest, texts, repr(variant.values)
+        return -np.size(values), _PLAIN not in kinds, kinds, -largest, texts, repr(values)
 
     order = sorted(range(len(variants)), key=rank)
     suffixes = [""] * len(variants)
     for key in keys:
-        values = [{cubes[i].key(key) for i in each.members} for each in variants]
+        values = [{cubes[i].key(key) for i in members} for members, _ in variants]
         if all(len(each) == 1 for each in values) and len(set.union(*values)) == len(variants):
             suffixes = ["_" + _plain_text(*each) for each in values]
             order.sort(key=lambda number: values[number] != {_PLAIN})
@@ -406,9 +394,5 @@ def _plain_text(value: str) -> str:
 
 def _free(wanted: str, taken: Iterable[str]) -> str:
     """Return a free name: the wanted name, or with a suffix ``_2``, ``_3``, ..."""
-    taken = set(taken)
-    return next(
-        name
-        for number in range(1, len(taken) + 2)
-        if (name := wanted if number == 1 else f"{wanted}_{number}") not in taken
-    )
+    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([wanted], numbered) if name not in taken)

@@ -32,11 +32,11 @@ from frazil.readers.base_reader import (
 )
 from frazil.readers.files import BlockStream, File
 from frazil.readers.hdf5_schema import (
-    CODECS,
     NOT_A_COORDINATE,
     ChunkMap,
     CompoundField,
     chunk_map,
+    codec_of,
     fields_of,
     filters_of,
     read_group,
@@ -190,7 +190,7 @@ class Hdf5Reader(Reader):
         with self.library_call(f"the chunks of {name!r}"):
             reason = why_not(dataset)
             filters = filters_of(dataset)
-            candidates = [CODECS[each.id](each.values) if each.id in CODECS else None for each in filters]
+            candidates = list(map(codec_of, filters))
             if reason is None and None in candidates:
                 reason = f"{filters[candidates.index(None)].name}: no codec in Zarr"
             if reason is not None:

@@ -10,7 +10,7 @@ an address. So one pass over the members of a group makes a table of addresses a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
@@ -45,50 +45,31 @@ _BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 
 
-def _blosc(values: tuple[int, ...]) -> dict[str, Any] | None:
-    if len(values) < 7 or values[5] > 2 or values[6] >= len(_BLOSC_NAMES):
-        return None
-    return {
-        "name": "blosc",
-        "configuration": {
-            "typesize": values[2],
-            "cname": _BLOSC_NAMES[values[6]],
-            "clevel": values[4],
-            "shuffle": _BLOSC_SHUFFLES[values[5]],
-            "blocksize": 0,
-        },
-    }
-
-
-def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, Any]]:
-    def codec(values: tuple[int, ...]) -> dict[str, Any]:
-        return {
-            "name": f"numcodecs.{name}",
-            "configuration": {key: values[at] for key, at in names.items() if at < len(values)},
-        }
-
-    return codec
-
-
-#: Number of an HDF5 filter -> function that makes a Zarr codec from the values of the filter.
-CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
-    1: _numcodec("zlib", level=0),
-    2: _numcodec("shuffle", elementsize=0),
-    3: _numcodec("fletcher32"),
-    307: _numcodec("bz2", level=0),
-    32001: _blosc,
-    32015: lambda values: {
-        "name": "zstd",
-        "configuration": {"level": values[0] if values else 3, "checksum": False},
-    },
-}
-
-
 def filters_of(dataset: h5py.Dataset) -> list[Filter]:
     """Return the filters of a dataset, in the order of encoding."""
     plist = dataset.id.get_create_plist()
     rows = map(plist.get_filter, range(plist.get_nfilters()))
     return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in rows]
+
+
+def codec_of(each: Filter) -> dict[str, Any] | None:
+    """Return the codec of Zarr for a filter; None if Zarr has none."""
+    values = each.values
+    match each.id:
+        case 1 | 2 | 307:
+            key = "elementsize" if each.id == 2 else "level"
+            name = {1: "zlib", 2: "shuffle", 307: "bz2"}[each.id]
+            return {"name": f"numcodecs.{name}", "configuration": {key: values[0]} if values else {}}
+        case 3:
+            return {"name": "numcodecs.fletcher32", "configuration": {}}
+        case 32001 if len(values) >= 7 and values[5] <= 2 and values[6] < len(_BLOSC_NAMES):
+            blosc = {"typesize": values[2], "cname": _BLOSC_NAMES[values[6]], "clevel": values[4]}
+            shuffle = _BLOSC_SHUFFLES[values[5]]
+            return {"name": "blosc", "configuration": {**blosc, "shuffle": shuffle, "blocksize": 0}}
+        case 32015:
+            level = values[0] if values else 3
+            return {"name": "zstd", "configuration": {"level": level, "checksum": False}}
+    return None
 
 
 def why_not(dataset: h5py.Dataset) -> str | None:

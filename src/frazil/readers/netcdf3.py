@@ -228,13 +228,18 @@ class NetCdf3Reader(Reader):
 
     @override
     def contents(self) -> FileContents:
-        header = self._header
-        return FileContents(
-            [_schema(each, header) for each in header.variables.values()],
-            header.attrs,
-            dict(header.dims),
-            frozenset(() if header.record_dim is None else (header.record_dim,)),
-        )
+        header, variables = self._header, []
+        for name, each in header.variables.items():
+            fill = each.attrs.get("_FillValue", _FILL[each.dtype.str[1:]])  # or that of the library
+            if each.dtype.kind == "S" and isinstance(fill, str):
+                fill = fill.encode("latin-1")[:1]
+            fill = np.asarray(fill).astype(each.dtype)[()]
+            chunks = (1, *each.shape[1:]) if each.is_record else None
+            variables.append(
+                VariableSchema(name, each.dims, each.shape, each.dtype, each.attrs, fill, chunks)
+            )
+        unlimited = frozenset(() if header.record_dim is None else (header.record_dim,))
+        return FileContents(variables, header.attrs, dict(header.dims), unlimited)
 
     @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -289,21 +294,3 @@ class NetCdf3Reader(Reader):
             joined = b"".join(self.file.read_many([(start, start + piece) for start in starts]))
         values = np.frombuffer(joined, variable.dtype).reshape((count, *variable.shape[1:]))
         return values[(slice(None), *(slice(start, stop) for start, stop in inner))]
-
-
-def _schema(variable: Variable, header: Header) -> VariableSchema:
-    dtype = variable.dtype
-    # The default is the fill value of the library.
-    fill = variable.attrs.get("_FillValue", _FILL[dtype.str[1:]])
-    if dtype.kind == "S":
-        fill = fill.encode("latin-1")[:1] if isinstance(fill, str) else fill
-    chunks = (1, *variable.shape[1:]) if variable.is_record else None
-    return VariableSchema(
-        variable.name,
-        variable.dims,
-        variable.shape,
-        dtype,
-        variable.attrs,
-        np.asarray(fill).astype(dtype)[()],
-        chunks,
-    )

@@ -15,6 +15,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, override
 from urllib.parse import quote
@@ -172,12 +173,6 @@ class StorageStore(Store):
         )
 
     @override
-    def with_read_only(self, read_only: bool = False) -> StorageStore:
-        if not read_only:
-            raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
-        return self
-
-    @override
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
@@ -250,8 +245,6 @@ class ZarrReader(Reader):
             storage, prefix = object_storage(url, storage_options)
         super().__init__(File(url, 0, storage=storage, key=prefix), group)
         self._storage, self._prefix = storage, prefix
-        self._objects: Mapping[str, ObjectInfo] | None = None
-        self._cached_arrays: dict[str, Any] | None = None
         self._fingerprint = ""
         with self.library_call("a group or an array of Zarr"):
             self._node = zarr.open(
@@ -262,7 +255,7 @@ class ZarrReader(Reader):
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
             variables, skipped = [], {}
-            for name, array in self._arrays().items():
+            for name, array in self._arrays.items():
                 if array.dtype.kind in "VO" and not is_text(array):
                     skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
                 else:
@@ -277,10 +270,10 @@ class ZarrReader(Reader):
             attrs = {} if node is None else {name: json_value(each) for name, each in node.attrs.items()}
             groups = () if node is None else tuple(f"/{each.path}" for _, each in node.groups())
             try:
-                objects = sorted(self._list_objects().items())
+                objects = sorted(self._objects.items())
             except StorageError:  # the fingerprint covers only the metadata
                 objects = []
-            hashed = hashlib.sha256(repr([each.metadata for each in self._arrays().values()]).encode())
+            hashed = hashlib.sha256(repr([each.metadata for each in self._arrays.values()]).encode())
             hashed.update("\n".join(f"{key} {each.size} {each.modified}" for key, each in objects).encode())
             self.file.size = sum(each.size for _, each in objects)
             self.file.modified = max((each.modified for _, each in objects), default=None)
@@ -296,19 +289,19 @@ class ZarrReader(Reader):
         variable = self.variable(name)
         bounds = self.region(name, region)
         with self.library_call(f"values of {name!r}"):
-            values = np.asarray(self._arrays()[name][tuple(slice(*each) for each in bounds)])
+            values = np.asarray(self._arrays[name][tuple(slice(*each) for each in bounds)])
         return values.astype(variable.dtype, copy=False)
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         variable = self.variable(name)
-        array = self._arrays()[name]
+        array = self._arrays[name]
         with self.library_call(f"the chunks of {name!r}"):
             codecs = codecs_of(array)
             if isinstance(codecs, str):
                 return NotVirtual(codecs)
             try:
-                objects = self._list_objects()
+                objects = self._objects
             except StorageError as error:
                 return NotVirtual(f"its chunks cannot be listed: {error.message}")
         chunks = variable.chunks or ()
@@ -342,19 +335,15 @@ class ZarrReader(Reader):
 
     # the schema
 
+    @cached_property
     def _arrays(self) -> dict[str, Any]:
-        if self._cached_arrays is None:
-            if isinstance(self._node, zarr.Group):
-                self._cached_arrays = dict(sorted(self._node.arrays()))
-            else:
-                name = self._node.basename or self.file.url.rstrip("/").rpartition("/")[2]
-                self._cached_arrays = {name: self._node}
-        return self._cached_arrays
+        if isinstance(self._node, zarr.Group):
+            return dict(sorted(self._node.arrays()))
+        return {self._node.basename or self.file.url.rstrip("/").rpartition("/")[2]: self._node}
 
-    def _list_objects(self) -> Mapping[str, ObjectInfo]:
-        """Return every object of the group by its key, or raise ``StorageError`` if they cannot be listed."""
-        if self._objects is None:
-            start = f"{self._prefix}/" if self._prefix else ""
-            infos = self._storage.list("/".join(filter(None, (self._prefix, self.group.strip("/")))))
-            self._objects = {each.key[len(start) :]: each for each in infos}
-        return self._objects
+    @cached_property
+    def _objects(self) -> Mapping[str, ObjectInfo]:
+        """Every object of the group by its key. Raises ``StorageError`` if they cannot be listed."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        infos = self._storage.list("/".join(filter(None, (self._prefix, self.group.strip("/")))))
+        return {each.key[len(start) :]: each for each in infos}

@@ -21,7 +21,6 @@ from frazil.errors import ErrorKind, IcechunkError, StorageError
 from frazil.format.columns import U8, Ragged
 from frazil.format.ids import id_list, id_matrix
 from frazil.format.joined_files import ChunkRanges
-from frazil.format.manifest import ChunkRanges
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.repository.catalog.assets import (

@@ -98,6 +98,11 @@ def repository(path: Path, **more: Any) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(path)), **more)
 
 
+def container(folder: Path) -> frazil.VirtualChunkContainer:
+    """The files of a folder, for references."""
+    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
+
+
 def replace_seam(monkeypatch: pytest.MonkeyPatch, path: str, value: Any) -> None:
     """Replace a name of a module of the ingest. ``frazil.pipeline.ingest`` itself is a function."""
     module, _, name = path.rpartition(".")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,6 @@ def files(*names: str, magic: tuple[bytes, ...], largest: int = 1 << 40) -> list
     small = [path for path in paths if path.stat().st_size <= largest]
     whole = {path: path.read_bytes() for path in small if _first(path).startswith(magic)}
     return list({data: path for path, data in reversed(whole.items())}.values())[::-1]
-
-
-def installed(package: str, name: str) -> list[Path]:
-    """A file of an installed package, whose wheel has test data; no file without the package."""
-    spec = find_spec(package)
-    paths = [] if spec is None or spec.origin is None else [Path(spec.origin).parent / name]
-    return [path for path in paths if path.exists()]
 
 
 def parameters(cases: Iterable[Path | list[Path]]) -> list[Any]:

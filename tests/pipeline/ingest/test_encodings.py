@@ -21,11 +21,6 @@ DAYS = "days since 2000-01-01"
 NO_FILL = False
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
-
-
 def write(
     path: Path,
     time: Any,

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 from tests.pipeline.ingest.real_archives import TIFF, files, parameters
 
-import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark import Inline, ingest
 
@@ -26,10 +25,6 @@ pytestmark = [
 SAMPLES = parameters(
     files("r-cran-stars", "r-cran-terra", "hvsampledata", "earthkit-data", magic=TIFF, largest=2_000_000)
 )
-
-
-def container(folder: Path) -> frazil.VirtualChunkContainer:
-    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
 def same_as_rasterio(dataset: xr.Dataset, path: Path) -> None:

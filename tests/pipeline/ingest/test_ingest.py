@@ -20,11 +20,9 @@ from tests.pipeline.ingest.netcdf_files import (
     field,
     files_dataset,
     replace_seam,
-    repository,
     stored_dataset,
     write,
 )
-from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
@@ -50,11 +48,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return daily_files(tmp_path_factory.mktemp("archive"), 60, steps=2)
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
-
-
 @pytest.mark.sample(1, 1)
 def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
     result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
@@ -71,18 +64,6 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
     more = ingest(archive, repo, mode="append", engine=engine)  # another job, the same files
     assert more.done_before
     assert len(list(repo.ancestry(branch="main"))) == 2
-
-
-@pytest.mark.deep
-@pytest.mark.interop
-def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
-    repo = repository(tmp_path / "repo")
-    ingest(archive[:40], repo, chunks={"time": 10}, engine=Inline())
-    ingest(archive[40:45], repo, mode="append", engine=Inline())
-    ingest(archive[50:55], repo, mode="upsert", allow={"hole"}, engine=Inline())
-    ingest(archive[45:50], repo, mode="backfill", engine=Inline())
-    ingest(write(tmp_path / "again.nc", range(30, 34), salt=3), repo, mode="insert", engine=Inline())
-    same_by_reference(tmp_path / "repo")
 
 
 # Sequences of modes against a dictionary

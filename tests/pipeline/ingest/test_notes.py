@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
-from tests.pipeline.ingest.real_archives import NETCDF, files, installed, parameters
-from tests.pipeline.ingest.test_virtual import container
+from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 
 import frazil
 from frazil.cli.main import main
@@ -143,49 +140,6 @@ def test_fields_of_a_compound_type(tmp_path: Path) -> None:
             str(path), repository(tmp_path / "two"), virtual=True, containers=containers,
             compound="fields", engine=Inline(),
         )  # fmt: skip
-
-
-@pytest.mark.sample(2, 12)
-@pytest.mark.parametrize("path", parameters(files("python-tables-data", magic=(NETCDF[1],))))
-def test_compound_types_of_real_files(path: Path, tmp_path: Path) -> None:
-    with h5py.File(path, "r") as file:
-        groups = ["/"]
-        file.visititems(
-            lambda name, each: groups.append(f"/{name}") if isinstance(each, h5py.Group) else None
-        )
-        for group in groups:
-            for name, dataset in _compound_datasets(file[group]).items():
-                with open_source(str(path), group=group, compound="fields") as reader:
-                    variables = reader.schema().variables
-                    for field in dataset.dtype.names or ():
-                        variable = variables.get(f"{name}_{field}")
-                        if variable is None or variable.dtype.kind == "T":
-                            continue
-                        region = (slice(None),) * len(variable.dims)
-                        np.testing.assert_array_equal(reader.read(variable.name, region), dataset[field])
-
-
-def _compound_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
-    datasets = {}
-    for name in group:
-        try:
-            if isinstance(each := group.get(name), h5py.Dataset) and each.dtype.names and each.size:
-                datasets[name] = each
-                each[:1]  # a filter may be missing
-        except (KeyError, OSError, TypeError, ValueError):
-            datasets.pop(name, None)
-    return datasets
-
-
-@pytest.mark.parametrize("path", parameters(installed("scipy", "io/tests/data/example_3_maskedvals.nc")))
-def test_masked_characters_of_a_real_file(path: Path, tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", xr.SerializationWarning)  # two missing values
-        expected = xr.load_dataset(path, engine="scipy")
-        result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
-        data = stored_dataset(result.version)
-    assert [str(each) for each in data.var6_char.values] == ["a", "nan", "c"]
-    xr.testing.assert_identical(data.drop_vars("var6_char"), expected.drop_vars("var6_char"))
 
 
 def test_compound_variables_of_netcdf_follow_each_other(tmp_path: Path) -> None:

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import daily_files, field, repository, stored_dataset, write
-from tests.pipeline.ingest.test_virtual import container
+from tests.pipeline.ingest.netcdf_files import (
+    container,
+    daily_files,
+    field,
+    stored_dataset,
+    write,
+)
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.options import KINDS, TOLERABLE
 from frazil.spark import Inline, Target, ingest, inspect_files
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
 
 
 def series(result: Any, group: str | None = None) -> list[tuple[int, int]]:

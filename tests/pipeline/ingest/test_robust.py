@@ -12,14 +12,13 @@ import xarray as xr
 import zarr
 from tests.pipeline.ingest.netcdf_files import (
     assert_same_dataset,
+    container,
     daily_files,
     files_dataset,
     replace_seam,
-    repository,
     stored_dataset,
     write,
 )
-from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -28,11 +27,6 @@ from frazil.pipeline.ingest.operation import inspect_all, plan_ingest
 from frazil.pipeline.ingest.tasks import file_values
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
 
 
 @pytest.mark.sample(1)

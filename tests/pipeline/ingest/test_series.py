@@ -6,10 +6,15 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.pipeline.ingest.netcdf_files import assert_same_dataset, files_dataset, repository, stored_dataset
+from tests.pipeline.ingest.netcdf_files import (
+    assert_same_dataset,
+    container,
+    files_dataset,
+    repository,
+    stored_dataset,
+)
 from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
 
-import frazil
 from frazil.spark import Inline, ingest, inspect_files
 
 #: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
@@ -42,10 +47,6 @@ def series(chosen: set[str], least: int, most: int) -> list[list[Path]]:
 def _name(path: Path) -> str:
     _, table, model, *_ = path.name.split("_")
     return f"{model} {table}"
-
-
-def container(folder: Path) -> frazil.VirtualChunkContainer:
-    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
 @pytest.mark.sample(2, 2)

@@ -9,19 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
-from tests.pipeline.ingest.test_virtual import container
+from tests.pipeline.ingest.netcdf_files import container, repository, stored_dataset
 
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark import Inline, ingest
 
 UNITS = {"units": "hours since 2020-01-01"}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
 
 
 def steps(labels: Sequence[float], name: str = "a", height: float | None = None, **more: Any) -> xr.Dataset:

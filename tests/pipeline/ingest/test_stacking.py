@@ -15,8 +15,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.counting import python_steps
-from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
-from tests.pipeline.ingest.test_virtual import container
+from tests.pipeline.ingest.netcdf_files import container, stored_dataset
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -26,11 +25,6 @@ from frazil.pipeline.ingest.options import FileAccess, SourceFiles, expand
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> frazil.Repository:
-    return repository(tmp_path / "repo")
 
 
 def forecast(time: int, step: int = 0, *, height: float = 2.0, **more: Any) -> xr.Dataset:

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 from tests.pipeline.ingest.netcdf_files import (
     assert_same_dataset,
+    container,
     daily_files,
     files_dataset,
     repository,
@@ -21,13 +22,10 @@ from tests.pipeline.ingest.netcdf_files import (
 from tests.support.judge import reference_storage
 
 import frazil
-from frazil.credentials import LocalFileSystemAccess
+from frazil.credentials import Credentials, LocalFileSystemAccess, S3Credentials
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.operation import with_containers
 from frazil.spark import Inline, ingest, inspect_files
-
-
-def container(folder: Path) -> frazil.VirtualChunkContainer:
-    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
 @pytest.mark.deep
@@ -114,3 +112,30 @@ def test_files_with_one_chunk_each(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInputError, match="on the borders of chunks"):
         ingest(write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)
+
+
+PREFIX = "s3://archive/"
+
+
+def test_given_containers_are_authorised_and_the_others_stay() -> None:
+    own = frazil.VirtualChunkContainer(PREFIX, frazil.s3_store(endpoint_url="https://minio.example"))
+    storage = frazil.in_memory_storage()
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(own)
+    frazil.Repository.create(storage, config)
+    anonymous = Credentials.S3(S3Credentials.Anonymous())
+    environment = Credentials.S3(S3Credentials.FromEnv())
+    for access, expected in (
+        ({}, {PREFIX: environment}),
+        ({PREFIX: anonymous}, {PREFIX: anonymous}),
+        ({"s3://other/": anonymous}, {PREFIX: environment, "s3://other/": anonymous}),
+    ):
+        repo = frazil.Repository.open(storage, authorize_virtual_chunk_access=access)
+        saved = repo.config.get_virtual_chunk_container(PREFIX)
+        assert saved is not None
+        assert saved.from_repository
+        with_own = with_containers(repo, [own])
+        container = with_own.config.get_virtual_chunk_container(PREFIX)
+        assert container is not None
+        assert not container.from_repository
+        assert with_own.virtual_chunk_access == expected

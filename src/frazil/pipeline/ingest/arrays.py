@@ -193,9 +193,9 @@ def target_array(
     """Return the array for a variable. ``length`` is the length of the concat dimension ``dim``."""
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
-    given = dict(encoding or {})
+    given, kind = dict(encoding or {}), variable.dtype.kind
     attrs = {name: value for name, value in variable.attrs.items() if name != "_FillValue"}
-    fill = variable.attrs.get("_FillValue")
+    fill, other = variable.attrs.get("_FillValue"), variable.attrs.get("missing_value")
     encoded = encoded_fill(fill, variable.dtype)
     if encoded is not None:
         attrs["_FillValue"] = encoded
@@ -204,48 +204,33 @@ def target_array(
             path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis,
             virtual.fill_value, attrs, codecs=virtual.codecs,
         )  # fmt: skip
-    itemsize = _STRING if variable.dtype.kind == "T" else variable.dtype.itemsize
     own = given.pop("chunks", None)
     if own is None:
+        itemsize = _STRING if kind == "T" else variable.dtype.itemsize
         own = choose_chunks(shape, itemsize, axis, variable.chunks)
-        own = tuple(
-            max(
-                size
-                if (chunks or {}).get(name, -1) == -1 and name in (chunks or {})
-                else (chunks or {}).get(name, each),
-                1,
-            )
-            for name, size, each in zip(variable.dims, shape, own, strict=True)
-        )
+        own = [(chunks or {}).get(name, each) for name, each in zip(variable.dims, own, strict=True)]
     elif len(own) != len(shape):
         raise InvalidInputError(
             f"chunks of {variable.name} must have {len(shape)} sizes, got {own}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    own = tuple(max(size, 1) if each == -1 else each for size, each in zip(shape, own, strict=True))
+    own = tuple(max(size, 1) if each == -1 else int(each) for size, each in zip(shape, own, strict=True))
     shards = given.pop("shards", None)
-    return TargetArray(
-        path, variable.name, variable.dims, shape, native(variable.dtype), tuple(map(int, own)), axis,
-        fill_of(variable), attrs, None if shards is None else tuple(shards), given,
-    )  # fmt: skip
-
-
-def fill_of(variable: VariableSchema) -> Any:
-    """Return the fill value of the array for a variable: a missing value, if it has one."""
-    fill = variable.attrs.get("_FillValue")
-    kind = variable.dtype.kind
-    other = variable.attrs.get("missing_value")
+    # The fill value of the array is a missing value of the variable, if it has one.
     if fill is None and kind in "iu" and isinstance(other, int | np.integer):
         fill = coding_of({"missing_value": int(other)}, variable.dtype).missing_element()
-    if kind == "T":
-        return ""
-    if kind == "S":
-        return b""
-    if fill is not None and np.ndim(fill) == 0:
-        return np.asarray(fill).astype(variable.dtype)[()]
-    if kind == "f":
-        return np.array(np.nan, variable.dtype)[()]
-    return np.zeros((), variable.dtype)[()] if variable.fill_value is None else variable.fill_value
+    if kind in "TS":
+        fill = "" if kind == "T" else b""
+    elif fill is not None and np.ndim(fill) == 0:
+        fill = np.asarray(fill).astype(variable.dtype)[()]
+    elif kind == "f":
+        fill = np.array(np.nan, variable.dtype)[()]
+    else:
+        fill = np.zeros((), variable.dtype)[()] if variable.fill_value is None else variable.fill_value
+    return TargetArray(
+        path, variable.name, variable.dims, shape, native(variable.dtype), own, axis,
+        fill, attrs, None if shards is None else tuple(shards), given,
+    )  # fmt: skip
 
 
 def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -288,15 +273,11 @@ def create(store: Any, target: TargetArray) -> None:
                 f"{keywords}: {error}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
-    if target.codecs:
-        _set_codecs(store, f"{target.path.strip('/')}/zarr.json", target.codecs)
-
-
-def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
-    """Write codecs into the metadata of an array: ``create_array`` does not accept all of them."""
-    document = json.loads(store.get_sync(key).to_bytes())
-    document["codecs"] = list(map(json.loads, codecs))
-    store.set_sync(key, cpu.Buffer.from_bytes(json.dumps(document).encode()))
+    if target.codecs:  # ``create_array`` does not accept all of them
+        key = f"{target.path.strip('/')}/zarr.json"
+        document = json.loads(store.get_sync(key).to_bytes())
+        document["codecs"] = list(map(json.loads, target.codecs))
+        store.set_sync(key, cpu.Buffer.from_bytes(json.dumps(document).encode()))
 
 
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
@@ -312,36 +293,21 @@ def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:
     return values if values.dtype.kind != "O" else values.astype(np.dtypes.StringDType())
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The division of chunks of the shape ``large`` into chunks of the shape ``small``, along ``axis``.
+def cut_chunks(
+    index: NDArray[Any], large: tuple[int, ...], small: tuple[int, ...], axis: int, itemsize: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the indices of the small chunks of large chunks, and the bytes before each small chunk.
 
     ``small`` has one step in each dimension before the axis, and the length of ``large`` in each dimension
     after it. A remainder of ``large`` along the axis is left out.
     """
-
-    large: tuple[int, ...]
-    small: tuple[int, ...]
-    axis: int
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """The number of small chunks in a large chunk, for each dimension."""
-        return tuple(size // step for size, step in zip(self.large, self.small, strict=True))
-
-    def index(self, index: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the indices of the small chunks, (n * parts, ndim), of large chunks, (n, ndim)."""
-        counts = np.array(self.counts, np.int64)
-        inside = np.indices(self.counts).reshape(len(counts), -1).T
-        places = index.astype(np.int64)[:, None, :] * counts + inside[None]
-        return np.asarray(places.reshape(-1, len(counts)))
-
-    def starts(self, itemsize: int) -> NDArray[np.int64]:
-        """Return the offset of each small chunk in a large chunk, in bytes."""
-        behind = math.prod(self.large[self.axis + 1 :]) * itemsize
-        before = np.arange(math.prod(self.large[: self.axis]), dtype=np.int64) * self.large[self.axis]
-        inside = np.arange(self.counts[self.axis], dtype=np.int64) * self.small[self.axis]
-        return (before[:, None] + inside).ravel() * behind
+    counts = np.array(large, np.int64) // np.array(small, np.int64)
+    inside = np.indices(counts.tolist()).reshape(len(counts), -1).T
+    places = index.astype(np.int64)[:, None, :] * counts + inside[None]
+    before = np.arange(math.prod(large[:axis]), dtype=np.int64) * large[axis]
+    steps = np.arange(counts[axis], dtype=np.int64) * small[axis]
+    starts = (before[:, None] + steps).ravel() * math.prod(large[axis + 1 :]) * itemsize
+    return places.reshape(-1, len(counts)).astype(np.uint32), starts
 
 
 def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]:
@@ -357,9 +323,8 @@ def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: i
         return references
     itemsize = references.dtype.itemsize
     _require_full(references.length, references.chunks, itemsize, references.locations[0])
-    how = Cut(references.chunks, chunks, axis)
-    starts, size = how.starts(itemsize), math.prod(chunks) * itemsize
-    parts = len(starts)
+    index, starts = cut_chunks(references.index, references.chunks, chunks, axis, itemsize)
+    parts, size = len(starts), math.prod(chunks) * itemsize
     inline = {
         row * parts + part: data[start : start + size]
         for row, data in references.inline.items()
@@ -369,7 +334,7 @@ def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: i
     return replace(
         references,
         chunks=chunks,
-        index=how.index(references.index).astype(np.uint32),
+        index=index,
         offset=offset,
         length=np.full(len(offset), size, np.uint64),
         location=np.repeat(references.location, parts),
@@ -382,16 +347,14 @@ def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int,
     workspace = session.workspace
     document = json.loads(workspace.require_array(path).user_data)
     grid = document["chunk_grid"]["configuration"]
-    large = tuple(grid["chunk_shape"])
+    large, grid["chunk_shape"] = tuple(grid["chunk_shape"]), list(chunks)
     table = workspace.ref_table(path)
-    grid["chunk_shape"] = list(chunks)
     workspace.set_node(path, json.dumps(document).encode())
     if not len(table):
         return
     _require_full(table.length, large, itemsize, path)
-    how = Cut(large, chunks, axis)
-    starts, size = how.starts(itemsize), math.prod(chunks) * itemsize
-    parts, rows = len(starts), len(table)
+    index, starts = cut_chunks(table.index, large, chunks, axis, itemsize)
+    parts, rows, size = len(starts), len(table), math.prod(chunks) * itemsize
     inline = np.repeat(table.kind == ChunkKind.INLINE, parts)
     source = np.repeat(table.source, parts)
     inside = np.tile(starts, rows)
@@ -401,7 +364,7 @@ def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int,
     offset[inline] = 0
     small = replace(
         table,
-        index=how.index(table.index).astype(np.uint32),
+        index=index,
         kind=np.repeat(table.kind, parts),
         source=source,
         offset=offset,

@@ -588,10 +588,7 @@ def _rank(variable: VariableSchema) -> int:
 
 
 def scalar_instead(inspection: Inspection, dim: str) -> str | None:
-    """Return the scalar in which files follow each other, if all files have the same labels of ``dim``.
-
-    Returns None if labels differ, or if no scalar has a different value in each file.
-    """
+    """Return the scalar that differs in each file, if all files have the same labels of ``dim``; or None."""
     dataset = Dataset(inspection)
     dataset._find_members()
     families = [family for family in dataset.families if len(family.files) > 1]

@@ -44,7 +44,6 @@ from frazil.pipeline.ingest.inspection import (
     Inspection,
     VirtualChunks,
     native,
-    values_digest,
 )
 from frazil.pipeline.ingest.options import OTHER_GROUP, TABLE, IngestRequest
 from frazil.pipeline.ingest.steps import Axis, positions
@@ -226,19 +225,15 @@ def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[tu
 
 def require_names(change: GroupChange) -> None:
     """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group."""
-    request, dataset, existing = change.request, change.dataset, change.existing
-    schemas = {name: each for family in dataset.families for name, each in family.layout.variables.items()}
-    variables = schemas.keys() | existing.arrays.keys()
-    dims = {
-        dim for family in dataset.families for each in family.layout.variables.values() for dim in each.dims
-    }
-    for array in existing.arrays.values():
-        dims.update(dims_of(array))
+    request, arrays = change.request, change.existing.arrays
+    schemas = [each for family in change.dataset.families for each in family.layout.variables.values()]
+    dims = {dim for each in schemas for dim in each.dims}
+    dims.update(dim for array in arrays.values() for dim in dims_of(array))
     for option, names, choices in (
-        ("chunks must name dimensions", (request.chunks or {}).keys(), dims),
-        ("encoding must name variables", (request.encoding or {}).keys(), variables),
+        ("chunks must name dimensions", request.chunks, dims),
+        ("encoding must name variables", request.encoding, {each.name for each in schemas} | arrays.keys()),
     ):
-        if unknown := sorted(names - choices):
+        if unknown := sorted((names or {}).keys() - choices):
             raise InvalidInputError(
                 f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}",
                 ErrorKind.INVALID_ARGUMENT,
@@ -299,21 +294,6 @@ def windows_of(change: GroupChange, family: Family) -> dict[str, tuple[int, int]
     return windows
 
 
-def require_same_values(
-    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Windows
-) -> None:
-    """Check that values without the concat dimension equal those of the group, if they are small enough."""
-    expected = family.values.get(target.name)
-    if expected is None:
-        return
-    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
-    if values_digest(np.asarray(array[part])) != expected:
-        raise InvalidInputError(
-            f"values of `{target.path}` must be those of the repository, but the files have other values",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
-
-
 def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], grows: str | None) -> None:
     """Check that each dimension, except ``grows``, has one length in all arrays of the group."""
     arrays = {existing.path_of(name): (dims_of(each), each.shape) for name, each in existing.arrays.items()}
@@ -342,47 +322,25 @@ def retained_scalars(change: GroupChange) -> frozenset[str]:
     """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
 
     Files with new variables must not change the scalars of variables that the group has, and that no file of
-    this call has.
+    this call has. Steps that are written again must have the level, member, ... of the group. Times may
+    differ: a later forecast for a step replaces an earlier forecast.
     """
-    dataset, existing = change.dataset, change.existing
-    dim, retained = dataset.dim, set()
-    if dim is None or change.axis is None or len(dataset.steps.start) <= 1:
+    dataset, existing, allow = change.dataset, change.existing, argument(allow={"values"})
+    is_allowed, retained = "values" in change.request.allow, set()
+    if dataset.dim is None or change.axis is None or len(dataset.steps.start) <= 1:
         return frozenset()
     in_files = {name for family in dataset.families for name in family.layout.variables}
-    if not set(existing.arrays_along(dim)) - in_files - {dim}:
-        return frozenset()
+    has_others = bool(set(existing.arrays_along(dataset.dim)) - in_files - {dataset.dim})
     for family in dataset.families:
-        if family.layout.data & existing.arrays.keys():
-            continue
-        for name in sorted(family.along & family.layout.individual & existing.arrays.keys() - {dim}):
-            if not _differs(change, family, name, change.axis):
-                continue
-            if "values" not in change.request.allow:
-                raise InvalidInputError(
-                    f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
-                    "new variables have other values",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                ).with_remedy(
-                    "Ingest these files into another group, or keep the values of the repository with {}",
-                    argument(allow={"values"}),
-                )
-            retained.add(name)
-    return frozenset(retained)
-
-
-def require_same_scalars(change: GroupChange) -> None:
-    """Check that steps that are written again have the level, member, ... of the group; times may differ."""
-    dataset, existing, axis = change.dataset, change.existing, change.axis
-    if axis is None or len(dataset.steps.start) <= 1 or "values" in change.request.allow:
-        return
-    for family in dataset.families:
-        if not family.layout.data & existing.arrays.keys():
-            continue
-        for name in sorted(family.layout.individual & existing.arrays.keys() - {dataset.dim}):
+        is_new = not family.layout.data & existing.arrays.keys()
+        names = family.layout.individual & existing.arrays.keys() - {dataset.dim}
+        for name in sorted(names & family.along if is_new else names):
             variable = family.variable(name)
-            if not variable.coordinate or is_time_or_duration(variable.attrs.get("units")):
+            is_level = variable.coordinate and not is_time_or_duration(variable.attrs.get("units"))
+            is_compared = has_others if is_new else is_level and not is_allowed
+            if not is_compared or not _differs(change, family, name, change.axis):
                 continue
-            if _differs(change, family, name, axis):
+            if not is_new:
                 raise InvalidInputError(
                     f"mode {change.request.mode!r} writes steps again that have another {name} in the "
                     "repository",
@@ -391,8 +349,19 @@ def require_same_scalars(change: GroupChange) -> None:
                     "To store both, ingest with {} from the first file on, or into another group. {} "
                     "replaces the values",
                     argument(concat_dim=name),
-                    argument(allow={"values"}),
+                    allow,
                 )
+            if not is_allowed:
+                raise InvalidInputError(
+                    f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
+                    "new variables have other values",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                ).with_remedy(
+                    "Ingest these files into another group, or keep the values of the repository with {}",
+                    allow,
+                )
+            retained.add(name)
+    return frozenset(retained)
 
 
 def _differs(change: GroupChange, family: Family, name: str, axis: Axis) -> bool:
@@ -612,20 +581,23 @@ def match_ledger(
     # References have to follow a moved file, but copies do not.
     if len(ledger.url) and not request.virtual:
         ingested = ~ledger.quarantined
-        digests = [
-            np.ascontiguousarray(each).view("V16").ravel()
-            for each in (
-                *(inspection.fingerprint, ledger.fingerprint[ingested]),
-                *(inspection.contents, ledger.contents[ingested]),
+        moved, copied = (
+            np.isin(_digests(mine), _digests(theirs[ingested]))
+            for mine, theirs in (
+                (inspection.fingerprint, ledger.fingerprint),
+                (inspection.contents, ledger.contents),
             )
-        ]
-        moved, copied = np.isin(*digests[:2]), np.isin(*digests[2:])
+        )
         moved = _with_stored_labels(inspection, candidates & moved, existing)
         # Other modes write stored labels again.
         copied = candidates & ~moved & (request.mode == "append") & copied
         copied = _with_stored_labels(inspection, copied, existing)
         unchanged, changed, touched = unchanged | moved, changed | copied, touched | copied
     return unchanged, changed, touched
+
+
+def _digests(rows: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.ascontiguousarray(rows).view("V16").ravel()
 
 
 def _with_stored_labels(

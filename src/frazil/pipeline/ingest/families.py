@@ -499,14 +499,6 @@ class Encodings:
         codes = [*self.conversions.get(name, ())]
         return bool(np.isin(self.inspection.encodings[files], codes).any())
 
-    def by_code(self) -> dict[int, dict[str, Conversion]]:
-        """Return the conversions by code of `Inspection.encodings`."""
-        result: dict[int, dict[str, Conversion]] = {}
-        for name, conversions in self.conversions.items():
-            for code, conversion in conversions.items():
-                result.setdefault(code, {})[name] = conversion
-        return result
-
 
 def _candidates(
     variable: VariableSchema,

@@ -41,13 +41,11 @@ from frazil.pipeline.ingest.existing import (
     require_dimension,
     require_lengths,
     require_names,
-    require_same_scalars,
-    require_same_values,
     retained_scalars,
     windows_of,
 )
 from frazil.pipeline.ingest.families import Conversion, Family, with_encoding
-from frazil.pipeline.ingest.inspection import ANY, PACKING, VirtualChunks
+from frazil.pipeline.ingest.inspection import ANY, PACKING, Inspection, VirtualChunks, values_digest
 from frazil.pipeline.ingest.options import Problem
 from frazil.pipeline.ingest.steps import Axis, Pieces, old_pieces, place_labels, runs
 from frazil.pipeline.ingest.tasks import Box, Item, PlannedArray, TaskContext, without_container
@@ -68,10 +66,7 @@ NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 @dataclass(frozen=True, slots=True)
 class ArrayGroup:
-    """Arrays (by number) that are written together from the same files.
-
-    Arrays without the axis get all their values from one file: the source of one piece without steps.
-    """
+    """Arrays (by number) from the same files; without the axis, from one file with one piece."""
 
     arrays: tuple[int, ...]
     pieces: Pieces
@@ -233,7 +228,6 @@ def plan_tasks(change: GroupChange) -> Tasks:
             attrs = reader.schema().attrs
         root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
     retained = retained_scalars(change)
-    require_same_scalars(change)
     if dim is not None and axis is not None and existing.arrays_along(dim):
         # Arrays that were equal in all earlier files may differ now.
         for family in dataset.families:
@@ -362,8 +356,14 @@ def _family_arrays(
         elif target.axis is None:
             # Only data of one file without a concat dimension are replaced.
             if dataset.dim is not None or request.mode in ("create", "append") or variable.coordinate:
-                if "values" not in request.allow:
-                    require_same_values(array, family, target, windows)
+                expected = family.values.get(name) if "values" not in request.allow else None
+                part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+                if expected is not None and values_digest(np.asarray(array[part])) != expected:
+                    raise InvalidInputError(
+                        f"values of `{target.path}` must be those of the repository, but the files have "
+                        "other values",
+                        ErrorKind.INVALID_ARRAY_METADATA,
+                    ).with_remedy("{} keeps the values of the repository", argument(allow={"values"}))
                 continue
             if target.window is not None:
                 raise InvalidInputError(
@@ -469,26 +469,24 @@ def longest_chunk(lengths: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The columns of all files, by number. An item gets the rows of its files."""
+    """The columns of all files. An item gets the rows of its files; see `Item`."""
 
-    urls: Sequence[str]
-    encodings: NDArray[np.int64]
+    inspection: Inspection
     conversions: Mapping[int, Mapping[str, Conversion]]
     checks: Sequence[Any]
-    fingerprints: NDArray[np.uint8]
 
     def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
         """Return an item with the rows of the files of its pieces."""
-        numbers, codes = np.unique(pieces.source, return_inverse=True)
-        chosen = numbers.tolist()
+        files, codes = np.unique(pieces.source, return_inverse=True)
+        numbers = files.tolist()
         return Item(
             tuple(boxes),
-            Pieces(codes.astype(np.int64), pieces.start, pieces.at, pieces.count),
+            replace(pieces, source=codes.astype(np.int64)),
             old,
-            tuple(map(self.urls.__getitem__, chosen)),
-            tuple(map(self.conversions.get, self.encodings[numbers].tolist())),
-            tuple(map(self.checks.__getitem__, chosen)),
-            self.fingerprints[numbers],
+            tuple(map(self.inspection.urls.__getitem__, numbers)),
+            tuple(map(self.conversions.get, self.inspection.encodings[files].tolist())),
+            tuple(map(self.checks.__getitem__, numbers)),
+            self.inspection.fingerprint[files],
             virtual,
         )
 
@@ -497,15 +495,17 @@ def _items(
     change: GroupChange, groups: Sequence[ArrayGroup], arrays: Sequence[PlannedArray]
 ) -> Iterator[Item]:
     """Yield the items of all groups."""
-    inspection, encodings = change.dataset.inspection, change.dataset.encodings
+    inspection = change.dataset.inspection
+    conversions: dict[int, dict[str, Conversion]] = {}
+    for name, by_code in change.dataset.encodings.conversions.items():
+        for code, conversion in by_code.items():
+            conversions.setdefault(code, {})[name] = conversion
     # References store times in whole seconds, and the file must not be newer.
     checks = [
         etag or (time and time.replace(microsecond=0) + timedelta(seconds=time.microsecond > 0))
         for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
-    table = FileTable(
-        inspection.urls, inspection.encodings, encodings.by_code(), checks, inspection.fingerprint
-    )
+    table = FileTable(inspection, conversions, checks)
     for group in groups:
         if arrays[group.arrays[0]].target.axis is None:
             yield from _fixed_items(arrays, group, table)
@@ -524,9 +524,10 @@ def _axis_items(
         bad |= (pieces.count % step != 0) & (ends != axis.length)
         if bad.any():
             row = int(np.argmax(bad))
+            url = table.inspection.urls[int(pieces.source[row])]
             raise InvalidInputError(
                 f"a virtual ingest needs files on the borders of chunks of {step} steps of `{target.path}`, "
-                f"got {table.urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
+                f"got {url} at {pieces.at[row]}:{ends[row]} (from its step "
                 f"{pieces.start[row]}). Copy this variable",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )

@@ -286,11 +286,7 @@ def overlap_problems(
 
 
 def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
-    """Return the steps of families of files on one axis of sorted labels.
-
-    Labels that are text stay in the order of the files. If several files of a family have a label, the step
-    of the last file is used.
-    """
+    """Return the steps of families on one axis of sorted labels, each from the last file that has it."""
     labels = labels_of(steps)
     rows = np.sort(np.concatenate([steps.rows(files) for files in families]))
     axis, first, codes = np.unique(labels[rows], return_index=True, return_inverse=True)

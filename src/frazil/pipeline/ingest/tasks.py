@@ -92,10 +92,6 @@ class TaskContext:
     arrays: tuple[PlannedArray, ...]
     access: FileAccess
 
-    def target(self, number: int) -> TargetArray:
-        """Return an array by its number."""
-        return self.arrays[number].target
-
 
 class Readers:
     """The readers of the files of a task, which checks each file before and after the reads."""
@@ -141,16 +137,12 @@ class Readers:
 
 
 def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
-    """Set references of the arrays of an item to the chunks in its files.
-
-    Inline chunks of a reader (see `ChunkReferences`) become chunks of the repository. If the steps were in
-    the repository before, chunks that a file does not have are deleted: their new value is the fill value.
-    """
+    """Set references of the arrays of an item to the chunks in its files, also where chunks were before."""
     count = read = own = 0
     workspace = fork.workspace
     with Readers(context.access, item) as readers:
         for (file, start, at, steps), box in itertools.product(item.pieces, item.boxes):
-            target = context.target(box.array)
+            target = context.arrays[box.array].target
             references = _references(readers, item, target, file, context.arrays[box.array].adds_axis)
             first, end = list(box.start), list(box.stop)
             index = references.index.astype(np.int64)
@@ -240,7 +232,7 @@ def constant_of(
     readers: Readers, context: TaskContext, item: Item, number: int, region: Region
 ) -> NDArray[Any] | None:
     """Return the single value of a region of an array (by number), or None if files store chunks of it."""
-    target = context.target(number)
+    target = context.arrays[number].target
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
     if size < SMALLEST or target.window is not None or context.arrays[number].unpacked:
         return None
@@ -287,7 +279,7 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
             buffers: list[tuple[int, Region, NDArray[Any]]] = []
             reads: list[_FileRead] = []
             for number, region in blocks:
-                target = context.target(number)
+                target = context.arrays[number].target
                 constant = constant_of(readers, context, item, number, region)
                 if constant is None:
                     values, mine, old_bytes = _region_buffer(before, context, item, number, region)
@@ -303,10 +295,10 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
                 read.into[...] = _stored_values(readers, item, context, read, values)
                 input_bytes += values.nbytes
             for number, region, values in buffers:
-                open_target(fork.store, context.target(number).path)[region] = values
+                open_target(fork.store, context.arrays[number].target.path)[region] = values
                 output_bytes += values.nbytes
     for each in item.boxes:
-        grid = context.target(each.array).grid
+        grid = context.arrays[each.array].target.grid
         sizes = zip(each.start, each.stop, grid, strict=True)
         chunks += math.prod(-(-stop // step) - start // step for start, stop, step in sizes)
     rows = int(item.pieces.count.sum())
@@ -328,7 +320,7 @@ def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[
     batch: list[tuple[int, Region]] = []
     held = 0
     for box in boxes:
-        target = context.target(box.array)
+        target = context.arrays[box.array].target
         for region in _blocks(box, target):
             size = math.prod(each.stop - each.start for each in region) * target.itemsize
             if batch and held + size > HELD:
@@ -344,7 +336,7 @@ def _region_buffer(
     before: ForkSession, context: TaskContext, item: Item, number: int, region: Region
 ) -> tuple[NDArray[Any], list[_FileRead], int]:
     """Return a buffer with the old values of a region, the reads that fill the rest, and the old bytes."""
-    target, window = context.target(number), context.target(number).window
+    target, window = context.arrays[number].target, context.arrays[number].target.window
     axis = target.axis
     values = np.full(tuple(each.stop - each.start for each in region), target.missing, target.dtype)
     if axis is None:
@@ -353,9 +345,9 @@ def _region_buffer(
     pieces = item.pieces.within(low, high)
     covering = pieces if window is None else pieces.within(0, 0)
     old_bytes = 0
-    for start, stop, at in _uncovered(item.old, covering, low, high, context.arrays[number].shifted):
-        in_array = (*region[:axis], slice(start, stop), *region[axis + 1 :])
-        in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
+    for _, start, at, count in _uncovered(item.old, covering, low, high, context.arrays[number].shifted):
+        in_array = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
+        in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + count))
         values[in_buffer] = open_target(before.store, target.path)[in_array]
         old_bytes += values[in_buffer].nbytes
     in_file, inside = list(region), [slice(None) for _ in region]
@@ -374,28 +366,24 @@ def _region_buffer(
     return values, reads, old_bytes
 
 
-def _uncovered(
-    old: Pieces, new: Pieces, low: int, high: int, shifted: bool
-) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of old steps that no new step replaces: start and stop in the array, new first position."""
+def _uncovered(old: Pieces, new: Pieces, low: int, high: int, shifted: bool) -> Pieces:
+    """Return the runs of old steps in a span that no new step replaces, with their present positions."""
     old = old.within(low, high)
     if not len(old):
-        return
+        return old
     covered = np.zeros(high - low, np.bool_)
-    for at, count in zip((new.at - low).tolist(), new.count.tolist(), strict=True):
-        covered[at : at + count] = True
+    for _, _, place, count in new:
+        covered[place - low : place - low + count] = True
     offsets = np.arange(int(old.count.sum())) - np.repeat(np.cumsum(old.count) - old.count, old.count)
     at = np.repeat(old.at, old.count) + offsets
     start = at if shifted else np.repeat(old.start, old.count) + offsets
     stays = ~covered[at - low]
-    remaining = runs(np.zeros(int(stays.sum()), np.int64), start[stays], at[stays])
-    stop = remaining.start + remaining.count
-    yield from zip(remaining.start.tolist(), stop.tolist(), remaining.at.tolist(), strict=True)
+    return runs(np.zeros(int(stays.sum()), np.int64), start[stays], at[stays])
 
 
 def file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
     """Return the raw values of one file."""
-    target = context.target(read.number)
+    target = context.arrays[read.number].target
     values = readers[read.file].read(target.name, read.region)
     expected = tuple(each.stop - each.start for each in read.region)
     if values.shape != expected:
@@ -411,7 +399,7 @@ def _stored_values(
     readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
 ) -> NDArray[Any]:
     """Return the values of a file as the array stores them: unpacked, or in its encoding."""
-    target = context.target(read.number)
+    target = context.arrays[read.number].target
     if context.arrays[read.number].unpacked:
         attrs = readers[read.file].schema().variables[target.name].attrs
         packed = xr.Variable(tuple(map(str, range(values.ndim))), values, dict(attrs))

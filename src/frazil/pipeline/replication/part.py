@@ -28,11 +28,6 @@ from frazil.format.ids import (
 )
 from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, SnapshotEntry, UpdateKind
 from frazil.format.snapshot import NodeTable, Snapshot, SnapshotTable, encode_snapshot
-from frazil.format.transaction_log import TransactionLog, empty_log, encode_transaction_log
-from frazil.format.repo_info import OpsLog
-from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
-from frazil.format.snapshot import NodeTable, Snapshot, encode_snapshot
-from frazil.format.snapshot import SnapshotTable
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.maintenance.links import NewParent, collapse
 from frazil.remedies import argument, call

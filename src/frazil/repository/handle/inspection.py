@@ -15,7 +15,7 @@ from frazil.changes.diff import joined
 from frazil.format.envelope import Compression, FileType, open_envelope, parse_header
 from frazil.format.ids import REPO, id_from_text, id_to_text, ids_to_text
 from frazil.format.joined_files import stored_locations
-from frazil.format.manifest import ChunkKind, stored_locations
+from frazil.format.manifest import ChunkKind
 from frazil.format.repo_info import OpsEntry, decode_repo_info
 from frazil.format.snapshot import Node
 from frazil.format.transaction_log import ID_LISTS, TransactionLog

@@ -55,6 +55,9 @@ from frazil.repository.session.read_tracker import ReadTracker
 if TYPE_CHECKING:
     import asyncio
 
+    from frazil.chunks.reader import ChunkReader
+    from frazil.chunks.writer import ChunkWriter
+
 else:
     asyncio = ModuleOnDemand("asyncio")
 
@@ -84,11 +87,9 @@ class Workspace:
         #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
         # A workspace after a commit has the writer and the reader of the workspace before it.
-        self.writer: ChunkWriter
-        self.reader: ChunkReader
-        self.writer, self.reader = (
-            context.chunk_access() if before is None else (before.writer, before.reader)
-        )
+        access = context.chunk_access() if before is None else (before.writer, before.reader)
+        self.writer: ChunkWriter = access[0]
+        self.reader: ChunkReader = access[1]
         #: The updates whose manifests earlier attempts of a commit have stored, by node id.
         self.earlier_manifests: dict[bytes, ManifestUpdate] = {}
         #: The number of discards. A discard also drops the bytes of the changes.
