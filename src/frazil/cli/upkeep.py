@@ -83,8 +83,8 @@ def expire(
     most = (None if verbose else _LISTED) if dry_run else 0
     document: dict[str, Any] = {"dry_run": dry_run}
     for name in ("removed", "retained") if output.as_json else ():
-        names = {"id": "id", "time": "written_at", "message": "message", "reasons": "reasons"}
-        document[name] = [picked(each, **names) for each in getattr(report, name)]
+        members = {"id": "id", "time": "written_at", "message": "message", "reasons": "reasons"}
+        document[name] = [picked(each, **members) for each in getattr(report, name)]
     output.emit(document, _expiration_lines(output, report, dry_run, most), pages=dry_run)
 
 
@@ -254,14 +254,13 @@ def doctor(output: Output, target: args.Location) -> int:
         frazil doctor ice --json   for programs
     """
     report = Opened(target).repo.upkeep.doctor()
-    findings = []
+    findings, lines = [], []
     for each in report.findings:
+        command = each.remedy.for_shell(output.location)
         document = picked(each, check="check", subject="subject", detail="detail")
-        findings.append({**document, "command": each.remedy.for_shell(output.location)})
-    lines = [] if findings else [f"no findings in {counted(len(report.checks), 'check')}"]
-    for each in findings:
-        lines.append(f"{output.paint(each['check'], 'change')}: {each['subject']}: {each['detail']}")
-        lines.append(f"    {each['command']}")
+        findings.append({**document, "command": command})
+        lines += [f"{output.paint(each.check, 'change')}: {each.subject}: {each.detail}", f"    {command}"]
+    lines = lines or [f"no findings in {counted(len(report.checks), 'check')}"]
     output.emit({"checks": list(report.checks), "findings": findings}, lines, pages=True)
     return 0 if report.ok else 1
 
