@@ -193,46 +193,6 @@ def test_undo_of_a_branch(repo: frazil.Repository, run: Any) -> None:
     assert "Leave out :PATH" in run("undo ice:era5/p", status=2)
 
 
-def test_undo_asks_before_something_is_deleted(repo: frazil.Repository, run: Any) -> None:
-    run("branch ice fix")
-    run("merge ice fix")  # which has nothing to do
-    assert "The branch `fix` is deleted" in run("undo ice", status=3)
-    assert "fix" in repo.list_branches()
-    assert "note: the branch `fix` is deleted" in run("undo ice --dry-run")
-    run("undo ice --yes")
-    assert "fix" not in repo.list_branches()
-    run("branch ice fix")
-    run("branch ice fix --delete --yes")
-    run("undo ice")
-    assert "The branch `fix` is deleted" in run("redo ice", status=3)
-    assert "fix" in repo.list_branches()
-
-
-def test_undo_asks_before_a_protection_changes(repo: frazil.Repository, run: Any) -> None:
-    run("protect ice main")
-    assert "The protection of `main` is removed" in run("undo ice", status=3)
-    run("protect ice main --allow-reset")
-    assert "The protection of `main` changes" in run("undo ice", status=3)
-    run("protect ice dev")
-    assert "The protection of `dev` is removed. Pass" in run("undo ice", status=3)
-    assert len(repo.branch_protections()) == 2
-    run("undo ice -y")
-    (protection,) = repo.branch_protections()
-    assert not protection.fast_forward_only
-    run("unprotect ice main")
-    run("undo ice")  # which brings it back
-
-
-def test_undo_asks_after_an_operation_that_changed_nothing(repo: frazil.Repository, run: Any) -> None:
-    run("attrs ice:era5 title=new")
-    changed = repo.lookup_branch("main")
-    repo.set_metadata(repo.get_metadata())
-    assert "changed nothing. The newest update with changes is" in run("undo ice", status=3)
-    assert repo.lookup_branch("main") == changed
-    run("undo ice --yes")
-    assert repo.lookup_branch("main") != changed
-
-
 def test_nodes(repo: frazil.Repository, run: Any) -> None:
     assert "> moved /era5/t -> /era5/t2m" in run("mv ice:era5/t era5/t2m")
     assert zarr.open_array(repo.readonly_session("main").store, path="era5/t2m", mode="r")[1, 0] == 3

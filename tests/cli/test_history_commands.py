@@ -76,13 +76,7 @@ def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
     assert run("protect ice") == "main: no deletion; only ada, ben\n"
     (protection,) = repo.branch_protections()
     assert (protection.principals, protection.fast_forward_only) == (("ada", "ben"), False)
-
-
-def test_a_protected_branch_does_not_reset(own: Path, run: Run) -> None:
-    run("protect ice main")
-    assert "`frazil unprotect ice main` removes" in run("reset ice main~1 --yes", 1)
-    run("unprotect ice main")
-    run("reset ice main~1 --yes")
+    assert "Did you mean `main`?" in run("protect ice mian", 1)
 
 
 def test_the_doctor_names_commands(

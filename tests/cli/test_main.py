@@ -94,6 +94,10 @@ def versions(folder: Path) -> dict[str, dict[str, object]]:
         ("log ice@", "a version must follow `@`"),
         ("refs ice@v1", "a whole repository"),
         ("log ice --since 7y", "7d"),
+        ("tag ice", "Usage: frazil tag [OPTIONS]"),
+        ("verify", "LOCATION is missing"),
+        ("verify ice --level all", "--level"),
+        ("repair ice --lost guess", "--lost"),
     ],
 )
 def test_wrong_usage_has_status_2(line: str, message: str, beside: object, capsys: Captured) -> None:

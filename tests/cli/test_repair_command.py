@@ -61,12 +61,6 @@ def test_a_chunk_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixt
     assert chunk.read_bytes() == good
 
 
-def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["repair", str(tmp_path / "none")]) == 1
-    assert "repository-not-found" in capsys.readouterr().err
-    assert main(["repair", str(tmp_path), "--lost", "guess"]) == 2
-
-
 def test_a_detached_snapshot_goes_to_the_branch_that_the_user_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,16 +33,6 @@ def test_cells_get_a_value_in_one_commit(repo: frazil.Repository, run: Run) -> N
     ]
 
 
-def test_the_author_of_the_environment(
-    repo: frazil.Repository, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FRAZIL_AUTHOR", "Grace")
-    run("attrs ice:era5 source=ECMWF")
-    run("attrs ice:era5 source=DWD --author Ada")
-    authors = [each.metadata.get("author") for each in repo.ancestry(branch="main")]
-    assert authors[:3] == ["Ada", "Grace", None]
-
-
 def test_the_author_of_jobs_and_of_new_repositories(
     own: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

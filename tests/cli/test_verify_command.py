@@ -79,12 +79,6 @@ def test_all_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)) == len(checks)
 
 
-def test_wrong_usage_has_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify"]) == 2
-    assert "LOCATION is missing" in capsys.readouterr().err
-    assert main(["verify", "x", "--level", "all"]) == 2
-
-
 def test_an_error_of_frazil_has_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "nothing")]) == 1
     assert "[repository-not-found]" in capsys.readouterr().err

@@ -139,16 +139,6 @@ def test_errors_name_the_command(
     assert f"`{command}`" in capsys.readouterr().err
 
 
-def test_a_branch_that_does_not_exist_is_not_protected(own: Path, run: Run) -> None:
-    assert "Did you mean `main`?" in run("protect ice mian", 1)
-    assert run("protect ice") == ""
-    run("protect ice 'release-*'")
-
-
-def test_the_usage_is_behind_a_wrong_call(own: Path, run: Run) -> None:
-    assert "Usage: frazil tag [OPTIONS]" in run("tag ice", 2)
-
-
 def test_a_rehearsal_of_an_expiration_is_short(own: Path, repo: frazil.Repository, run: Run) -> None:
     for number in range(30):
         repo.writable_session("main").commit(f"commit {number}", allow_empty=True)

@@ -15,7 +15,7 @@ from frazil.cli.cells import SELECTION, Indices, Labels, OpenArray, indices_of
 from frazil.cli.command import argument, verb
 from frazil.cli.documents import SHORT, clock, diff_document, diff_lines
 from frazil.cli.opening import Opened, version_id
-from frazil.cli.output import Output, table
+from frazil.cli.output import Output, picked, table
 from frazil.cli.target import MAIN
 from frazil.display import counted
 from frazil.errors import IcechunkError, MissingExtraError
@@ -289,14 +289,8 @@ class _Values:
 
 def _commit_document(commit: Any) -> dict[str, Any]:
     """Return a commit that wrote chunks, in the form that JSON has."""
-    return {
-        "id": commit.snapshot_id,
-        "before": commit.is_before,
-        "time": commit.written_at,
-        "author": commit.author,
-        "job": commit.job,
-        "message": commit.message,
-    }
+    names = {"id": "snapshot_id", "before": "is_before", "time": "written_at"}
+    return picked(commit, **names, author="author", job="job", message="message")
 
 
 def _commit_row(document: dict[str, Any], *work: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from frazil.cli.opening import Opened
-from frazil.cli.output import Output
+from frazil.cli.output import Output, picked
 from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.format.ids import NODE_ID_BYTES, id_to_text
@@ -54,10 +54,7 @@ def version_document(version: SnapshotInfo, refs: Iterable[tuple[str, str]] = ()
     """Return a version in the form that JSON has."""
     names = list(refs)
     return {
-        "id": version.id,
-        "parent": version.parent_id,
-        "time": version.written_at,
-        "message": version.message,
+        **picked(version, id="id", parent="parent_id", time="written_at", message="message"),
         "branches": [name for kind, name in names if kind == "branch"],
         "tags": [name for kind, name in names if kind == "tag"],
         "metadata": version.metadata,

@@ -27,7 +27,7 @@ from frazil.cli.documents import (
     version_line,
 )
 from frazil.cli.opening import Opened
-from frazil.cli.output import Output, table
+from frazil.cli.output import Output, picked, table
 from frazil.cli.target import MAIN, Target
 from frazil.display import counted
 from frazil.extras import needs
@@ -121,8 +121,8 @@ def _draw(output: Output, version: Opened, number: int | None) -> None:
     branches, tip = (version.info.branches, None) if is_whole else ({}, version.raw_id)
     graph = ancestry_graph(version.info, branches, tip, plain=not output.has_colours)
     graph = replace(graph, dots=graph.dots[:number])
-    names = ("id", "time", "branches", "tags", "message")
-    rows = [{"lane": dot.lane, **{name: getattr(dot.label, name) for name in names}} for dot in graph.dots]
+    names = {name: name for name in ("id", "time", "branches", "tags", "message")}
+    rows = [{"lane": dot.lane, **picked(dot.label, **names)} for dot in graph.dots]
     output.emit(rows, map(str.rstrip, str(graph).splitlines()), pages=True)
 
 
@@ -216,9 +216,9 @@ def status(output: Output, target: args.Location) -> None:
     info = context.catalog.repo_info()
     state = repo_status(info.status)
     branches = [each for each in _ref_documents(info) if each["kind"] == "branch"]
-    times = {"since": "taken_at", "ends": "ends_at", "stale": "is_stale"}
     held: list[dict[str, Any]] = [
-        {"id": each.id, "holder": each.holder(), **{name: getattr(each, of) for name, of in times.items()}}
+        {"id": each.id, "holder": each.holder()}
+        | picked(each, since="taken_at", ends="ends_at", stale="is_stale")
         for each in map(lease_info, leases(context.storage))
     ]
     document = {
@@ -328,14 +328,8 @@ def watch(
         cursor = str(from_datetime(next((each for each in updates if each < since), updates[-1])))
     for version in repo.history.watch(branch, cursor=cursor, interval=interval, timeout=timeout):
         message = "" if version.snapshot_id is None else repo.lookup_snapshot(version.snapshot_id).message
-        document: dict[str, Any] = {
-            "branch": branch,
-            "id": version.snapshot_id,
-            "kind": version.kind,
-            "time": version.updated_at,
-            "message": message,
-            "cursor": version.cursor,
-        }
+        document = {"branch": branch, **picked(version, id="snapshot_id", kind="kind", time="updated_at")}
+        document |= {"message": message, "cursor": version.cursor}
         id_ = (version.snapshot_id or "deleted")[:SHORT]
         line = f"{output.paint(f'{id_:<8}', 'id')}  {clock(version.updated_at)}  {version.kind:<7}  "
         output.emit_line(document, line + message.partition("\n")[0])
@@ -379,14 +373,10 @@ def bisect(
         check = RuleCheck(opened.repo, rules_of(rules))
     ends = [opened.source(text) for text in (good, target.version or MAIN)]
     report = opened.repo.history.bisect(check, good=ends[0], bad=ends[1], path=target.path)
-    document = {
-        "first_bad": report.first_bad.id,
-        "last_good": report.last_good.id,
-        "message": report.first_bad.message,
-        "versions": report.versions,
-        "skipped": report.skipped,
-        "checks": [{"id": id_, "good": is_good} for id_, is_good in report.checks],
-    }
+    document: dict[str, Any] = {"first_bad": report.first_bad.id, "last_good": report.last_good.id}
+    document["message"] = report.first_bad.message
+    document |= picked(report, versions="versions", skipped="skipped")
+    document["checks"] = [{"id": id_, "good": is_good} for id_, is_good in report.checks]
     lines = []
     for name, each in (("first bad", report.first_bad), ("last good", report.last_good)):
         line = f"{name}  {output.paint(each.id[:SHORT], 'id')}  {clock(each.written_at)}  {each.message}"

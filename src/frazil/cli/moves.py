@@ -14,7 +14,7 @@ from frazil.cli.command import argument, option, verb
 from frazil.cli.contents import sizes_below
 from frazil.cli.documents import SHORT, BranchChange, emit_tip
 from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
-from frazil.cli.output import Output
+from frazil.cli.output import Output, picked
 from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
@@ -96,7 +96,7 @@ def clone(output: Output, **arguments: Any) -> None:
 
 
 def _emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
-    document = {name: getattr(report, name) for name in ("objects", "bytes", "existing")}
+    document = picked(report, objects="objects", bytes="bytes", existing="existing")
     existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
     action = "would copy " if dry_run else ""
     work = f"{counted(report.objects, 'object')} ({size(report.bytes)})"
@@ -508,13 +508,10 @@ def _report_document(report: Any) -> dict[str, Any]:
         {"file": each.url, "kind": str(each.kind), "fatal": each.fatal, "text": each.message}
         for each in report.problems
     ]
+    names = {name: name for name in ("array", "shape", "bytes", "reason")}
     return {
         "files": len(report.urls),
-        "dimension": report.concat_dim,
-        "unchanged": report.unchanged,
+        **picked(report, dimension="concat_dim", unchanged="unchanged"),
         "problems": problems,
-        "chunks": [
-            {"array": each.array, "shape": each.shape, "bytes": each.bytes, "reason": each.reason}
-            for each in report.chunks
-        ],
+        "chunks": [picked(each, **names) for each in report.chunks],
     }

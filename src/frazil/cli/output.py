@@ -117,13 +117,17 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+def picked(value: Any, **attributes: str) -> dict[str, Any]:
+    """Return attributes of a value as a document: the name of a member -> the attribute."""
+    return {name: getattr(value, attribute) for name, attribute in attributes.items()}
+
+
 def table(rows: Iterable[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> list[str]:
     """Return rows as lines with aligned columns. ``right`` has the columns of numbers."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(_aligned(row, widths, right)).rstrip() for row in cells]
-
-
-def _aligned(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -> Iterator[str]:
-    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.rjust(width) if at in right else cell.ljust(width)
+    columns = [
+        [each.rjust(width) if at in right else each.ljust(width) for each in column]
+        for at, (column, width) in enumerate(zip(zip(*cells, strict=True), widths, strict=True))
+    ]
+    return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]

@@ -17,7 +17,7 @@ from frazil.cli import arguments as args
 from frazil.cli.command import argument, option, verb
 from frazil.cli.documents import SHORT, BranchChange, clock, confirm
 from frazil.cli.opening import Opened, author_metadata, storage_of, virtual_access
-from frazil.cli.output import Output, table
+from frazil.cli.output import Output, picked, table
 from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
@@ -82,10 +82,8 @@ def expire(
     most = (None if verbose else _LISTED) if dry_run else 0
     document: dict[str, Any] = {"dry_run": dry_run}
     for name in ("removed", "retained") if output.as_json else ():
-        document[name] = [
-            {"id": each.id, "time": each.written_at, "message": each.message, "reasons": list(each.reasons)}
-            for each in getattr(report, name)
-        ]
+        members = {"id": "id", "time": "written_at", "message": "message", "reasons": "reasons"}
+        document[name] = [picked(each, **members) for each in getattr(report, name)]
     output.emit(document, _expiration_lines(output, report, dry_run, most), pages=dry_run)
 
 
@@ -255,19 +253,13 @@ def doctor(output: Output, target: args.Location) -> int:
         frazil doctor ice --json   for programs
     """
     report = Opened(target).repo.upkeep.doctor()
-    findings = [
-        {
-            "check": each.check,
-            "subject": each.subject,
-            "detail": each.detail,
-            "command": each.remedy.for_shell(output.location),
-        }
-        for each in report.findings
-    ]
-    lines = [] if findings else [f"no findings in {counted(len(report.checks), 'check')}"]
-    for each in findings:
-        lines.append(f"{output.paint(each['check'], 'change')}: {each['subject']}: {each['detail']}")
-        lines.append(f"    {each['command']}")
+    findings, lines = [], []
+    for each in report.findings:
+        command = each.remedy.for_shell(output.location)
+        document = picked(each, check="check", subject="subject", detail="detail")
+        findings.append({**document, "command": command})
+        lines += [f"{output.paint(each.check, 'change')}: {each.subject}: {each.detail}", f"    {command}"]
+    lines = lines or [f"no findings in {counted(len(report.checks), 'check')}"]
     output.emit({"checks": list(report.checks), "findings": findings}, lines, pages=True)
     return 0 if report.ok else 1
 

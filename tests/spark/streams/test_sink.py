@@ -118,18 +118,6 @@ def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None
     same_by_reference(path)
 
 
-def test_values_are_stored_as_the_array_wants_them(repo: frazil.Repository) -> None:
-    writer = RowsWriter(repo, OPTIONS, ["time", "lat", "packed"])
-    table = observed((1, 10.0, 1), (1, 20.0, 1), (1, 30.0, 1), packed=[100.0, None, 101.5]).drop_columns(
-        "lon"
-    )
-    writer.commit([message(writer, table)], 0)
-    raw = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    assert raw["packed"][:].tolist() == [[0, -1, 3]]
-    assert raw["time"][:].tolist() == [1]
-    np.testing.assert_array_equal(shown(repo).packed, [[100.0, np.nan, 101.5]])
-
-
 APPENDING = {"write": "append", "append-dim": "time"}
 
 
@@ -210,16 +198,6 @@ def total(repo: frazil.Repository, branch: str = "main") -> float:
 
 def done(repo: frazil.Repository, query: str = "q", branch: str = "main") -> int:
     return batches_done(repo, repo.lookup_branch(branch), query).last
-
-
-def test_a_batch_is_done_once(repo: frazil.Repository) -> None:
-    assert done(repo) == -1
-    assert count(repo, 0)
-    assert count(repo, 0) is None  # the answer was lost
-    assert count(repo, 1)
-    assert count(repo, 0, "other")  # numbers are of one query
-    assert count(repo, 0) is None  # long ago
-    assert (total(repo), done(repo), done(repo, "other")) == (3, 1, 0)
 
 
 @pytest.mark.sample(1)

@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.spark.tables.test_reading import memory
 
 import frazil
@@ -105,16 +103,16 @@ def test_late_rows_go_where_they_belong(by: str, mode: str) -> None:
     assert array(repo, "v")[:].tolist() == [0.5, 1.0, 2.5, 3.0, 4.0, 5.0]
 
 
-def test_the_dimension_to_append_along_is_checked_by_the_first_write_too() -> None:
-    rows = pa.table({"x": [1], "value": [1.0]})
-    with pytest.raises(InvalidInputError, match="append_dim must be one of the dimensions x, got 'time'"):
-        write_table(rows, Target(memory()), mode="append", dims=["x"], append_dim="time")
-
-
-def test_chunks_of_a_dimension_that_no_array_has_are_refused() -> None:
-    rows = pa.table({"x": [1], "value": [1.0]})
-    with pytest.raises(InvalidInputError, match="chunks must be for the dimensions x, got time"):
-        write_table(rows, Target(memory()), dims=["x"], chunks={"time": 24})
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "append", "append_dim": "time"}, "append_dim must be one of the dimensions x, got 'time'"),
+        ({"chunks": {"time": 24}}, "chunks must be for the dimensions x, got time"),
+    ],
+)
+def test_dimensions_of_the_first_write_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        write_table(table([1]), Target(memory()), dims=["x"], **arguments)
 
 
 @pytest.mark.parametrize("by", WRITERS)
@@ -135,48 +133,6 @@ def test_times_of_messages_are_in_utc() -> None:
     early = table(pa.array([datetime(2024, 1, 1, 5, tzinfo=UTC)], new_york))
     with pytest.raises(InvalidInputError, match="got x = 2024-01-01T05:00:00Z"):
         by_table(repo, early, "append")
-
-
-@pytest.mark.deep
-@given(
-    first=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8, unique=True),
-    then=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8, unique=True),
-    falling=st.booleans(),
-    chunks=st.sampled_from([(1, 1), (2, 3), (5, 4)]),
-)
-def test_values_move_with_their_coordinates(
-    first: list[tuple[int, int]], then: list[tuple[int, int]], falling: bool, chunks: tuple[int, int]
-) -> None:
-    repo = memory()
-    xs, ys = sorted({x for x, _ in first}, reverse=falling), sorted({y for _, y in first})
-    with repo.transaction("main", message="arrays") as store:
-        group = zarr.open_group(store)
-        group.create_array("x", data=np.array(xs), chunks=(1,), dimension_names=["x"])
-        group.create_array("y", data=np.array(ys), chunks=(2,), dimension_names=["y"])
-        shape = (len(xs), len(ys))
-        group.create_array(
-            "v", shape=shape, chunks=chunks, dtype="i4", fill_value=-1, dimension_names=["x", "y"]
-        )
-        group.create_array("of_x", data=10 * np.array(xs), chunks=(2,), dimension_names=["x"], fill_value=-1)
-    expected: dict[tuple[int, int], int] = {}
-    for number, cells in enumerate((first, then)):
-        values = [100 * number + n for n in range(len(cells))]
-        expected |= dict(zip(cells, values, strict=True))
-        rows = pa.table({"x": [x for x, _ in cells], "y": [y for _, y in cells], "v": values})
-        write_table(rows, Target(repo))
-    all_x, all_y = array(repo, "x")[:].tolist(), array(repo, "y")[:].tolist()
-    every = {x for x, _ in (*first, *then)}
-    assert all_x == sorted(every, reverse=falling and len(xs) > 1)
-    assert all_y == sorted({y for _, y in (*first, *then)})
-    stored = array(repo, "v")[:]
-    assert {
-        (x, y): int(stored[i, j])
-        for i, x in enumerate(all_x)
-        for j, y in enumerate(all_y)
-        if stored[i, j] >= 0
-    } == expected
-    of_x = dict(zip(all_x, array(repo, "of_x")[:].tolist(), strict=True))
-    assert of_x == {x: 10 * x if x in xs else -1 for x in every}
 
 
 # Chunks

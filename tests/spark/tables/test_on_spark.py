@@ -59,6 +59,8 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     assert frame_.columns == ["tas", "lat"]
     assert place not in frame_._jdf.queryExecution().toString()
     assert sorted(arrow(frame_)["tas"]) == sorted(expected["tas"])
+    with pytest.raises(frazil.errors.InvalidInputError, match="got nothing"):
+        read(spark, repo, columns=["nothing"])
 
 
 @pytest.mark.deep
@@ -124,15 +126,6 @@ def test_scans(spark: SparkSession, place: str) -> None:
     )
     added = totals.groupBy().sum("total", "cells").first()
     assert added == (np.nansum(climate()["tas"].values, dtype="f8"), 203)
-
-
-@pytest.mark.deep
-def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
-    with pytest.raises(PySparkException, match="unknown option `brnch`"):
-        spark.read.format("frazil").option("path", place).option("brnch", "main").load()
-    repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
-    with pytest.raises(frazil.errors.InvalidInputError, match="got nothing"):
-        read(spark, repo, columns=["nothing"])
 
 
 @pytest.mark.deep

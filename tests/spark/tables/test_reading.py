@@ -152,14 +152,6 @@ def meets(value: Any, op: str, wanted: Any) -> bool:
     return {"=": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
 
 
-@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
-@pytest.mark.parametrize("value", [2.0, 2.5, -0.5, 1e30])
-def test_integers_are_compared_with_fractions(unordered: frazil.Session, op: str, value: float) -> None:
-    result = rows(unordered, where=[("count", op, value)], columns=["count"])["count"]
-    expected = [each for each in climate()["count"].values.tolist() if meets(each, op, value)]
-    assert sorted(set(result)) == expected
-
-
 @pytest.fixture(scope="module")
 def unordered() -> frazil.Session:
     # Without CF decoding NaN stays NaN: in columns of floats nothing is null then.
@@ -438,15 +430,6 @@ def test_conditions_in_words(text: str, expected: list[tuple[Any, ...]]) -> None
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="must"):
         parse(text)
-
-
-def test_what_cannot_be_compared_exactly_is_refused(repo: frazil.Repository) -> None:
-    session = write_dataset(repo, climate(), {})
-    for where in ("name = 1", "tas = 'x'", "lat = true"):
-        with pytest.raises(InvalidInputError, match="comparable"):
-            planned(session, Selection(), where=where)
-    with pytest.raises(InvalidInputError, match="A column must be one of"):
-        planned(session, Selection(), where="nothing = 1")
 
 
 def test_texts_with_nulls() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -122,32 +119,13 @@ def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
     assert [row[:4] for row in rows] == [("updated", 7, 5, -1.0)]
 
 
-def test_an_array_of_fewer_dimensions_and_a_new_array(repo: frazil.Repository, tmp_path: Path) -> None:
-    with repo.transaction("main", message="another height") as store:
-        zarr.open_array(store, path="height")[1] = 9
-    rows = changes(tmp_path, start="v1", variables="tas,height")
-    assert len(rows) == 10
-    assert {row[:1] + row[2:3] for row in rows} == {("updated", "b")}
-    with repo.transaction("main", message="a new array") as store:
-        shape: dict[str, Any] = {"shape": (10, 6), "chunks": (2, 3), "dtype": "f8", "fill_value": np.nan}
-        new = zarr.create_array(store, name="new", dimension_names=["day", "place"], **shape)
-        new.attrs["_FillValue"] = "AAAAAAAA+H8="
-        new[4, 4] = 1
-    assert [row[:3] for row in changes(tmp_path, variables="new")] == [("updated", 40, "e")]
-
-
-def test_a_version_without_the_arrays(repo: frazil.Repository, tmp_path: Path) -> None:
-    first = list(repo.ancestry(branch="main"))[-1].id
-    rows = changes(tmp_path, start=first)
-    assert len(rows) == 60
-    assert {row[0] for row in rows} == {"inserted"}
-
-
-def test_a_column_named_change(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_what_has_no_table_of_changes(repo: frazil.Repository, tmp_path: Path) -> None:
     with repo.transaction("main", message="change") as store:
         zarr.create_array(store, name="change", data=np.zeros((10, 6)), dimension_names=["day", "place"])
     with pytest.raises(InvalidInputError, match="must not have the name change"):
         changes(tmp_path, start="v1", variables="change")
+    with pytest.raises(InvalidInputError, match="include-missing"):
+        changes(tmp_path, start="v1", **{"include-missing": "null"})
 
 
 @pytest.fixture
@@ -166,27 +144,6 @@ def assign(repo: frazil.Repository, **arrays: Any) -> None:
     with repo.transaction("main", message=f"other {', '.join(arrays)}") as store:
         for name, values in arrays.items():
             zarr.open_array(store, path=name)[:] = values
-
-
-def line_changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
-    return changes(tmp_path, start="v1", variables="v", **options)
-
-
-def test_fill_values_and_units_change_values(line: frazil.Repository, tmp_path: Path) -> None:
-    with line.transaction("main", message="20 means missing, and a unit") as store:
-        zarr.open_array(store, path="v").attrs.update({"_FillValue": 20.0, "units": "K"})
-    rows = change_rows(tmp_path, start="v1", variables="v")
-    assert [(row["x"], row["v"], row["before_v"]) for row in rows] == [(2.0, None, 20.0)]
-    with line.transaction("main", message="an empty array") as store:
-        zarr.create_array(
-            store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0, dimension_names=["x"]
-        )
-    line.create_tag("empty", "main")
-    with line.transaction("main", message="its missing chunks are 7") as store:
-        document = json.loads(sync(store.get("e/zarr.json", default_buffer_prototype())).to_bytes())
-        text = json.dumps(document | {"fill_value": 7}).encode()
-        sync(store.set("e/zarr.json", default_buffer_prototype().buffer.from_bytes(text)))
-    assert [row[2] for row in changes(tmp_path, start="empty", variables="e")] == [7, 7, 7, 7]
 
 
 def test_changes_of_each_commit(line: frazil.Repository, tmp_path: Path) -> None:
@@ -241,8 +198,3 @@ def test_values_of_instances_are_compared(tmp_path: Path) -> None:
     assign(repo, count=np.array([1, 2]))
     rows = change_rows(tmp_path, variables="t")
     assert [(row["obs"], row["name"], row["before_name"]) for row in rows] == [(1, "b", "c")]
-
-
-def test_missing_chunks_have_their_fill_value(line: frazil.Repository, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="include-missing"):
-        line_changes(tmp_path, **{"include-missing": "null"})

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.spark.tables.test_reading import memory, planned, rows
+from tests.spark.tables.test_reading import planned, rows
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -69,50 +67,6 @@ def as_rows(some: dict[tuple[int, float], int]) -> pa.Table:
         "n": values,
     }
     return pa.table(columns)
-
-
-@pytest.mark.deep
-@settings(max_examples=25)
-@given(
-    some=st.dictionaries(
-        st.tuples(
-            st.sampled_from([3, 1, 9, 4, 7, 20, 30]), st.sampled_from([10.0, -3, 50, 7.5, 0, 1, 2, 99])
-        ),
-        st.integers(0, 99),
-        max_size=30,
-    ),
-    mode=st.sampled_from(["upsert", "overwrite-region", "append"]),
-    chunks=st.sampled_from([(2, 3), (5, 7), (1, 1), (3, 2)]),
-    partitions=st.sampled_from([None, 1, 3]),
-)
-def test_modes(
-    some: dict[tuple[int, float], int], mode: str, chunks: tuple[int, int], partitions: int | None
-) -> None:
-    repo = memory()
-    before = grid(repo, chunks)
-    days, lats = {day for day, _ in before}, {lat for _, lat in before}
-    new_days, new_lats = {day for day, _ in some} - days, {lat for _, lat in some} - lats
-    refused = {
-        "upsert": False,
-        "overwrite-region": bool(new_days or new_lats),
-        "append": bool(new_lats or {day for day, _ in some} & days),
-    }[mode]
-    if refused:
-        with pytest.raises(InvalidInputError, match=r"coordinates|must be new"):
-            write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
-        assert cells(repo) == {key: (value, value) for key, value in before.items()}
-        return
-    write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
-    expected = {(day, lat): -1 for day in days | new_days for lat in lats | new_lats} | before
-    if mode == "overwrite-region":
-        order = [3, 1, 9, 4, 7], [10.0, -3, 50, 7.5, 0, 1, 2]
-        at = [[labels.index(cell[axis]) for cell in some] for axis, labels in enumerate(order)]
-        box = [
-            labels[min(each) : max(each) + 1] if each else [] for labels, each in zip(order, at, strict=True)
-        ]
-        expected |= {(day, lat): -1 for day in box[0] for lat in box[1]}
-    expected |= some
-    assert cells(repo) == {key: (value, value) for key, value in expected.items()}
 
 
 def observations() -> pa.Table:
@@ -196,27 +150,6 @@ def through_the_source(
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
-
-
-@pytest.mark.deep
-def test_the_writer_of_the_data_source(repo: frazil.Repository) -> None:
-    before = grid(repo)
-    changed = {key: value + 1000 for key, value in before.items() if key[0] in (3, 1, 9)}
-    parts = list(changed.items())
-    tasks = [as_rows(dict(parts[:16])), as_rows(dict(parts[16:])), as_rows({})]
-    through_the_source(repo, tasks, write="upsert", message="three days")
-    assert repo.upkeep.leases() == []
-    assert cells(repo) == {key: (changed.get(key, value),) * 2 for key, value in before.items()}
-    commits = list(repo.ancestry(branch="main"))
-    assert [commits[0].message, len(commits)] == ["three days", 3]
-    through_the_source(repo, [as_rows({(40, 10.0): 1}), as_rows({(40, 50.0): 2})])
-    assert cells(repo)[(40, 50.0)] == (2, 2)
-    with pytest.raises(InvalidInputError, match="new along day"):
-        through_the_source(repo, [as_rows({(40, 10.0): 1})])
-    through_the_source(repo, [as_rows({(40, 10.0): 5}), as_rows({(3, 50.0): 6})], overwrite=True)
-    assert [cells(repo)[key] for key in [(40, 10.0), (40, 50.0), (3, 10.0), (3, 50.0), (40, -3.0)]] == [
-        (5, 5), (-1, -1), (-1, -1), (6, 6), (-1, -1),
-    ]  # fmt: skip
 
 
 def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository) -> None:

@@ -63,7 +63,7 @@ def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: 
     _log.debug("an error of Spark", exc_info=error)
     lost = _lost_worker(text)
     if lost is None:
-        sentence = next((words for pattern, words in _CAUSES if re.search(pattern, text)), None)
+        sentence = next((words for pattern, words in _CAUSES.items() if re.search(pattern, text)), None)
         first = _first_cause(text)[:_LONGEST]
         raised = IcechunkError(
             f"Spark could not run the tasks: {first if sentence is None else f'{sentence} ({first})'}",
@@ -127,37 +127,22 @@ def _lost_worker(text: str) -> Failure | None:
 # Other errors of Spark
 
 #: Patterns in the text of Spark, and the message for each.
-_CAUSES: Final = (
-    (
-        "No module named '(?:frazil|pyspark_frazil)",
-        "Frazil is not installed on the executors. Install the version of the driver there",
-    ),
-    (
-        r"spark\.driver\.maxResultSize",
-        "the results of the tasks are larger than spark.driver.maxResultSize. Raise this setting",
-    ),
-    (
-        r"java\.lang\.OutOfMemoryError",
-        "a JVM of Spark had too little memory. Raise spark.driver.memory or spark.executor.memory",
-    ),
-    (
-        r"SparkContext (?:was|has been) ?(?:shut ?down|cancelled|stopped)|stopped SparkContext",
-        "the Spark session was stopped",
-    ),
-    (
-        "Connection refused|Answer from Java side is empty|Error while sending or receiving|Py4JNetwork",
-        "Spark's JVM does not answer, because it ended or was killed. Start a new session",
-    ),
-    (
-        r"StatusCode\.UNAVAILABLE|failed to connect to all addresses",
-        "the server of Spark Connect does not answer, because it ended or cannot be reached",
-    ),
-    (
-        "SESSION_(?:CLOSED|NOT_FOUND|CHANGED)",
-        "the server of Spark Connect closed the session. Make a new session",
-    ),
-    ("[Jj]ob .*cancelled|OPERATION_CANCELED", "the Spark job was cancelled"),
-)
+_CAUSES: Final = {
+    "No module named '(?:frazil|pyspark_frazil)": "Frazil is not installed on the executors. Install the "
+    "version of the driver there",
+    r"spark\.driver\.maxResultSize": "the results of the tasks are larger than spark.driver.maxResultSize. "
+    "Raise this setting",
+    r"java\.lang\.OutOfMemoryError": "a JVM of Spark had too little memory. Raise spark.driver.memory or "
+    "spark.executor.memory",
+    r"SparkContext (?:was|has been) ?(?:shut ?down|cancelled|stopped)|stopped SparkContext": "the Spark "
+    "session was stopped",
+    "Connection refused|Answer from Java side is empty|Error while sending or receiving|Py4JNetwork": "the "
+    "JVM of Spark does not answer, because it ended or was killed. Start a new session",
+    r"StatusCode\.UNAVAILABLE|failed to connect to all addresses": "the server of Spark Connect does not "
+    "answer, because it ended or cannot be reached",
+    "SESSION_(?:CLOSED|NOT_FOUND|CHANGED)": "the server of Spark Connect closed the session. Make a new one",
+    "[Jj]ob .*cancelled|OPERATION_CANCELED": "the Spark job was cancelled",
+}
 _PYTHON_CAUSE: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b.*", re.MULTILINE)
 _OWN_CAUSE: Final = re.compile(r"frazil\.errors\.\w+: [^\n]+")
 _JAVA_CAUSE: Final = re.compile(r"(?:most recent failure: Lost task .*?\): |Caused by: )([^\n]+)")

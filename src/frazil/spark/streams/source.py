@@ -71,27 +71,8 @@ if TYPE_CHECKING or HAS_LIMITS:
         SupportsTriggerAvailableNow,
     )
 else:
-
-    class ReadLimit:
-        """How much to take."""
-
-    class ReadAllAvailable(ReadLimit):
-        """All of it."""
-
-    @dataclass
-    class ReadMaxFiles(ReadLimit):
-        """At most ``max_files`` commits."""
-
-        max_files: int
-
-    @dataclass
-    class ReadMaxRows(ReadLimit):
-        """At most ``max_rows`` rows."""
-
-        max_rows: int
-
-    class SupportsTriggerAvailableNow:
-        """A mark."""
+    ReadLimit = SupportsTriggerAvailableNow = object
+    ReadAllAvailable, ReadMaxFiles, ReadMaxRows = (type(name, (), {}) for name in ("All", "Files", "Rows"))
 
 
 @dataclass(frozen=True, slots=True)

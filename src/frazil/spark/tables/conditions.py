@@ -54,15 +54,6 @@ class Predicate:
     value: Any = None
     negated: bool = False
 
-    def comparable(self, column: pa.DataType) -> bool:
-        """Return whether ``holds`` gives exactly the result of Spark for values of this type."""
-        if self.op == "null":
-            return True
-        values = self.value if self.op == "in" else (self.value,)
-        if self.op in TEXTS:
-            return pa.types.is_string(column) and isinstance(self.value, str)
-        return all(each is None or _matches(column, each) for each in values)
-
     def holds(self, values: Values) -> Mask:
         """Return where the condition is true, in the shape of the values."""
         nothing = np.zeros(values.data.shape, np.bool_)
@@ -237,7 +228,12 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
         checked = replace(checked, value=plain(predicate.value))
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
-    if not checked.comparable(column.type):
+    values = checked.value if checked.op == "in" else (checked.value,)
+    # Whether ``holds`` gives exactly the result of Spark for values of this type
+    is_exact = checked.op == "null" or all(each is None or _matches(column.type, each) for each in values)
+    if checked.op in TEXTS:
+        is_exact = pa.types.is_string(column.type) and isinstance(checked.value, str)
+    if not is_exact:
         raise argument_error(
             f"The value must be comparable with {column.name} ({column.type}), got {predicate.value!r}"
         )

@@ -201,11 +201,6 @@ class Column:
         """The Arrow type of the values."""
         return self.decoder.type
 
-    @property
-    def size(self) -> int:
-        """The number of elements of the array."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:

@@ -105,7 +105,8 @@ def is_small(grid: Grid, column: Column) -> bool:
     """Return whether the driver reads all values of a column, to evaluate conditions on them."""
     if column.instances is not None:
         return True
-    return column.size <= LARGEST_COLUMN and (column.is_key or len(column.axes) < len(grid.shape))
+    is_key = column.is_key or len(column.axes) < len(grid.shape)
+    return is_key and prod(column.shape) <= LARGEST_COLUMN
 
 
 def read_column(session: Session, column: Column) -> Values:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -155,7 +155,6 @@ class Axis:
     name: str
     size: int
     values: pa.Array | None
-    path: str | None = None
 
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
         """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
@@ -310,7 +309,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
         raise column_error(
             f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish"
         )
-    return Axis(dim, size, values, "/" + array.path.strip("/"))
+    return Axis(dim, size, values)
 
 
 def normalize_zeros(values: pa.Array) -> pa.Array:
@@ -381,25 +380,6 @@ else:
 
 #: The rows of the task that runs in this thread.
 CURRENT: ContextVar[pa.Table] = ContextVar("rows")
-
-
-class RowSource(Protocol):
-    """Rows that a job writes: in memory, or in a DataFrame."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows."""
-
-    def distinct(self, dims: Sequence[str]) -> Distinct:
-        """Return the distinct values of some columns."""
-
-    def digest(self) -> int:
-        """Return the `rows_digest` of all rows."""
-
-    def run(
-        self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
-    ) -> Iterator[bytes]:
-        """Call ``task`` for each group, with its rows in ``CURRENT``, and its message."""
 
 
 @contextmanager

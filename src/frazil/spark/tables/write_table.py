@@ -54,7 +54,6 @@ from frazil.spark.tables.write_layout import (
     Grouping,
     InMemory,
     Layout,
-    RowSource,
     distinct_values,
     layout_of,
     message_of,
@@ -165,6 +164,8 @@ class DataFrameRows:
             raise from_spark(error, token, range(groups), groups or 1)  # noqa: B904  # the error has a cause
 
 
+#: Rows that a job writes.
+type RowSource = InMemory | DataFrameRows
 #: Bytes of elements that one task writes, if the number of tasks is not given.
 TARGET_BYTES: Final = 128 << 20
 #: The message of a task: the number of its group.
