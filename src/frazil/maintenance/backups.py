@@ -47,12 +47,7 @@ _IN_REPO: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backups:
-    """n backups, sorted by name. The newest backup of each file comes first.
-
-    names  text (n,)
-    sizes  int64 (n,)  bytes
-    modified  int64 (n,)  microseconds since 1970, by the storage's clock
-    """
+    """n backups, sorted by name. The newest backup of each file comes first."""
 
     names: NDArray[np.str_]
     sizes: I64

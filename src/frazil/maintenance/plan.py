@@ -51,13 +51,7 @@ _REASONS: Final = list(GarbageReason)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GarbageFolder:
-    """The garbage of one folder.
-
-    Attributes:
-        kind: The kind of the files, as the fields of ``GCSummary`` name it.
-        files: The files.
-        reasons: The number of the reason of each file, uint8 (n,).
-    """
+    """The garbage of one folder."""
 
     kind: str
     files: Objects

@@ -125,11 +125,7 @@ class Period(StrEnum):
 
 
 def periods(times: I64, period: Period, zone: tzinfo) -> I64:
-    """Return the period of each time: an integer, which is larger for a later period.
-
-    Two times have the same integer if they are in the same hour, day, week, month or year of the zone. When
-    clocks go back one hour, the repeated hour counts as two hours.
-    """
+    """Return the period of each time: an integer, which is larger for a later period."""
     times = np.clip(times, 0, _LAST_US)
     offsets = np.zeros(len(times), np.int64)
     if zone is not UTC:  # the difference to UTC changes at full quarters of hours

@@ -51,12 +51,7 @@ _COMPARED: Final = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LostFiles:
-    """Chunk files that are missing or short.
-
-    ids        uint8 (k, 12), sorted
-    sizes      uint64 (k,)  bytes that the files have
-    is_listed  bool (k,)    whether the files exist
-    """
+    """Chunk files that are missing or short."""
 
     ids: U8
     sizes: U64
@@ -133,11 +128,7 @@ def stored_trailer(
 
 @dataclass(slots=True, eq=False)
 class FileSums:
-    """The checksums of one chunk file, which several threads may use. They are read at the first use.
-
-    used       the end of the last known chunk in the file
-    is_single  whether the file has one chunk
-    """
+    """The checksums of one chunk file, which several threads may use. They are read at the first use."""
 
     storage: Storage
     id: bytes
@@ -158,10 +149,7 @@ class FileSums:
             return self._trailer[0]
 
     def compare(self, chunks: Chunks, start: int, data: Buffer) -> ReadResult:
-        """Compare chunks with their checksums. ``data`` are the bytes of the file from ``start``, with them.
-
-        Raises ``StorageError`` if the trailer cannot be read.
-        """
+        """Compare chunks with their checksums."""
         trailer = self.trailer()
         if trailer is None:
             return ReadResult()
@@ -223,10 +211,7 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRequest:
-    """References of a manifest to read, counted over its arrays in the order of their ids.
-
-    snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
-    """
+    """References of a manifest to read, counted over its arrays in the order of their ids."""
 
     manifest: bytes
     start: int
@@ -251,11 +236,7 @@ type Decode = Callable[[tuple[int, ...], Buffer], str]
 def check_bytes(
     context: Context, item: tuple[None, Iterable[ReadRequest]]
 ) -> Iterator[tuple[bytes, ReadResult]]:
-    """Read all bytes of some references, and compare them with recorded checksums.
-
-    If a request says so, the chunks are decoded, too. Only zarr decodes chunks: the store of a session has
-    it.
-    """
+    """Read all bytes of some references, and compare them with recorded checksums."""
     decoder_of = lru_cache(maxsize=64)(partial(_decoder, context))
     for request in item[1]:
         yield request.manifest, _read(context, request, decoder_of)
@@ -330,10 +311,7 @@ type _Get = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Span:
-    """A range of an object for one request, and the chunks in it.
-
-    sums       the checksums of the file, or None for a foreign object
-    """
+    """A range of an object for one request, and the chunks in it."""
 
     chunks: Chunks
     get: _Get

@@ -232,10 +232,7 @@ class Evidence:
     compared_chunks: int = 0
 
     def findings(self, before: State, after: State) -> list[Finding]:
-        """Return the findings of needed files, each once, with the versions that they affect.
-
-        A set of versions is a number with one bit for each version.
-        """
+        """Return the findings of needed files, each once, with the versions that they affect."""
         rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
 
         def bits(ids: Set[bytes]) -> int:
@@ -290,12 +287,7 @@ def _number(bits: NDArray[np.bool_]) -> int:
 
 
 class ResumeCodec[E, R](NamedTuple):
-    """How the results of elements are recorded in the state.
-
-    key     the key of an element, or None for an element that is always done again
-    dump    a result as bytes, or None for a result with findings, which is not recorded
-    load    the result of an element from these bytes
-    """
+    """How results are recorded: the key of an element, and a result as bytes. None is not recorded."""
 
     key: Callable[[E], bytes | None]
     dump: Callable[[R], bytes | None]
@@ -406,11 +398,7 @@ def verify(
     state: VerificationState | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> VerificationReport:
-    """Verify a repository.
-
-    ``engine`` does the pieces of work, None is this process. ``state`` has the pieces that an earlier run has
-    done.
-    """
+    """Verify a repository."""
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
     listed = [_listing(context.storage, folder) for folder in folders]
@@ -452,10 +440,7 @@ def verify(
 def stored_findings(
     context: Context, info: RepoInfo, engine: Engine | EngineName | None = None
 ) -> list[Finding]:
-    """Return findings about missing or damaged files that the versions of ``info`` need.
-
-    The storage does not need the file ``repo``. Foreign objects and the bytes of chunks are not checked.
-    """
+    """Return findings about missing or damaged files that the versions of ``info`` need."""
     state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
     work = _Work(context, "exists", state, Runner(run_with(context, engine), None, NO_PROGRESS))
     work.check_versions()
@@ -491,12 +476,7 @@ def _hides_files(finding: Finding) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """A verification that runs: its runner, and what it knows until now.
-
-    manifests  the manifests as the snapshots list them. Lists may contradict each other
-    uses       the uses of manifests by arrays
-    required   the chunk files that each manifest needs
-    """
+    """A verification that runs: its runner, and what it knows until now."""
 
     context: Context
     level: VerifyLevel
@@ -581,11 +561,7 @@ class _Work:
             evidence.compared_chunks += result.compared
 
     def check_chain(self) -> list[Finding]:
-        """Check the ops log and its chain of backups.
-
-        Writers of the repository change the chain, and a collection then deletes backups that are no longer
-        in it.
-        """
+        """Check the ops log and its chain of backups, which other writers and collections change."""
         info = self.state.info
         for _ in range(_TRIES):
             if info is None:
