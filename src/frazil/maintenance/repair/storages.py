@@ -143,13 +143,7 @@ def _own(version: Version) -> Version:
 
 
 def _unpickle(base: Storage, name: str) -> Overlay:
-    layer = _alive.get(name)
-    if layer is None:
-        raise StorageError(
-            "an overlay can be loaded only in the process of its plan. Use an engine of this process",
-            ErrorKind.STORAGE_CONFIG,
-        )
-    return Overlay(base, layer)
+    return Overlay(base, _alive[name])
 
 
 QUARANTINE: Final = "quarantine"
