@@ -22,10 +22,8 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
-from frazil.maintenance.verification import files as snapshots
 from frazil.maintenance.verification import plan
 from frazil.maintenance.verification.findings import Finding, VerificationReport
-from frazil.repository.catalog.assets import CacheLimits
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -229,51 +227,6 @@ def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConflictError, match=r"^the ops log changed its backups") as caught:
         repo.upkeep.verify()
     assert caught.value.kind == "repo-info-updated"
-
-
-# Requests
-
-
-def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small()
-    requested: list[str] = []
-    get = MemoryStorage.get
-
-    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
-        requested.append(key)
-        return get(storage, key, *args)
-
-    monkeypatch.setattr(MemoryStorage, "get", counted)
-    monkeypatch.setattr(snapshots, "_PARENTS", CacheLimits(snapshot_nodes=1, chunk_refs=0))
-    assert repo.upkeep.verify().ok
-    read = [key for key in requested if key.startswith("snapshots/")]
-    assert sorted(read) == keys(repo.storage, "snapshots")
-
-
-def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small()
-    for value in range(4):
-        with repo.transaction("main", message=f"more {value}") as store:
-            zarr.open_group(store).attrs["value"] = value
-    repo.storage.delete([keys(repo.storage, "chunks")[0]])
-    whole = repo.upkeep.verify("exists")
-    united = Counted(plan.ManifestUses.union)
-    monkeypatch.setattr(plan, "_GATHERED", 1)
-    monkeypatch.setattr(plan.ManifestUses, "union", united)
-    assert str(repo.upkeep.verify("exists")) == str(whole)
-    assert united.most < whole.snapshots
-
-
-class Counted:
-    """A function of a list, and the length of the longest one."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-        self.most = 0
-
-    def __call__(self, parts: Any) -> Any:
-        self.most = max(self.most, len(parts))
-        return self.function(parts)
 
 
 # What is whole
