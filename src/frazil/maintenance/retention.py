@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -25,7 +25,7 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
-from frazil.maintenance.plan import RecordedChange, require_age
+from frazil.maintenance.plan import LazyRows, RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import from_datetime, to_datetime
@@ -408,10 +408,11 @@ class VersionReason(Record):
         yield "reasons", "; ".join(self.reasons)
 
 
-class VersionList(Sequence[VersionReason]):
-    """The versions of a report, newest first by the time of the commit. A row read is an object."""
+class VersionList(LazyRows[VersionReason]):
+    """The versions of a report, newest first by the time of the commit."""
 
     __slots__ = ("_rows", "_rules", "_table")
+    noun = "version"
 
     def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[Rule]) -> None:
         order = table.flushed_at()[rows].argsort(kind="stable")[::-1]
@@ -420,28 +421,12 @@ class VersionList(Sequence[VersionReason]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, at: int) -> VersionReason: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[VersionReason]: ...
-
-    def __getitem__(self, at: int | slice) -> VersionReason | list[VersionReason]:
-        if isinstance(at, slice):
-            return list(self._versions(self._rows[at]))
-        return next(self._versions(self._rows[[at]]))
-
-    def __iter__(self) -> Iterator[VersionReason]:
-        return self._versions(self._rows)
-
-    def __repr__(self) -> str:
-        return f"<{counted(len(self), 'version')}>"
-
     def ids(self) -> list[str]:
         """Return the ids of the snapshots."""
         return ids_to_text(self._table.ids()[self._rows])
 
-    def _versions(self, rows: I64) -> Iterator[VersionReason]:
+    def _made(self, start: int, stop: int) -> Iterator[VersionReason]:
+        rows = self._rows[start:stop]
         ids = ids_to_text(self._table.ids()[rows])
         times = map(to_datetime, self._table.flushed_at()[rows].tolist())
         return map(VersionReason, ids, times, self._table.messages(rows), self._reasons(rows))
