@@ -60,23 +60,15 @@ class CommitPattern:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.message is None and not self.items():
+        if self.message is None and not self._items():
             raise InvalidInputError(
                 "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
                 'would meet it. Pass message="*" for that',
                 ErrorKind.INVALID_ARGUMENT,
             )
 
-    def items(self) -> dict[str, Any]:
-        """Return the items that the metadata of a commit must have.
-
-        Returns:
-            The patterns and values by name, with the pattern of the author.
-
-        Examples:
-            >>> CommitPattern(author="ada*").items()
-            {'author': 'ada*'}
-        """
+    def _items(self) -> dict[str, Any]:
+        """Return the items that the metadata of a commit must have, with the pattern of the author."""
         return {**self.metadata, **({} if self.author is None else {_AUTHOR: self.author})}
 
     def meets(self, message: str, metadata: Mapping[str, Any]) -> bool:
@@ -95,7 +87,7 @@ class CommitPattern:
         """
         if self.message is not None and not fnmatchcase(message, self.message):
             return False
-        for name, pattern in self.items().items():
+        for name, pattern in self._items().items():
             value = metadata.get(name, _ABSENT)
             is_text = isinstance(pattern, str) and isinstance(value, str)
             if not (fnmatchcase(value, pattern) if is_text else value == pattern):
@@ -185,8 +177,8 @@ class Retention:
             time zone.
 
     Examples:
-        >>> Retention(last=10, daily=7, monthly="all").counts()
-        {<Period.DAY: 'day'>: 7, <Period.MONTH: 'month'>: 'all'}
+        >>> Retention(last=10, daily=7, monthly="all").monthly
+        'all'
     """
 
     last: int = 0
@@ -213,66 +205,20 @@ class Retention:
         require_age("Retention()", self.newer_than)
         object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
         object.__setattr__(self, "tags", _values("tags", self.tags, str))
-        self.time_zone()
-        if not (self.last or self.counts() or self.newer_than is not None or self.where):
+        self._time_zone()
+        if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
                 "Retention() must have a rule, got none. Every version except the tips and tags would be "
                 "removed. Pass last=1 for that",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
-    def counts(self) -> dict[Period, Count]:
-        """Return the periods of the rules that are set.
-
-        Returns:
-            The number of periods, or ``"all"``, by the length of the period.
-
-        Examples:
-            >>> Retention(weekly=4).counts()
-            {<Period.WEEK: 'week'>: 4}
-        """
+    def _counts(self) -> dict[Period, Count]:
+        """Return the number of periods, or ``"all"``, of the rules that are set."""
         return {period: getattr(self, name) for name, period in _PERIODS.items() if getattr(self, name)}
 
-    def conditions(self) -> tuple[CommitPattern, ...]:
-        """Return the conditions on commits.
-
-        Returns:
-            The patterns of ``where``.
-
-        Examples:
-            >>> Retention(where=CommitPattern(message="release*")).conditions()[0].message
-            'release*'
-        """
-        return _values("where", self.where, CommitPattern)
-
-    def covers_tag(self, name: str) -> bool:
-        """Return whether a tag stays.
-
-        Args:
-            name: The name of the tag.
-
-        Returns:
-            True if the name matches one pattern of ``tags``.
-
-        Examples:
-            >>> Retention(last=1, tags=["v*"]).covers_tag("test-3")
-            False
-        """
-        return any(fnmatchcase(name, pattern) for pattern in _values("tags", self.tags, str))
-
-    def time_zone(self) -> tzinfo:
-        """Return the time zone of the periods.
-
-        Returns:
-            The zone.
-
-        Raises:
-            InvalidInputError: ``invalid-argument`` if this host does not know the zone.
-
-        Examples:
-            >>> Retention(last=1).time_zone()
-            datetime.timezone.utc
-        """
+    def _time_zone(self) -> tzinfo:
+        """Return the time zone of the periods, if this host knows it."""
         if isinstance(self.zone, str) and self.zone == "UTC":
             return UTC
         try:
@@ -371,13 +317,13 @@ def add_policy(
         age = policy.newer_than
         limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
-    for period, count in policy.counts().items():
-        _, first = np.unique(periods(times, period, policy.time_zone()), return_index=True)
+    for period, count in policy._counts().items():
+        _, first = np.unique(periods(times, period, policy._time_zone()), return_index=True)
         newest = first if count == "all" else first[-int(count) :]
         rules.add(f"newest of its {period} on `{name}`", history[newest])
-    for pattern in policy.conditions():
+    for pattern in _values("where", policy.where, CommitPattern):
         rows = history
-        for item in pattern.items():  # only commits that have the items are decoded
+        for item in pattern._items():  # only commits that have the items are decoded
             rows = table.mentioning(rows, item)
         meets = (pattern.meets(entry.message, entry.metadata) for entry in table.entries(rows))
         rules.add(f"meets a condition of `{name}`", rows[np.fromiter(meets, bool, len(rows))])
@@ -512,10 +458,11 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     stays.add("in no history of a branch with a policy", ~covered)
     # A tag stays if a policy covers it, or if its version stays for another reason.
     staying = stays.union()[table.find_snapshots(id_matrix(list(info.tags.values())))].tolist()
+    patterns = [each for _, policy in policies for each in _values("tags", policy.tags, str)]
     tags = {
         name: id_
         for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
-        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
+        if version_stays or any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     add_refs(stays, info, "tag", tags)
     return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)
