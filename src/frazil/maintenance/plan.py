@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from operator import add
@@ -504,7 +504,8 @@ class RecordedChange[T]:
 def plain(value: Any) -> Any:
     """Return a value of a report as values that JSON has."""
     if isinstance(value, Record):
-        return {name: plain(getattr(value, name)) for name in getattr(value, "__dataclass_fields__", ())}
+        names = [each.name for each in fields(value)] if is_dataclass(value) else []
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, Enum):
