@@ -110,17 +110,6 @@ def test_young_backups_stay() -> None:
     assert before.keys() < backups(storage).keys()
 
 
-def test_a_dry_run_counts_and_deletes_nothing() -> None:
-    storage = MemoryStorage()
-    repo = updated(storage, 30, 5)
-    before = backups(storage)
-    dry = repo.garbage_collect(TOMORROW, dry_run=True)
-    assert backups(storage) == before
-    done = repo.garbage_collect(TOMORROW)
-    assert done.backups_deleted == dry.backups_deleted > 10
-    assert done.backup_bytes_deleted == dry.backup_bytes_deleted
-
-
 def test_other_objects_stay() -> None:
     storage = MemoryStorage()
     repo = updated(storage, 20, 5)
@@ -142,15 +131,6 @@ def test_a_damaged_backup_keeps_all() -> None:
     assert summary.backups_deleted == 0
     assert "no backup was deleted" in summary.delete_errors[0]
     assert before.keys() <= backups(storage).keys()
-
-
-def test_leases_do_not_hold_back_backups() -> None:
-    storage = MemoryStorage()
-    repo = updated(storage, 1, 5)
-    repo.writable_session("main").fork()
-    for number in range(20):
-        repo.create_branch(f"b{number}", repo.lookup_branch("main"))
-    assert repo.garbage_collect(TOMORROW).backups_deleted > 5
 
 
 def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.Repository:

@@ -224,14 +224,6 @@ def test_leases_are_broken_by_name() -> None:
             repo.upkeep.break_lease(**arguments)
 
 
-def test_a_lease_of_an_earlier_version_has_no_holder() -> None:
-    storage = MemoryStorage()
-    storage.put("leases/earlier", b'{"age": 5, "left": 1000000000, "purpose": "fork"}')
-    (lease,) = repository(storage).upkeep.leases()
-    assert (lease.name, lease.host, lease.user, lease.process) == ("", "", "", 0)
-    assert lease.holder() == "fork"
-
-
 def collect_with(repo: frazil.Repository, act: Callable[[], object]) -> frazil.GCSummary:
     """Collect garbage, and call `act` once between the plan and the first deletion."""
     acts, delete = [act], Sweeper.sweep

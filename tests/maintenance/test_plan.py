@@ -45,6 +45,7 @@ def test_a_plan_prints_becomes_json_and_is_applied(name: str) -> None:
     before = stored(repo)
     plan = PLANS[name](repo)
     document = json.loads(json.dumps(plan.as_dict()))
+    assert "shown_as" not in document
     assert document["operation"] == name
     assert f"operation: {name}" in str(plan)
     assert stored(repo) == before

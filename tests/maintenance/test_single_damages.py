@@ -81,114 +81,28 @@ WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
     "zeros": [lambda data: bytes(len(data))],
 }
 
+_METADATA = dict.fromkeys(WAYS, M)
+_CHECKED = {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C}
+_PLAIN = dict.fromkeys(("deleted", "cut", "half", "empty"), E)
 #: Kind of file -> way -> the lowest level that sees it.
 SEEN: dict[str, dict[str, str | None]] = {
-    "repo": {"deleted": M, "cut": M, "half": M, "empty": M, "bit": M, "longer": M, "zeros": M},
-    "snapshot": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": M,
+    "repo": _METADATA,
+    **{
+        f"{kind}{version}": {**_METADATA, "exchanged": M}
+        for kind in ("snapshot", "manifest", "log")
+        for version in ("", " v1")
     },
-    "manifest": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": M,
-    },
-    "log": {"deleted": M, "cut": M, "half": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
-    "chain backup": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": C,
-    },
-    "backup": {
-        "deleted": None,
-        "cut": C,
-        "half": C,
-        "empty": C,
-        "bit": C,
-        "longer": C,
-        "zeros": C,
-        "exchanged": C,
-    },
-    "raw chunk": {
-        "deleted": E,
-        "cut": C,
-        "half": E,
-        "empty": E,
-        "bit": C,
-        "longer": C,
-        "zeros": C,
-        "exchanged": C,
-    },
-    "raw chunk without checksum": {
-        "deleted": E,
-        "cut": E,
-        "half": E,
-        "empty": E,
-        "bit": None,
-        "longer": None,
-        "zeros": None,
-        "exchanged": None,
-    },
-    "zstd chunk without checksum": {"deleted": E, "cut": E, "half": E, "empty": E, "bit": D, "zeros": D},
-    "zstd chunk": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C},
-    "pack": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C},
-    "deduplicated chunk": {
-        "deleted": E,
-        "cut": C,
-        "half": E,
-        "empty": E,
-        "bit": C,
-        "zeros": C,
-        "exchanged": C,
-    },
+    "chain backup": {**_METADATA, "exchanged": C},
+    "backup": {**dict.fromkeys(WAYS, C), "deleted": None, "exchanged": C},
+    "raw chunk": {**_CHECKED, "exchanged": C},
+    "raw chunk without checksum": {**_PLAIN, "bit": None, "longer": None, "zeros": None, "exchanged": None},
+    "zstd chunk without checksum": {**_PLAIN, "bit": D, "zeros": D},
+    "zstd chunk": _CHECKED,
+    "pack": _CHECKED,
+    "deduplicated chunk": {way: level for way, level in _CHECKED.items() if way != "longer"}
+    | {"exchanged": C},
     "ref v1": {"empty": M, "zeros": M},
     "config v1": {"deleted": None, "zeros": M},
-    "snapshot v1": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": M,
-    },
-    "manifest v1": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": M,
-    },
-    "log v1": {
-        "deleted": M,
-        "cut": M,
-        "half": M,
-        "empty": M,
-        "bit": M,
-        "longer": M,
-        "zeros": M,
-        "exchanged": M,
-    },
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,11 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
-from frazil.maintenance.verification import files as snapshots
 from frazil.maintenance.verification import plan
 from frazil.maintenance.verification.findings import Finding, VerificationReport
-from frazil.repository.catalog.assets import CacheLimits
-from frazil.repository.catalog.repo_update import older_ops_backup
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-FIRST = "snapshots/1CECHNKREP0F1RSTCMT0"
-LEVELS: list[Any] = ["metadata", "exists", "checksum"]
 
 
 def config(**changes: Any) -> frazil.RepositoryConfig:
@@ -97,8 +92,6 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "longer": lambda data: data + b"\0\0\0\0",
     **FLIPS,
 }
-LOST = {"deleted", "cut", "emptied"}
-WITHOUT_CHECKSUMS = {"chunks": frazil.ChunksConfig(checksums=False)}
 WAYS = ["deleted", "cut", "a bit at 0.6", *deep("emptied", "longer", "a bit at 0.0", "a bit at 1.0")]
 
 
@@ -114,44 +107,8 @@ def damaged(storage: Any, key: str, how: str) -> Iterator[None]:
     storage.put(key, data)
 
 
-def exchanged(storage: Any, one: str, other: str) -> Iterator[None]:
-    first, second = bytes(storage.get(one)), bytes(storage.get(other))
-    storage.put(one, second)
-    storage.put(other, first)
-    yield
-    storage.put(one, first)
-    storage.put(other, second)
-
-
 def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
     return {each.key for each in repo.upkeep.verify(level).problems}
-
-
-@pytest.mark.sample(2, 2)
-@pytest.mark.deep
-@pytest.mark.parametrize("spec_version", [1, 2])
-@pytest.mark.parametrize("how", WAYS)
-def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str) -> None:
-    repo = small(spec_version)
-    storage = repo.storage
-    for folder in ("snapshots", "transactions", "manifests"):
-        for key in keys(storage, folder):
-            for _ in damaged(storage, key, how):
-                assert key in keys_of_findings(repo, "metadata"), key
-    assert repo.upkeep.verify("checksum").ok
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_every_exchange_of_metadata_files_is_detected(spec_version: int) -> None:
-    repo = small(spec_version)
-    for folder in ("snapshots", "transactions", "manifests"):
-        for one, other in pairwise(keys(repo.storage, folder)):
-            for _ in exchanged(repo.storage, one, other):
-                damaged = keys_of_findings(repo, "metadata")
-                assert damaged & {one, other}
-                # In spec version 1 a snapshot that cannot be read hides the first one, which no tag is on.
-                assert {one, other} <= damaged or FIRST in (one, other)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -166,86 +123,6 @@ def test_damage_of_repo_is_a_finding_that_names_a_backup(how: str) -> None:
         repo.storage.put(key, b"")
     for _ in damaged(repo.storage, "repo", how):
         assert "no backup can be read" in repo.upkeep.verify().findings[0].detail
-
-
-def chain_of(repo: frazil.Repository) -> list[str]:
-    names = {each.backup_path for each in repo.ops_log()}
-    used: list[str] = []
-    info = repo._context.catalog.repo_info()
-    while info.repo_before_updates is not None:
-        used.append(f"overwritten/{info.repo_before_updates}")
-        older = older_ops_backup(repo.storage, info)
-        assert older is not None
-        info = older
-    assert len(used) >= 2, names
-    return used
-
-
-@pytest.mark.sample(2, 2)
-@pytest.mark.deep
-@pytest.mark.parametrize("how", WAYS)
-def test_damage_of_backups_is_detected(how: str) -> None:
-    repo = small()
-    chain = chain_of(repo)
-    for key in keys(repo.storage, "overwritten"):
-        for _ in damaged(repo.storage, key, how):
-            at_first, at_last = keys_of_findings(repo, "metadata"), keys_of_findings(repo, "checksum")
-            assert at_first == ({key} if key in chain else set())
-            # A collection deletes backups that only remember a state.
-            assert at_last == (set() if how == "deleted" and key not in chain else {key})
-
-
-@pytest.mark.deep
-def test_exchanged_backups_are_detected() -> None:
-    repo = small()
-    for one, other in pairwise(keys(repo.storage, "overwritten")):
-        for _ in exchanged(repo.storage, one, other):
-            assert keys_of_findings(repo, "checksum") & {one, other}, (one, other)
-
-
-def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
-    repo = small()
-    repo.storage.delete([key for key in keys(repo.storage, "overwritten") if key not in chain_of(repo)])
-    assert repo.upkeep.verify("checksum").ok
-
-
-@pytest.mark.sample(7, 7)
-@pytest.mark.deep
-@pytest.mark.parametrize("spec_version", [1, 2])
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("checksums", [True, False])
-def test_damage_of_chunks_is_detected(spec_version: int, level: Any, how: str, checksums: bool) -> None:
-    """Without checksums only lost bytes are. A byte that is cut off a trailer is no loss."""
-    repo = small(spec_version, **({} if checksums else WITHOUT_CHECKSUMS))
-    is_seen = {
-        "metadata": False,
-        "exists": how in LOST and (how != "cut" or not checksums),
-        "checksum": how in LOST or checksums,
-    }
-    for key in keys(repo.storage, "chunks")[:3]:
-        for _ in damaged(repo.storage, key, how):
-            assert keys_of_findings(repo, level) == ({key} if is_seen[level] else set())
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("deduplicate", [False, True])
-@pytest.mark.parametrize("checksums", [False, True])
-def test_exchanged_chunks_are_detected(deduplicate: bool, checksums: bool) -> None:
-    repo = small(chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums))
-    assert repo.upkeep.verify("checksum").ok
-    one, other, *_ = keys(repo.storage, "chunks")
-    for _ in exchanged(repo.storage, one, other):
-        assert keys_of_findings(repo, "checksum") == ({one, other} if deduplicate or checksums else set())
-        assert not keys_of_findings(repo, "exists")
-
-
-def test_chunks_stored_before_names_were_hashes_are_no_findings() -> None:
-    repo = small()
-    repo = repo.reopen(config(chunks=frazil.ChunksConfig(deduplicate=True)))
-    with repo.transaction("main", message="named by content") as store:
-        zarr.open_array(store, path="a")[:] = 7
-    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.deep
@@ -271,15 +148,6 @@ def test_all_files_damaged_at_once_are_findings() -> None:
                 after = DAMAGE[how](bytes(repo.storage.get(key)))
                 repo.storage.delete([key]) if after is None else repo.storage.put(key, after)
         assert not repo.upkeep.verify("checksum").ok
-
-
-@pytest.mark.deep
-def test_refs_of_spec_version_1_that_cannot_be_read() -> None:
-    repo = small(1)
-    for key in keys(repo.storage, "refs"):
-        for how in ("emptied", "a bit at 0.0"):
-            for _ in damaged(repo.storage, key, how):
-                assert key in keys_of_findings(repo, "metadata")
 
 
 def test_a_tip_of_spec_version_1_that_cannot_be_read_hides_what_is_before() -> None:
@@ -327,15 +195,6 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
         assert [(each.check, each.key) for each in repo.upkeep.verify().problems] == [("log-nodes", key)]
 
 
-def test_all_that_a_log_says_wrong_is_one_finding() -> None:
-    repo = small()
-    new, gone = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
-    changed_log(repo, lambda log: replace(log, new_groups=new, deleted_arrays=gone))
-    (finding,) = repo.upkeep.verify().problems
-    assert "new groups" in finding.detail
-    assert "deleted arrays" in finding.detail
-
-
 def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
     repo = small()
     with repo.transaction("main", message="one more") as store:
@@ -368,51 +227,6 @@ def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConflictError, match=r"^the ops log changed its backups") as caught:
         repo.upkeep.verify()
     assert caught.value.kind == "repo-info-updated"
-
-
-# Requests
-
-
-def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small()
-    requested: list[str] = []
-    get = MemoryStorage.get
-
-    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
-        requested.append(key)
-        return get(storage, key, *args)
-
-    monkeypatch.setattr(MemoryStorage, "get", counted)
-    monkeypatch.setattr(snapshots, "_PARENTS", CacheLimits(snapshot_nodes=1, chunk_refs=0))
-    assert repo.upkeep.verify().ok
-    read = [key for key in requested if key.startswith("snapshots/")]
-    assert sorted(read) == keys(repo.storage, "snapshots")
-
-
-def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small()
-    for value in range(4):
-        with repo.transaction("main", message=f"more {value}") as store:
-            zarr.open_group(store).attrs["value"] = value
-    repo.storage.delete([keys(repo.storage, "chunks")[0]])
-    whole = repo.upkeep.verify("exists")
-    united = Counted(plan.ManifestUses.union)
-    monkeypatch.setattr(plan, "_GATHERED", 1)
-    monkeypatch.setattr(plan.ManifestUses, "union", united)
-    assert str(repo.upkeep.verify("exists")) == str(whole)
-    assert united.most < whole.snapshots
-
-
-class Counted:
-    """A function of a list, and the length of the longest one."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-        self.most = 0
-
-    def __call__(self, parts: Any) -> Any:
-        self.most = max(self.most, len(parts))
-        return self.function(parts)
 
 
 # What is whole

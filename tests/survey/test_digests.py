@@ -17,13 +17,16 @@ def matrix(ids: list[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12)
 
 
-@given(IDS, IDS)
-def test_marks_are_membership(old: list[bytes], alive: list[bytes]) -> None:
-    marks = Marks(matrix(old))
-    for part in (alive[:3], alive[3:], old[::2]):
-        marks.mark(np.unique(id_digests(matrix(part))))
-    marked = {*alive, *old[::2]}
-    assert marks.rows().tolist() == [id_ in marked for id_ in old]
+@given(IDS, IDS, st.sampled_from([2, 20]))
+def test_marks_are_membership(old: list[bytes], alive: list[bytes], start_bits: int) -> None:
+    """Also with more files than first bits, which are then not compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "_START_BITS", start_bits)
+        marks = Marks(matrix(old))
+        for part in (alive[:3], alive[3:], old[::2]):
+            marks.mark(np.unique(id_digests(matrix(part))))
+        marked = {*alive, *old[::2]}
+        assert marks.rows().tolist() == [id_ in marked for id_ in old]
 
 
 @given(IDS, st.data())

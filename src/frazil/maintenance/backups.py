@@ -46,12 +46,7 @@ _IN_REPO: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backups:
-    """n backups, sorted by name. The newest backup of each file comes first.
-
-    names  text (n,)
-    sizes  int64 (n,)  bytes
-    modified  int64 (n,)  microseconds since 1970, by the storage's clock
-    """
+    """n backups, sorted by name. The newest backup of each file comes first."""
 
     names: NDArray[np.str_]
     sizes: I64
@@ -136,8 +131,8 @@ class OpsLogRetention:
         InvalidInputError: ``invalid-argument`` if no rule is set, or for a negative number.
 
     Examples:
-        >>> OpsLogRetention(last=2).count(np.array([9, 5, 1], np.uint64), now=10**12)
-        2
+        >>> OpsLogRetention(last=1000).last
+        1000
     """
 
     last: int = 0
@@ -153,34 +148,6 @@ class OpsLogRetention:
                 f"{self.newer_than!r}",
                 ErrorKind.INVALID_ARGUMENT,
             )
-
-    def count(self, times: np.ndarray[tuple[int], np.dtype[np.uint64]], now: int) -> int:
-        """Return the number of entries that stay.
-
-        Args:
-            times: The times of the entries, newest first, in microseconds since 1970.
-            now: The present time in microseconds since 1970.
-
-        Returns:
-            The number of the newest entries.
-        """
-        return max(self.last, int(np.count_nonzero(times >= self._limit(now))))
-
-    def selects_time(self, log: OpsLog, now: int) -> bool:
-        """Return whether the oldest entry of a log stays because of its time.
-
-        Args:
-            log: The log, newest entry first.
-            now: The present time in microseconds since 1970.
-
-        Returns:
-            True if the entry is not older than the limit.
-
-        Examples:
-            >>> OpsLogRetention(last=2).selects_time(OpsLog.of([]), now=0)
-            False
-        """
-        return bool(len(log)) and int(log.updated_at[-1]) >= self._limit(now)
 
     def _limit(self, now: int) -> int:
         """Return the time before which entries are old, in microseconds since 1970."""
@@ -227,7 +194,7 @@ def planned_link(
         info = older
         if policy is None:
             is_whole = entries <= _MOST_ENTRIES
-        elif entries > policy.last and not policy.selects_time(older.ops, now):
+        elif entries > policy.last and not (older.ops.updated_at[-1:] >= policy._limit(now)).any():
             is_whole = older.repo_before_updates is None
             break
     parts = [links[0].ops]
@@ -240,7 +207,8 @@ def planned_link(
     count = len(log)
     if policy is not None:
         times = np.concatenate([after.ops.updated_at, log.updated_at])
-        count = min(count, max(1, policy.count(times, now) - len(after.ops)))
+        stay = max(policy.last, int(np.count_nonzero(times >= policy._limit(now))))
+        count = min(count, max(1, stay - len(after.ops)))
     removes = count < len(log) or not is_whole
     if not removes and len(links) <= (_LONG_CHAIN if policy is None else 1):
         return None

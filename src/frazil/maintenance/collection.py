@@ -113,11 +113,7 @@ class DeletionResult:
 
 
 class Sweeper:
-    """Deletes objects, and counts failures in a row over all its deletions.
-
-    A batch that fails is tried again object by object, so that one bad object does not block a thousand
-    others. ``sleep`` is called with the seconds of a pause, which a storage with too many requests gets.
-    """
+    """Deletes objects, and counts failures in a row over all its deletions."""
 
     def __init__(
         self,
@@ -218,11 +214,7 @@ type Files = Mapping[str, ObjectListing]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateFiles:
-    """All files that are older than the limit, by kind.
-
-    ``unions`` take the place of logs of removed versions. ``shortens_log`` says whether the ops log in
-    ``repo`` becomes short, even if there are no old backups.
-    """
+    """All files that are older than the limit, by kind. ``unions`` replace logs of removed versions."""
 
     files: Files
     backups: Backups
@@ -232,10 +224,7 @@ class CandidateFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReachableFiles:
-    """The files that are alive: ids of snapshots and manifests, uint8 (k, 12), and marks on old chunk files.
-
-    Files that were written after the listing are not in it. They are not old either.
-    """
+    """The ids of snapshots and manifests that are alive, and marks on the old chunk files."""
 
     chunks: Marks
     snapshots: U8 = field(default_factory=no_ids)
@@ -272,10 +261,7 @@ def after_collection(info: RepoInfo, old: CandidateFiles) -> RepoInfo:
 def collection_change(
     old: CandidateFiles, live: ReachableFiles, info: RepoInfo, now: int
 ) -> RepoUpdate | None:
-    """Return the repo info after the collection: step 4.
-
-    None, which ends the retry loop, if a version is alive that the plan has not seen.
-    """
+    """Return the repo info after the collection: step 4. None if the plan misses a version that is alive."""
     require_online(info)
     after = after_collection(info, old)
     if not among(after.table.ids(), live.snapshots).all():
@@ -331,10 +317,7 @@ def _pruned(info: RepoInfo) -> U8:
 
 
 class Collection:
-    """A garbage collection of all files that were modified before a time, in microseconds since 1970.
-
-    ``repository.catalog.collection_guard`` describes how the files of running sessions are protected.
-    """
+    """A garbage collection of all files that were modified before a time, in microseconds since 1970."""
 
     def __init__(
         self,
@@ -581,11 +564,7 @@ def _with_held_files(spared: LeaseLimit, unused: Files) -> list[LeaseInfo]:
 
 
 def _garbage_table(info: RepoInfo, phases: Files, backups: Backups, survey: Survey) -> GarbageFiles:
-    """Return the garbage as a table, with reasons.
-
-    The reasons of manifests and chunks come from snapshots and manifests that are garbage. If one of them
-    cannot be read, the files that it refers to count as unreferenced.
-    """
+    """Return the garbage as a table, with reasons."""
     unreferenced = _CODES[GarbageReason.UNREFERENCED]
     reasons = {kind: np.full(len(files), unreferenced, np.uint8) for kind, files in phases.items()}
     for kind in ("snapshots", "transaction_logs"):

@@ -1,16 +1,8 @@
 """The compaction of branches, and the rewrite of manifests.
 
-    plan     the newest versions of the branches; the live bytes of each chunk file, from all their manifests;
-             the sizes of the files, from a listing; the files to leave
-    pieces   copy live ranges to new packs, and then write manifests that refer to the packs
-    finish   one commit for each branch, which changes only references
-
-If another writer commits to a branch during the work, only the manifests that it changed are written once
-more: a chunk that did not change since gets its new reference. A lease protects the new files from garbage
-collections. The old files stay, because older versions need them.
-
-After a change of the splitting configuration, old manifests stay unchanged until a commit touches them. A
-rewrite touches all of them.
+A compaction surveys the newest versions of the branches, copies live ranges to new packs, writes manifests
+that refer to the packs, and then makes one commit for each branch, which changes only references. If another
+writer commits in between, only the manifests that it changed are written once more. The old files stay.
 """
 
 from __future__ import annotations
@@ -62,14 +54,7 @@ from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_wit
 
 @dataclass(frozen=True, slots=True)
 class RewriteCommit:
-    """The commit of a rewrite.
-
-    Attributes:
-        branch: The name of the branch.
-        message: The message of the commit.
-        metadata: The metadata of the user. Reserved entries of the format are added.
-        amend: Whether the commit replaces the tip of the branch. This needs spec version 2.
-    """
+    """The commit of a rewrite."""
 
     branch: str
     message: str
@@ -117,11 +102,7 @@ def commit_manifests(
     *,
     writes_others: bool,
 ) -> bytes:
-    """Commit new manifests with the same content as the old ones.
-
-    The transaction log names no chunks, because no chunk has other content. So a session that is rebased
-    across the commit has no conflict with it.
-    """
+    """Commit new manifests with the same content. The log names no chunks, so a rebase has no conflict."""
     kind = _KINDS[commit.amend, writes_others]
     metadata = commit.metadata
     if writes_others:
@@ -165,11 +146,9 @@ _PASSING: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.OBJECT_NOT_FOUND, ErrorK
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Manifests of one array that are written again together: usually one, which stays one.
+    """Manifests of one array that are written again together: one, or all inside of one box of the splitting.
 
-    If a branch has too many manifests, all manifests inside of one box of the splitting are a unit, and a
-    manifest that crosses boxes is a unit that becomes several. ``split`` is the size of the boxes in chunks.
-    ``is_cut`` says whether the old manifests are not as the splitting wants them.
+    ``split`` is the size of a box in chunks. ``is_cut`` says whether the splitting wants other manifests.
     """
 
     node: Node
@@ -191,10 +170,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relocation:
-    """The result of a unit: its new manifests, none if it has no references, and its new chunk files.
-
-    Units of one task share packs. ``bytes_moved`` of the first unit counts the bytes of all of them.
-    """
+    """The result of a unit: its new manifests, none if it has no references, and its new chunk files."""
 
     unit: Unit
     manifests: tuple[ManifestRef, ...]
@@ -205,10 +181,7 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitWork:
-    """The work of a unit: the chunk files to leave, and results of earlier attempts for the same array.
-
-    After an earlier attempt, the new references of chunks that did not change since are taken from there.
-    """
+    """The work of a unit: the chunk files to leave, and results of earlier attempts for the same array."""
 
     unit: Unit
     leave: LiveFiles
@@ -301,9 +274,8 @@ def native_rows(table: ChunkTable, num_chunks: Sequence[int]) -> I64:
 def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
     """Move the chunks of some units, and write their manifests: a piece of work.
 
-    It first reads all references of its units, so that chunks of several arrays share packs. Then it copies
-    each distinct range once, in the order of arrays and coordinates. The packs are durable before the
-    manifests are written.
+    Chunks of several arrays share packs. Each distinct range is copied once, in the order of arrays and
+    coordinates. The packs are durable before the manifests are written.
     """
     pack_size, works = item
     tables, moved = list[ChunkTable](), list[I64]()
@@ -363,10 +335,7 @@ def _merged(context: Context, unit: Unit, manifests: Sequence[ManifestRef]) -> C
 def _copied(
     context: Context, tables: Sequence[ChunkTable], rows: Sequence[I64], leave: LiveFiles, pack_size: int
 ) -> tuple[FileRanges, int]:
-    """Copy each distinct range of some rows once.
-
-    Return the new range of each row, with the source -1 if it stays, and the number of bytes of the copies.
-    """
+    """Copy each distinct range of some rows once."""
     pairs = list(zip(tables, rows, strict=True))
     owners = np.concatenate([no_ids(), *(table.chunk_ids[table.source[each]] for table, each in pairs)])
     offset, length = (
@@ -390,17 +359,10 @@ def _copied(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveUses:
-    """The live bytes of k chunk files, as columns sorted by id.
+    """The live bytes of k chunk files, as columns sorted by id: those that a chosen branch refers to.
 
-    A byte is live if a reference of the newest version of a chosen branch points to it. A range with several
-    references counts once for each manifest of a branch that has it, so a file may look more alive than it
-    is, and is then left alone.
-
-    Attributes:
-        ids: uint8 of shape (k, 12).
-        live: The live bytes, int64 of shape (k,).
-        fixed: The live bytes of arrays that are not chosen, int64 of shape (k,).
-        ranges: The number of live ranges, int64 of shape (k,).
+    A range counts once for each manifest of a branch that has it, so a file may look more alive than it is,
+    and is then left alone. ``fixed`` are the live bytes of arrays that are not chosen.
     """
 
     ids: U8
@@ -426,10 +388,7 @@ class LiveUses:
 
 
 def _read_uses(context: Context, item: Any) -> Iterator[tuple[bytes, LiveUses]]:
-    """Yield the live bytes of the chunk files of manifests: a piece of work.
-
-    An element is a manifest with its arrays: for each, the number of chunks and whether it is chosen.
-    """
+    """Yield the live bytes of the chunk files of manifests: a piece of work."""
     for manifest, arrays in item:
         tables = MANIFEST.read(context.storage, manifest).arrays
         parts: list[LiveUses] = []
@@ -644,10 +603,7 @@ class Compaction:
             self._progress.advance(bytes=result.bytes_moved)
 
     def _late_works(self, tip: Tip) -> list[UnitWork]:
-        """Return the work of the manifests that others have changed since the first attempt.
-
-        No chunk is copied twice: earlier results whose boxes overlap with those of a unit have its chunks.
-        """
+        """Return the work of manifests that others have changed, with the earlier results for their boxes."""
         by_array: dict[bytes, list[Relocation]] = {}
         for result in self._results.values():
             by_array.setdefault(result.unit.node.id, []).append(result)

@@ -42,10 +42,7 @@ from frazil.survey.steps import NO_PROGRESS, Progress
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The snapshots to expire: all that were flushed before ``older_than`` (microseconds since 1970).
-
-    ``branches`` and ``tags`` say whether refs to such snapshots are deleted, too.
-    """
+    """The snapshots to expire: all that were flushed before ``older_than`` (microseconds since 1970)."""
 
     older_than: int
     branches: bool = False
@@ -106,10 +103,7 @@ def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) 
 
 
 def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArray[np.bool_]) -> set[bytes]:
-    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays.
-
-    The oldest snapshot that stays gets the first one as its parent. Its file is written again in place.
-    """
+    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays."""
     gone = {snapshots.id_of(int(rows[0]))} if old[0] else set()
     old[0] = False
     if old.any():
@@ -267,10 +261,7 @@ def _squash_change(span: Range, new: Snapshot | None = None) -> RecordedChange[b
 
 
 def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.dtype[np.int64]]) -> RepoInfo:
-    """Return ``after`` without those of the rows that no branch and no tag needs.
-
-    ``before`` has the links before the squash, with which the records of streams and jobs are found.
-    """
+    """Return ``after`` without those of the rows that no branch and no tag needs."""
     table: SnapshotTable = after.table
     refs = id_matrix([*after.branches.values(), *after.tags.values()])
     keep = np.ones(len(table), bool)

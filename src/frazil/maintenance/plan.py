@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from operator import add
@@ -51,13 +51,7 @@ _REASONS: Final = list(GarbageReason)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GarbageFolder:
-    """The garbage of one folder.
-
-    Attributes:
-        kind: The kind of the files, as the fields of ``GCSummary`` name it.
-        files: The files.
-        reasons: The number of the reason of each file, uint8 (n,).
-    """
+    """The garbage of one folder."""
 
     kind: str
     files: Objects
@@ -92,18 +86,47 @@ class GarbageFile(Record):
         yield "reason", str(self.reason)
 
 
-class GarbageFiles(Sequence[GarbageFile]):
-    """The files that a garbage collection would delete. A row becomes an object when it is read.
+class LazyRows[T](Sequence[T]):
+    """Rows of a table. A row becomes an object when it is read."""
+
+    __slots__ = ()
+    noun: ClassVar[str]
+
+    def _made(self, start: int, stop: int) -> Iterator[T]:
+        """Yield the rows from ``start`` to ``stop``."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), self.noun)}>"
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        rows = range(len(self))[at]
+        return [self[row] for row in rows] if isinstance(rows, range) else next(self._made(rows, rows + 1))
+
+    def __iter__(self) -> Iterator[T]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self._made(start, min(start + _BLOCK, len(self)))
+
+
+class GarbageFiles(LazyRows[GarbageFile]):
+    """The files that a garbage collection would delete.
 
     Examples:
         >>> import frazil
-        >>> from datetime import UTC, datetime, timedelta
+        >>> from datetime import UTC, datetime
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> repo.garbage_collect(datetime.now(UTC), dry_run=True).files
         <0 files>
     """
 
     __slots__ = ("_folders",)
+    noun = "file"
 
     def __init__(self, folders: Sequence[GarbageFolder] = ()) -> None:
         self._folders = folders
@@ -111,29 +134,15 @@ class GarbageFiles(Sequence[GarbageFile]):
     def __len__(self) -> int:
         return sum(len(folder.reasons) for folder in self._folders)
 
-    def __repr__(self) -> str:
-        return f"<{counted(len(self), 'file')}>"
-
-    @overload
-    def __getitem__(self, at: int) -> GarbageFile: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[GarbageFile]: ...
-
-    def __getitem__(self, at: int | slice) -> GarbageFile | list[GarbageFile]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(*at.indices(len(self)))]
-        number = at + len(self) if at < 0 else at
+    def _made(self, start: int, stop: int) -> Iterator[GarbageFile]:
         for folder in self._folders:
-            if 0 <= number < len(folder.reasons):
-                return next(_rows_of(folder, number, number + 1))
-            number -= len(folder.reasons)
-        raise IndexError(f"row must be one of {len(self)} rows, got {at}")
-
-    def __iter__(self) -> Iterator[GarbageFile]:
-        for folder in self._folders:
-            for start in range(0, len(folder.reasons), _BLOCK):
-                yield from _rows_of(folder, start, start + _BLOCK)
+            low, high = max(start, 0), min(stop, len(folder.reasons))
+            if low < high:
+                part = folder.files.part(low, high)
+                columns = (part.keys(), part.sizes.tolist(), part.modified.tolist(), folder.reasons[low:high])
+                for key, size, modified, reason in zip(*columns, strict=True):
+                    yield GarbageFile(key, folder.kind, size, to_datetime(modified), _REASONS[reason])
+            start, stop = start - len(folder.reasons), stop - len(folder.reasons)
 
     def count_by_reason(self) -> dict[GarbageReason, int]:
         """Return the number of files for each reason.
@@ -149,13 +158,6 @@ class GarbageFiles(Sequence[GarbageFile]):
         for folder in self._folders:
             counts += np.bincount(folder.reasons, minlength=len(_REASONS))
         return {reason: int(count) for reason, count in zip(_REASONS, counts.tolist(), strict=True) if count}
-
-
-def _rows_of(folder: GarbageFolder, start: int, stop: int) -> Iterator[GarbageFile]:
-    part = folder.files.part(start, stop)
-    columns = (part.keys(), part.sizes.tolist(), part.modified.tolist(), folder.reasons[start:stop].tolist())
-    for key, size, modified, reason in zip(*columns, strict=True):
-        yield GarbageFile(key, folder.kind, size, to_datetime(modified), _REASONS[reason])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -502,7 +504,8 @@ class RecordedChange[T]:
 def plain(value: Any) -> Any:
     """Return a value of a report as values that JSON has."""
     if isinstance(value, Record):
-        return {name: plain(getattr(value, name)) for name in getattr(value, "__dataclass_fields__", ())}
+        names = [each.name for each in fields(value)] if is_dataclass(value) else []
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -25,7 +25,7 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_matrix, ids_to_text
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotTable, UpdateKind
 from frazil.maintenance.links import NewParent, collapse
-from frazil.maintenance.plan import RecordedChange, require_age
+from frazil.maintenance.plan import LazyRows, RecordedChange, require_age
 from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_update import RepoUpdate
 from frazil.repository.clock import from_datetime, to_datetime
@@ -60,23 +60,15 @@ class CommitPattern:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.message is None and not self.items():
+        if self.message is None and not self._items():
             raise InvalidInputError(
                 "CommitPattern() must have a message, an author or metadata, got none of them. Every commit "
                 'would meet it. Pass message="*" for that',
                 ErrorKind.INVALID_ARGUMENT,
             )
 
-    def items(self) -> dict[str, Any]:
-        """Return the items that the metadata of a commit must have.
-
-        Returns:
-            The patterns and values by name, with the pattern of the author.
-
-        Examples:
-            >>> CommitPattern(author="ada*").items()
-            {'author': 'ada*'}
-        """
+    def _items(self) -> dict[str, Any]:
+        """Return the items that the metadata of a commit must have, with the pattern of the author."""
         return {**self.metadata, **({} if self.author is None else {_AUTHOR: self.author})}
 
     def meets(self, message: str, metadata: Mapping[str, Any]) -> bool:
@@ -95,7 +87,7 @@ class CommitPattern:
         """
         if self.message is not None and not fnmatchcase(message, self.message):
             return False
-        for name, pattern in self.items().items():
+        for name, pattern in self._items().items():
             value = metadata.get(name, _ABSENT)
             is_text = isinstance(pattern, str) and isinstance(value, str)
             if not (fnmatchcase(value, pattern) if is_text else value == pattern):
@@ -125,11 +117,7 @@ class Period(StrEnum):
 
 
 def periods(times: I64, period: Period, zone: tzinfo) -> I64:
-    """Return the period of each time: an integer, which is larger for a later period.
-
-    Two times have the same integer if they are in the same hour, day, week, month or year of the zone. When
-    clocks go back one hour, the repeated hour counts as two hours.
-    """
+    """Return the period of each time: an integer, which is larger for a later period."""
     times = np.clip(times, 0, _LAST_US)
     offsets = np.zeros(len(times), np.int64)
     if zone is not UTC:  # the difference to UTC changes at full quarters of hours
@@ -189,8 +177,8 @@ class Retention:
             time zone.
 
     Examples:
-        >>> Retention(last=10, daily=7, monthly="all").counts()
-        {<Period.DAY: 'day'>: 7, <Period.MONTH: 'month'>: 'all'}
+        >>> Retention(last=10, daily=7, monthly="all").monthly
+        'all'
     """
 
     last: int = 0
@@ -217,66 +205,20 @@ class Retention:
         require_age("Retention()", self.newer_than)
         object.__setattr__(self, "where", _values("where", self.where, CommitPattern))
         object.__setattr__(self, "tags", _values("tags", self.tags, str))
-        self.time_zone()
-        if not (self.last or self.counts() or self.newer_than is not None or self.where):
+        self._time_zone()
+        if not (self.last or self._counts() or self.newer_than is not None or self.where):
             raise InvalidInputError(
                 "Retention() must have a rule, got none. Every version except the tips and tags would be "
                 "removed. Pass last=1 for that",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
-    def counts(self) -> dict[Period, Count]:
-        """Return the periods of the rules that are set.
-
-        Returns:
-            The number of periods, or ``"all"``, by the length of the period.
-
-        Examples:
-            >>> Retention(weekly=4).counts()
-            {<Period.WEEK: 'week'>: 4}
-        """
+    def _counts(self) -> dict[Period, Count]:
+        """Return the number of periods, or ``"all"``, of the rules that are set."""
         return {period: getattr(self, name) for name, period in _PERIODS.items() if getattr(self, name)}
 
-    def conditions(self) -> tuple[CommitPattern, ...]:
-        """Return the conditions on commits.
-
-        Returns:
-            The patterns of ``where``.
-
-        Examples:
-            >>> Retention(where=CommitPattern(message="release*")).conditions()[0].message
-            'release*'
-        """
-        return _values("where", self.where, CommitPattern)
-
-    def covers_tag(self, name: str) -> bool:
-        """Return whether a tag stays.
-
-        Args:
-            name: The name of the tag.
-
-        Returns:
-            True if the name matches one pattern of ``tags``.
-
-        Examples:
-            >>> Retention(last=1, tags=["v*"]).covers_tag("test-3")
-            False
-        """
-        return any(fnmatchcase(name, pattern) for pattern in _values("tags", self.tags, str))
-
-    def time_zone(self) -> tzinfo:
-        """Return the time zone of the periods.
-
-        Returns:
-            The zone.
-
-        Raises:
-            InvalidInputError: ``invalid-argument`` if this host does not know the zone.
-
-        Examples:
-            >>> Retention(last=1).time_zone()
-            datetime.timezone.utc
-        """
+    def _time_zone(self) -> tzinfo:
+        """Return the time zone of the periods, if this host knows it."""
         if isinstance(self.zone, str) and self.zone == "UTC":
             return UTC
         try:
@@ -375,13 +317,13 @@ def add_policy(
         age = policy.newer_than
         limit = now - age // _MICROSECOND if isinstance(age, timedelta) else from_datetime(age)
         rules.add(f"newer than the limit of `{name}`", history[times >= limit])
-    for period, count in policy.counts().items():
-        _, first = np.unique(periods(times, period, policy.time_zone()), return_index=True)
+    for period, count in policy._counts().items():
+        _, first = np.unique(periods(times, period, policy._time_zone()), return_index=True)
         newest = first if count == "all" else first[-int(count) :]
         rules.add(f"newest of its {period} on `{name}`", history[newest])
-    for pattern in policy.conditions():
+    for pattern in _values("where", policy.where, CommitPattern):
         rows = history
-        for item in pattern.items():  # only commits that have the items are decoded
+        for item in pattern._items():  # only commits that have the items are decoded
             rows = table.mentioning(rows, item)
         meets = (pattern.meets(entry.message, entry.metadata) for entry in table.entries(rows))
         rules.add(f"meets a condition of `{name}`", rows[np.fromiter(meets, bool, len(rows))])
@@ -412,10 +354,11 @@ class VersionReason(Record):
         yield "reasons", "; ".join(self.reasons)
 
 
-class VersionList(Sequence[VersionReason]):
-    """The versions of a report, newest first by the time of the commit. A row read is an object."""
+class VersionList(LazyRows[VersionReason]):
+    """The versions of a report, newest first by the time of the commit."""
 
     __slots__ = ("_rows", "_rules", "_table")
+    noun = "version"
 
     def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[Rule]) -> None:
         order = table.flushed_at()[rows].argsort(kind="stable")[::-1]
@@ -424,28 +367,12 @@ class VersionList(Sequence[VersionReason]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, at: int) -> VersionReason: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[VersionReason]: ...
-
-    def __getitem__(self, at: int | slice) -> VersionReason | list[VersionReason]:
-        if isinstance(at, slice):
-            return list(self._versions(self._rows[at]))
-        return next(self._versions(self._rows[[at]]))
-
-    def __iter__(self) -> Iterator[VersionReason]:
-        return self._versions(self._rows)
-
-    def __repr__(self) -> str:
-        return f"<{counted(len(self), 'version')}>"
-
     def ids(self) -> list[str]:
         """Return the ids of the snapshots."""
         return ids_to_text(self._table.ids()[self._rows])
 
-    def _versions(self, rows: I64) -> Iterator[VersionReason]:
+    def _made(self, start: int, stop: int) -> Iterator[VersionReason]:
+        rows = self._rows[start:stop]
         ids = ids_to_text(self._table.ids()[rows])
         times = map(to_datetime, self._table.flushed_at()[rows].tolist())
         return map(VersionReason, ids, times, self._table.messages(rows), self._reasons(rows))
@@ -531,10 +458,11 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int) -> Decision:
     stays.add("in no history of a branch with a policy", ~covered)
     # A tag stays if a policy covers it, or if its version stays for another reason.
     staying = stays.union()[table.find_snapshots(id_matrix(list(info.tags.values())))].tolist()
+    patterns = [each for _, policy in policies for each in _values("tags", policy.tags, str)]
     tags = {
         name: id_
         for (name, id_), version_stays in zip(info.tags.items(), staying, strict=True)
-        if version_stays or any(policy.covers_tag(name) for _, policy in policies)
+        if version_stays or any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     add_refs(stays, info, "tag", tags)
     return decision(replace(info, tags=tags), info, stays, removed, NewParent.NEXT)

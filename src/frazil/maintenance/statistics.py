@@ -1,10 +1,6 @@
 """The size of the chunks: of a repository by their place, and of the arrays of one version.
 
-    native    each range of a chunk file once, even if many versions refer to it
-    virtual   each range of an object outside of the repository once
-    inline    once for each manifest that holds the chunk, because a rewrite of a manifest copies it
-
-Only versions that a branch or tag leads to count. In the sizes of arrays, each chunk of the version counts.
+Each range of a chunk file or foreign object counts once, and an inline chunk once for each manifest with it.
 """
 
 from __future__ import annotations
@@ -50,11 +46,7 @@ _BATCH: Final = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraySizes:
-    """The stored chunks of an array, by kind and by row of chunks along an axis. Without an axis, one row.
-
-    counts  int64 (kinds, rows)
-    bytes   int64 (kinds, rows)
-    """
+    """The stored chunks of an array, by kind and by row of chunks along an axis. Without an axis, one row."""
 
     node: Node
     counts: I64

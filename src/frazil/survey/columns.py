@@ -73,11 +73,9 @@ class Objects(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectListing:
-    """Objects of one folder whose names are ids. n rows, sorted by id.
+    """Objects of one folder whose names are ids, n rows, sorted by id.
 
-    ids       uint8 (n, 12)
-    sizes     int64 (n,)  bytes
-    modified  int64 (n,)  microseconds since 1970, by the storage's clock
+    Sizes are in bytes. ``modified`` is in microseconds since 1970, by the storage's clock.
     """
 
     folder: str
@@ -115,10 +113,7 @@ def list_objects(
     *,
     others: Callable[[list[str]], object] = len,
 ) -> ObjectListing:
-    """Return the objects in ``folder``. With ``before``, only objects that were modified before this time.
-
-    Objects whose names are not ids do not belong to the format. ``others`` is called with their names.
-    """
+    """Return the objects in ``folder``. With ``before``, only objects that were modified before this time."""
     nothing = np.zeros(0, np.int64)
     parts = [ObjectListing(folder, no_ids(), nothing, nothing)]
     for objects in batched(storage.list(folder), _BATCH):
@@ -172,10 +167,8 @@ def _numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
 class SnapshotManifests:
     """The manifests of s snapshots.
 
-    Attributes:
-        ids: The ids of the snapshots, uint8 (s, 12).
-        files: Each manifest once, sorted by id.
-        rows: For each snapshot the rows of its manifests in ``files``, uint32.
+    ``ids`` are those of the snapshots. ``files`` has each manifest once, sorted by id. ``rows`` are the rows
+    in ``files`` for each snapshot, uint32.
     """
 
     ids: U8
@@ -237,10 +230,7 @@ class SnapshotManifests:
 class ManifestUses:
     """The uses of manifests by arrays of versions, k rows, sorted by manifest.
 
-    manifests  uint8 (k, 12)
-    nodes      uint8 (k, 8)
-    extents    uint32 rows: pairs (from, to)
-    snapshots  uint8 (k, 12)  a snapshot with this use
+    ``extents`` has pairs (from, to), uint32. ``snapshots`` has one snapshot with each use, (k, 12).
     """
 
     manifests: U8
@@ -290,12 +280,7 @@ class ManifestUses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestChunks:
-    """The chunk files of m manifests.
-
-    Attributes:
-        ids: The ids of the manifests, uint8 (m, 12).
-        digests: For each manifest the digests of its chunk files, sorted, uint64.
-    """
+    """The chunk files of m manifests: for each manifest the digests of its files, sorted, uint64."""
 
     ids: U8
     digests: Ragged
@@ -334,11 +319,7 @@ class ManifestChunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileUses:
-    """The chunk files that references use, k rows, sorted by id.
-
-    ids   uint8 (k, 12)
-    ends  uint64 (k,)    end of the last used byte of each file
-    """
+    """The chunk files that references use, k rows, sorted by id: the end of the last used byte of each."""
 
     ids: U8
     ends: U64

@@ -1,12 +1,8 @@
 """Sets of files and of ranges in limited memory, by digests.
 
-A digest of an id has 48 bits, and is much faster to sort and to compare than 12 bytes. Two ids may have the
-same digest: in a repository with ten million chunk files, one of 30 million others has the digest of one of
-them. A garbage collection treats equal digests as the same file, so it spares this one file. It never deletes
-a file because of a digest.
-
-A digest of a range has 64 bits. With a billion ranges, one repository in forty has two different ranges with
-the same digest. Then the statistics miss one of them.
+A digest of an id has 48 bits. Two ids may have the same digest: then a garbage collection treats them as the
+same file, and spares it. It never deletes a file because of a digest. A digest of a range has 64 bits. With a
+billion ranges, one repository in forty has two ranges with the same digest, and misses one in its statistics.
 """
 
 from __future__ import annotations
@@ -122,10 +118,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Ranges of chunk files or foreign objects: the digest, uint64 (k,), and the length in bytes of each.
-
-    Lengths are uint32, or uint64 if one of them is larger.
-    """
+    """Ranges of chunk files or foreign objects: digests, uint64 (k,), and lengths, uint32 or uint64."""
 
     digests: U64
     lengths: NDArray[Any]
@@ -168,10 +161,7 @@ class Ranges:
 
 
 class DistinctRanges:
-    """Sums up the lengths of distinct ranges.
-
-    Memory: 12 bytes for each distinct range, and for each range since repetitions were removed.
-    """
+    """Sums up the lengths of distinct ranges. Memory: 12 bytes for each distinct one."""
 
     __slots__ = ("_blocks", "_gathered", "_held", "_settled", "_waiting")
 

@@ -161,5 +161,5 @@ def _digests(stream: zstandard.ZstdDecompressionReader, count: int) -> U64 | Non
         block = stream.read(rows * DIGEST_BYTES)
         if len(block) < rows * DIGEST_BYTES:
             return None
-        words[start : start + rows, :3] = np.frombuffer(block, "<u2").reshape(rows, 3)
+        words[start : start + rows, : DIGEST_BYTES // 2] = np.frombuffer(block, "<u2").reshape(rows, -1)
     return words.view("<u8").reshape(-1)

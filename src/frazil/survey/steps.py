@@ -1,8 +1,7 @@
 """The parallel step of a survey: a piece of work for many items, on threads of this process or by an engine.
 
 A piece is a function of a module, from the context of a repository and an item to results. It uses only its
-arguments and may run more than once. ``run_with`` returns the function that does a piece for many items and
-yields the results in the order of the items: without an engine on threads, else one task for each item.
+arguments and may run more than once.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ def side_by_side[T, R](
 ) -> Iterator[R]:
     """Do the same as ``map``, on threads and in order.
 
-    At most ``threads`` items run or wait at a time, and the sum of their weights is at most 1. An item with a
-    larger weight runs alone. If the caller stops, items that have not started are cancelled.
+    At most ``threads`` items run or wait at a time, and their weights are at most 1 together.
     """
     with thread_pool(purpose, min(max(1, threads), SIZES[purpose])) as pool:
         running: deque[tuple[Future[R], float]] = deque()
@@ -113,12 +111,7 @@ def side_by_side[T, R](
 
 
 class Progress(Protocol):
-    """The progress of upkeep: the number of steps, and each finished step.
-
-    A step is the read of a snapshot or a manifest, a request that deletes files, or an update of the
-    repository. Calls come from the thread of the caller. ``frazil.pipeline.Progress`` has
-    these methods.
-    """
+    """The progress of upkeep: the number of steps, and each finished step, from the caller's thread."""
 
     def expect(self, tasks: int) -> None:
         """Announce steps."""

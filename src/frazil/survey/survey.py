@@ -1,9 +1,7 @@
 """The survey: which manifests versions have, and which chunk files and ranges manifests refer to.
 
-A survey answers from the stored index and reads only the files that are not in it. Each file is read once. A
-step reads some files and reduces them to columns at once, so the references of all manifests are never in
-memory together. In this process, threads fetch the files and the thread of the caller decodes them. An engine
-gets the same steps as tasks.
+A step reads some files and reduces them to columns at once, so the references of all manifests are never in
+memory together. In this process, threads fetch the files. An engine gets the same steps as tasks.
 """
 
 from __future__ import annotations
@@ -71,14 +69,9 @@ class Bounds:
 
 
 class Survey:
-    """What the versions of a repository refer to.
+    """What the versions of a repository refer to. ``engine`` None is this process, in limited memory.
 
-    Args:
-        context: The repository.
-        engine: Where the steps run. None is this process.
-        bounds: The limits of memory in this process.
-        progress: Counts the snapshots and manifests that are read.
-        is_incremental: Whether the stored index is used.
+    ``progress`` counts the files that are read. ``is_incremental`` says whether the stored index is used.
     """
 
     def __init__(
@@ -139,10 +132,7 @@ class Survey:
     def read_versions(
         self, versions: U8, optional: U8 | None = None, *, skips_damage: bool = False
     ) -> Iterator[SnapshotManifests]:
-        """Yield the manifests of versions in parts, always from the files.
-
-        With ``skips_damage``, snapshots that are missing or damaged are left out.
-        """
+        """Yield the manifests of versions in parts, always from the files."""
         ids, others = id_list(versions), id_list(no_ids() if optional is None else optional)
         self._progress.expect(len(ids) + len(others))
         whole = ([*ids, *others], len(ids), skips_damage, self._bounds)
@@ -258,8 +248,8 @@ def read_files[T: HasId](
     """Yield the contents of files. Small files are decoded together.
 
     Files from the number ``required`` on may be missing. Threads fetch the files, and the thread of the
-    caller decodes them: several threads that decode wait for each other, because most steps need the lock of
-    the interpreter. A local storage needs no threads.
+    caller decodes them, because most steps need the lock of the interpreter. A local storage needs no
+    threads.
     """
     needed = len(ids) if required is None else required
 

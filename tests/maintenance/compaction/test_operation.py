@@ -319,21 +319,24 @@ def test_limits_and_branches_must_be_right() -> None:
         repo.upkeep.compact("x", branch="main", commit_method="other").apply()  # type: ignore[arg-type]
 
 
+def written_by_others(storage: MemoryStorage, request: str) -> frazil.Repository:
+    """A handle, before whose first request of a kind others write."""
+    acts = [lambda: act(frazil.Repository.open(storage, CONFIG), "write")]
+
+    def meet(what: str) -> Any:
+        if what.startswith(request) and acts:
+            acts.pop()()
+        return nullcontext()
+
+    return opened_by(storage, Seen(storage, meet), CONFIG)
+
+
 def test_a_late_compaction_keeps_its_work() -> None:
     """Others commit after the chunks were copied: the chunks are not copied again, and the old files go."""
     storage = MemoryStorage()
     small_files(storage)
     before = files(storage)
-    acted = False
-
-    def meet(what: str) -> Any:
-        nonlocal acted
-        if what.startswith("put manifests") and not acted:
-            acted = True
-            act(frazil.Repository.open(storage, CONFIG), "write")
-        return nullcontext()
-
-    repo = opened_by(storage, Seen(storage, meet), CONFIG)
+    repo = written_by_others(storage, "put manifests")
     report = repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
     assert (report.new_files, report.bytes_moved) == (1, 2048)
     assert len(files(storage) - before) == 2
@@ -348,16 +351,7 @@ def test_a_late_compaction_keeps_its_work() -> None:
 def test_an_amend_does_not_replace_the_commit_of_others() -> None:
     storage = MemoryStorage()
     small_files(storage)
-    acted = False
-
-    def meet(what: str) -> Any:
-        nonlocal acted
-        if what.startswith("put chunks") and not acted:
-            acted = True
-            act(frazil.Repository.open(storage, CONFIG), "write")
-        return nullcontext()
-
-    repo = opened_by(storage, Seen(storage, meet), CONFIG)
+    repo = written_by_others(storage, "put chunks")
     with pytest.raises(ConflictError):
         repo.upkeep.compact("merge", branch="main", limits=LIMITS, commit_method="amend").apply()
     assert read(frazil.Repository.open(storage))[2:4] == [77, 77]

@@ -107,31 +107,6 @@ def test_from_a_copy(folder: str, how: str) -> None:
         assert again.ok, str(again)
 
 
-@pytest.mark.deep
-def test_several_damages_at_once() -> None:
-    before = original()
-    storage = copy_of(before)
-    for folder in ("snapshots", "transactions", "manifests", "chunks"):
-        storage.delete(keys(storage, folder)[1:])
-    storage.put("repo", b"")
-    plan = repair(storage, copies=[before]).apply()
-    assert plan.complete, str(plan)
-    assert contents(storage) == contents(before)
-    assert frazil.Repository.open(storage).upkeep.verify("checksum").ok
-
-
-@pytest.mark.deep
-def test_the_second_copy_is_used_if_the_first_is_damaged() -> None:
-    before = original()
-    for folder in ("snapshots", "manifests", "chunks"):
-        key = keys(before, folder)[1]
-        bad, storage = copy_of(before), copy_of(before)
-        bad.put(key, bytes(before.get(key))[:-3])
-        storage.delete([key])
-        repair(storage, copies=[bad, before]).apply()
-        assert contents(storage) == contents(before)
-
-
 @contextmanager
 def _stop(left: list[int], fails: bool) -> Iterator[None]:
     left[0] -= 1
@@ -275,19 +250,3 @@ def test_a_copy_with_its_own_commits_does_not_give_repo() -> None:
     plan = repair(storage, copies=[copy])
     assert plan.steps[0].source.startswith("overwritten/")
     assert repair(storage, copies=[copy, before]).steps[0].source.startswith("repo of")
-
-
-def test_a_copy_of_zeros_is_not_used() -> None:
-    repo = frazil.Repository.create(MemoryStorage())
-    with repo.transaction("main", message="a") as store:
-        array = zarr.create_array(
-            store, name="a", shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
-        )
-        array[:] = np.arange(4000) // 1000 + 1
-    copy = copy_of(repo.storage)
-    (key,) = [each.key for each in repo.storage.list("chunks")]
-    copy.put(key, bytes(len(bytes(copy.get(key)))))
-    repo.storage.delete([key])
-    plan = repair(repo.storage, copies=[copy])
-    assert not plan.steps
-    assert [each.key for each in plan.lost] == [key]

@@ -77,4 +77,4 @@ def test_policies_are_values() -> None:
         tags=("a", "b"),
         zone="Europe/Rome",
     )
-    assert Retention(newer_than=datetime(2020, 1, 1, tzinfo=UTC)).covers_tag("any")
+    assert Retention(newer_than=datetime(2020, 1, 1, tzinfo=UTC)).tags == ("*",)

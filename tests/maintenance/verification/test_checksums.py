@@ -217,19 +217,6 @@ def test_the_blank_chunks_of_a_half_written_pack_are_lost() -> None:
     assert sum(len(each.coordinates) for each in lost) == 5
 
 
-@pytest.mark.parametrize("checksums", [True, False])
-def test_equal_chunks_under_other_names_are_no_finding(checksums: bool) -> None:
-    """A session with deduplication stores the chunks again that a session without it has stored."""
-    repo = single(checksums=checksums)
-    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(deduplicate=True, checksums=checksums))
-    repo = frazil.Repository.open(repo.storage, config)
-    repo.save_config()
-    fill(repo, "b")
-    assert len(keys(repo, "chunks")) == 8
-    assert repo.upkeep.verify("decode").ok
-    assert frazil.Repository.upkeep.repair(repo.storage, level="decode", lost="fill").ok
-
-
 def test_a_compaction_refuses_a_pack_of_zeros() -> None:
     repo = single()
     for key in keys(repo, "chunks"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_restore_and_undo(how: str) -> None:
         assert newest in str(error.value)
         assert "frazil.Repository.upkeep.restore(storage).apply()" in str(error.value)
     before = copy_of(storage)
-    planned = REPO.upkeep.restore(storage).report
+    plan = REPO.upkeep.restore(storage)
+    planned = plan.report
+    assert json.loads(json.dumps(plan.as_dict()))["unlisted"][0]["id"] == tip
     assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
         info.key: bytes(before.get(info.key)) for info in before.list("")
     }

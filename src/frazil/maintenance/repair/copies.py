@@ -1,9 +1,4 @@
-"""The search for another copy of each damaged file, and the steps that write files.
-
-A file comes from the same key in a copy of the repository. A transaction log without a copy is built again
-from the snapshots before and after the commit. Each step is atomic for each of its files, and can be repeated
-after an interruption.
-"""
+"""The search for another copy of each damaged file, and the steps that write files."""
 
 from __future__ import annotations
 
@@ -133,10 +128,7 @@ def _check_chunks(key: str, id_: bytes, data: Buffer, end: int) -> Certainty:
 
 
 def copy_files(repair: RepairContext, copy: Storage, keys: Sequence[str], ends: Mapping[str, int]) -> None:
-    """Write files with the contents that a copy of the repository has. On an overlay, only link them.
-
-    ``ends`` has the number of bytes that references need, for chunk files.
-    """
+    """Write files with the contents that a copy of the repository has. On an overlay, only link them."""
     storage = repair.storage
 
     def copy_file(key: str) -> None:
@@ -230,10 +222,7 @@ def _id_of(key: str) -> bytes:
 def users_of_files(
     context: Context, files: U8
 ) -> tuple[SnapshotManifests, FileUses, dict[bytes, list[bytes]]]:
-    """Return the needed versions, the oldest first, and the uses of chunk files, with manifests by file.
-
-    This reads all manifests, each once. Damaged files are skipped, because there is a finding for each.
-    """
+    """Return the needed versions, the oldest first, and the uses of chunk files, with manifests by file."""
     needed = id_matrix([each.id for each in state_of(context).versions if each.is_needed])
     survey = Survey(context, is_incremental=False)
     versions = SnapshotManifests.concat(list(survey.read_versions(needed, skips_damage=True)))
@@ -260,10 +249,7 @@ def rebuild_step(id_: bytes, parent: bytes | None, why: str) -> Step:
 
 
 def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
-    """Return the log with the nodes and chunks in which two versions differ, as a new commit would write it.
-
-    A commit may also write the same value again, which no version shows.
-    """
+    """Return the log with the differences of two versions, without writes of a value that was there."""
     log = empty_log(id_)
     if parent is not None:
         old, new = Workspace(context, parent), Workspace(context, id_)

@@ -231,8 +231,7 @@ def is_version_1(storage: Storage, copies: Sequence[Storage]) -> bool:
 def restore_step(storage: Storage, copies: Sequence[Storage]) -> tuple[Step, RepoInfo] | None:
     """Return the step that restores ``repo``, and its state. None if the file is readable.
 
-    The state is the latest one of the backups here and of the copies. A copy may have commits of its own, so
-    this repository must have, or have had, the snapshots of its branches and tags.
+    A copy may have commits of its own, so this repository must have, or have had, its branches and tags.
     """
     try:
         read_repo_info(storage)
@@ -497,10 +496,7 @@ def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:
 
 
 def lost_commits(repair: RepairContext, choice: LostChoice, lost: Sequence[LostChunks]) -> Iterator[Step]:
-    """Make the commits for the branches whose tips need lost chunks, and yield their steps.
-
-    A branch whose tip has another damaged file that the commit must read is left out.
-    """
+    """Make the commits for the branches whose tips need lost chunks, and yield their steps."""
     if choice == "keep" or not lost:
         return
     keys = tuple(dict.fromkeys(each.key for each in lost))
@@ -543,10 +539,7 @@ def _commit(repair: RepairContext, branch: str, choice: LostChoice, lost: Sequen
 def _edit(
     workspace: Workspace, id_: bytes, lost: Sequence[LostChunks], choice: LostChoice
 ) -> tuple[int, str]:
-    """Change the references of one array that are still lost at the tip.
-
-    Returns their number, and what the cells read afterwards.
-    """
+    """Change the references of one array that are still lost at the tip."""
     parts = [each for each in lost if each.node == id_]
     cells, ranges = np.concatenate([each.coordinates for each in parts]), lost_ranges(parts)
     path = _path_of(workspace.base, id_)

@@ -1,12 +1,4 @@
-"""A storage that shows the result of a repair before the repair: writes stay in memory.
-
-The plan of a repair makes every step on an overlay, and then verifies the overlay. So the plan is a rehearsal
-with the code of the repair itself. Files that a step copies from another storage are not read: the overlay
-has a link to them.
-
-The format does not know this folder, so all readers, writers and garbage collections ignore it. A file is
-put aside before it is replaced. So a repair that is interrupted loses no byte.
-"""
+"""Storages of a repair: an overlay whose writes stay in memory, and the quarantine of replaced files."""
 
 from __future__ import annotations
 
@@ -38,10 +30,7 @@ from frazil.storage.settings import StorageSettings
 
 @dataclass(slots=True, weakref_slot=True)
 class _Layer:
-    """The changes that all copies of an overlay share.
-
-    ``places`` has the storage and the key with the bytes of each changed object, None for a deleted one.
-    """
+    """The changes that all copies of an overlay share."""
 
     upper: MemoryStorage = field(default_factory=MemoryStorage)
     places: dict[str, tuple[Storage, str] | None] = field(default_factory=dict)
@@ -154,13 +143,7 @@ def _own(version: Version) -> Version:
 
 
 def _unpickle(base: Storage, name: str) -> Overlay:
-    layer = _alive.get(name)
-    if layer is None:
-        raise StorageError(
-            "an overlay can be loaded only in the process of its plan. Use an engine of this process",
-            ErrorKind.STORAGE_CONFIG,
-        )
-    return Overlay(base, layer)
+    return Overlay(base, _alive[name])
 
 
 QUARANTINE: Final = "quarantine"

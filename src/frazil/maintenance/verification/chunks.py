@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import batched, pairwise
+from itertools import batched
 from threading import Lock
 from typing import Final
 
@@ -25,7 +25,7 @@ from frazil.format.chunk_trailer import (
 )
 from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import CHUNKS, chunk_key, id_keys, id_list, id_to_text, manifest_key
-from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.verification.files import read_check, read_finding, virtual, virtual_check
 from frazil.maintenance.verification.findings import Finding
 from frazil.repository.catalog.assets import MANIFEST
@@ -49,18 +49,8 @@ _COMPARED: Final = 100
 # Missing and short files
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LostFiles:
-    """Chunk files that are missing or short.
-
-    ids        uint8 (k, 12), sorted
-    sizes      uint64 (k,)  bytes that the files have
-    is_listed  bool (k,)    whether the files exist
-    """
-
-    ids: U8
-    sizes: U64
-    is_listed: NDArray[np.bool_]
+#: Chunk files that are missing or short: their ids (k, 12), sorted, and sizes, -1 for a missing file.
+type LostFiles = tuple[U8, I64]
 
 
 def lost_files(required: Iterable[FileUses], listing: ObjectListing) -> LostFiles:
@@ -72,32 +62,33 @@ def lost_files(required: Iterable[FileUses], listing: ObjectListing) -> LostFile
         parts.append(uses.select_files(~is_listed | (sizes.astype(np.uint64) < uses.ends)))
     lost = FileUses.union(parts)
     sizes, is_listed = listing.find_sizes(lost.ids)
-    return LostFiles(lost.ids, sizes.astype(np.uint64), is_listed)
+    return lost.ids, np.where(is_listed, sizes, -1)
 
 
 def check_lost(
     context: Context, item: tuple[LostFiles, Iterable[bytes]]
 ) -> Iterator[tuple[bytes, list[Finding]]]:
     """Yield the findings for the chunks of manifests in missing or short files."""
-    for manifest in item[1]:
+    (ids, sizes), manifests = item
+    file_keys = id_keys(ids)
+    for manifest in manifests:
+        findings = list[Finding]()
         try:
-            arrays = MANIFEST.read(context.storage, manifest).arrays
-            yield manifest, [each for pair in arrays.items() for each in _lost_chunks(*pair, item[0])]
+            for node, table in MANIFEST.read(context.storage, manifest).arrays.items():
+                keys = id_keys(table.chunk_ids)
+                for source in np.flatnonzero(np.isin(keys, file_keys)).tolist():
+                    size = int(sizes[file_keys.searchsorted(keys[source])])
+                    rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
+                    rows &= table.offset + table.length > max(size, 0)
+                    if rows.any():
+                        check = "missing" if size < 0 else "short"
+                        name = chunk_key(table.chunk_ids[source].tobytes())
+                        detail = f"the file has {max(size, 0)} bytes"
+                        index, offsets = table.index[rows], table.offset[rows]
+                        findings.append(Finding(check, name, node, index, detail, offsets=offsets))
         except IcechunkError as error:
-            yield manifest, [read_finding(error, manifest_key(manifest))]
-
-
-def _lost_chunks(node: bytes, table: ChunkTable, lost: LostFiles) -> Iterator[Finding]:
-    file_keys, keys = id_keys(lost.ids), id_keys(table.chunk_ids)
-    for source in np.flatnonzero(np.isin(keys, file_keys)).tolist():
-        at = int(file_keys.searchsorted(keys[source]))
-        rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
-        rows &= table.offset + table.length > lost.sizes[at]
-        if rows.any():
-            check = "short" if lost.is_listed[at] else "missing"
-            name = chunk_key(table.chunk_ids[source].tobytes())
-            detail = f"the file has {int(lost.sizes[at])} bytes"
-            yield Finding(check, name, node, table.index[rows], detail, offsets=table.offset[rows])
+            findings = [read_finding(error, manifest_key(manifest))]
+        yield manifest, findings
 
 
 # Recorded checksums
@@ -133,11 +124,7 @@ def stored_trailer(
 
 @dataclass(slots=True, eq=False)
 class FileSums:
-    """The checksums of one chunk file, which several threads may use. They are read at the first use.
-
-    used       the end of the last known chunk in the file
-    is_single  whether the file has one chunk
-    """
+    """The checksums of one chunk file, which several threads may use. They are read at the first use."""
 
     storage: Storage
     id: bytes
@@ -158,10 +145,7 @@ class FileSums:
             return self._trailer[0]
 
     def compare(self, chunks: Chunks, start: int, data: Buffer) -> ReadResult:
-        """Compare chunks with their checksums. ``data`` are the bytes of the file from ``start``, with them.
-
-        Raises ``StorageError`` if the trailer cannot be read.
-        """
+        """Compare chunks with their checksums."""
         trailer = self.trailer()
         if trailer is None:
             return ReadResult()
@@ -223,10 +207,7 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRequest:
-    """References of a manifest to read, counted over its arrays in the order of their ids.
-
-    snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
-    """
+    """References of a manifest to read, counted over its arrays in the order of their ids."""
 
     manifest: bytes
     start: int
@@ -251,11 +232,7 @@ type Decode = Callable[[tuple[int, ...], Buffer], str]
 def check_bytes(
     context: Context, item: tuple[None, Iterable[ReadRequest]]
 ) -> Iterator[tuple[bytes, ReadResult]]:
-    """Read all bytes of some references, and compare them with recorded checksums.
-
-    If a request says so, the chunks are decoded, too. Only zarr decodes chunks: the store of a session has
-    it.
-    """
+    """Read all bytes of some references, and compare them with recorded checksums."""
     decoder_of = lru_cache(maxsize=64)(partial(_decoder, context))
     for request in item[1]:
         yield request.manifest, _read(context, request, decoder_of)
@@ -330,10 +307,7 @@ type _Get = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Span:
-    """A range of an object for one request, and the chunks in it.
-
-    sums       the checksums of the file, or None for a foreign object
-    """
+    """A range of an object for one request, and the chunks in it."""
 
     chunks: Chunks
     get: _Get
@@ -383,11 +357,11 @@ def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> It
                 yield name, part, partial(storage.get, name)
             else:
                 ref = virtual(table, source, 0, 1)
-                yield ref.location, part, partial(_get_foreign, sources, ref)
-
-
-def _get_foreign(sources: VirtualSources, ref: VirtualRef, low: int, high: int) -> Buffer:
-    return sources.locate(ref).get(low, high)
+                yield (
+                    ref.location,
+                    part,
+                    partial(lambda ref, low, high: sources.locate(ref).get(low, high), ref),
+                )
 
 
 def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
@@ -402,10 +376,3 @@ def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
     for rows in np.split(np.arange(len(order)), new):
         if high[rows[-1]] > low[rows[0]]:
             yield int(low[rows[0]]), int(high[rows[-1]]), order[rows]
-
-
-def split_rows(count: int, size: int, most: int) -> list[tuple[int, int]]:
-    """Return ranges of ``count`` rows with about ``most`` of their ``size`` bytes each."""
-    parts = max(1, min(count, -(-size // most)))
-    cuts = np.linspace(0, count, parts + 1).astype(np.int64).tolist()
-    return [(low, high) for low, high in pairwise(cuts) if high > low]

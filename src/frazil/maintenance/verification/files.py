@@ -1,8 +1,4 @@
-"""Checks of single files, and of snapshots, transaction logs and manifests against each other.
-
-A log is compared with the snapshots before and after it: nodes, moves, and the chunks in which their
-manifests differ.
-"""
+"""Checks of single files, and of snapshots, transaction logs and manifests against each other."""
 
 from __future__ import annotations
 
@@ -60,10 +56,7 @@ _VIRTUAL: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedFile[T]:
-    """A metadata file. ``value`` is None if it is missing or cannot be read.
-
-    ``outage`` is the error of a storage that did not return the file.
-    """
+    """A metadata file. ``value`` is None if it is missing or cannot be read."""
 
     value: T | None = None
     data: Buffer = b""
@@ -95,10 +88,7 @@ def noted(findings: list[Finding], key: str) -> Iterator[None]:
 
 
 def check_file[T](storage: Storage, key: str, decode: Callable[[Any, list[Violation]], T]) -> CheckedFile[T]:
-    """Read a file. Damage becomes findings: the broken rules, or ``unreadable`` if no rule explains it.
-
-    ``decode`` adds broken rules to a list, and raises an ``IcechunkError`` for a file that readers refuse.
-    """
+    """Read a file. Damage becomes findings: the broken rules, or ``unreadable`` if no rule explains it."""
     try:
         data = storage.get(key)
     except IcechunkError as error:
@@ -138,10 +128,7 @@ def check_kind[T: Any](context: Context, kind: FileKind[T], id_: bytes) -> Check
 
 
 def virtual_check(error: IcechunkError) -> str:
-    """Return the name of the check that the error of a foreign read belongs to.
-
-    An error of the network or of a permission says nothing about the object: it could not be read.
-    """
+    """Return the name of the check that the error of a foreign read belongs to."""
     other = "virtual-unavailable" if is_foreign_outage(error) else "virtual-unreadable"
     return _VIRTUAL.get(error.kind, other)
 
@@ -155,13 +142,7 @@ def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequiredFiles:
-    """The chunk files that a manifest needs.
-
-    files    the files, with the end of the last used byte of each
-    size     bytes of all references, without those of inline chunks below the level decode
-    count    number of all references
-    foreign  number of virtual references
-    """
+    """The chunk files that a manifest needs, with the bytes and numbers of its references."""
 
     files: FileUses
     size: int = 0
@@ -188,11 +169,7 @@ class RequiredFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestUse:
-    """A manifest as the snapshots describe it.
-
-    listed   the size of the file and the number of references, in the lists of snapshots
-    boxes    the arrays that use it, with their extents
-    """
+    """A manifest as snapshots describe it: sizes with counts, and the arrays that use it with boxes."""
 
     id: bytes
     listed: Sequence[tuple[int, int]]
@@ -201,12 +178,7 @@ class ManifestUse:
 
 @dataclass(frozen=True, slots=True)
 class ManifestLevel:
-    """How much the check of a manifest reads and returns.
-
-    with_chunks   whether it returns the chunk files that the manifest needs
-    with_foreign  whether it reads one byte of each foreign object
-    with_inline   whether the size includes inline chunks
-    """
+    """How much the check of a manifest reads and returns."""
 
     with_chunks: bool = False
     with_foreign: bool = False
@@ -288,15 +260,10 @@ _MANIFESTS: Final = CacheLimits(snapshot_nodes=0, chunk_refs=1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A snapshot to check.
+    """A snapshot to check, and the parent that its log compares it with, None if it is not known.
 
-    parent        the snapshot that its transaction log compares it with; None if it is not known
-    pruned        expired snapshots between the two, whose logs may exist. Another version can have them too,
-                  and then only one of both lists them here
-    is_needed     whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
-                  collection
-    is_root       whether it may have no parent
-    entry         its summary in the repo info, or None
+    ``pruned`` are expired snapshots between the two, whose logs may exist; only one version lists each. A
+    version that is not needed by a branch or tag may have lost files in a garbage collection.
     """
 
     id: bytes
@@ -402,10 +369,7 @@ def _check_log(
 def log_findings(
     id_: bytes, parent: Snapshot | None, snapshot: Snapshot, log: TransactionLog
 ) -> Iterator[Finding]:
-    """Yield the contradictions between the log of a snapshot and the two snapshots.
-
-    ``parent`` is None if it is not known. Then only the later snapshot is compared.
-    """
+    """Yield the contradictions between the log of a snapshot and the two snapshots."""
     key = transaction_key(id_)
     before = NodeTable.from_nodes([]) if id_ == INITIAL_SNAPSHOT_ID else None
     # Expiration in spec version 1 changes parents and leaves no trace.
@@ -430,10 +394,8 @@ def _differences(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield contradictions between a log and the two snapshots, with the number of nodes in each.
 
-    Without ``before``, only the later snapshot is compared. A node that is written again with the same
-    content is updated only in the log. The reference joins the logs of a commit and of its amendment.
-    Then a node that the commit created and the amendment deleted is in both lists of the log, and in
-    neither snapshot.
+    A node that is written again with the same content is updated only in the log. The reference joins the
+    logs of a commit and of its amendment, so a node may be in both lists of the log, and in neither snapshot.
     """
     passing: list[Any] = []
     for kind, arrays in (("arrays", True), ("groups", False)):
@@ -480,10 +442,7 @@ def _in_both(before: NodeTable, after: NodeTable) -> tuple[Any, Any]:
 def _wrong_moves(
     before: Mapping[bytes, str], after: Mapping[bytes, str], moves: Sequence[Move]
 ) -> Iterator[tuple[str, bytes, str]]:
-    """Yield broken rules about the moves of a log and the paths of the two snapshots.
-
-    A node that an amendment has deleted is in the snapshot before, at most.
-    """
+    """Yield broken rules about the moves of a log and the paths of the two snapshots."""
     moved = {move.node_id for move in moves}
     for id_, path in after.items():
         if before.get(id_, path) != path and id_ not in moved:

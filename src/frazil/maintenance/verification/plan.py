@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -51,7 +51,6 @@ from frazil.maintenance.verification.chunks import (
     check_bytes,
     check_lost,
     lost_files,
-    split_rows,
 )
 from frazil.maintenance.verification.files import (
     LoggedChanges,
@@ -121,7 +120,14 @@ class VerificationState:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._lock = Lock()
-        self._path = ":memory:" if path is None else _path("path", path, "a path or None")
+        place = os.fspath(path) if isinstance(path, os.PathLike) else path
+        if not isinstance(place, str | None):
+            raise TypeError(f"state must be a VerificationState, a path or None, got {type(path).__name__}")
+        if place is not None and (not place or "\0" in place):
+            raise InvalidInputError(
+                f"state must be the path of a file, got {place!r:.80}", ErrorKind.INVALID_ARGUMENT
+            )
+        self._path = ":memory:" if place is None else place
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._database.close)
@@ -136,40 +142,36 @@ class VerificationState:
             ) from error
 
     def __len__(self) -> int:
-        row = self._fetch("SELECT count(*) FROM pieces")
-        return 0 if row is None else int(row[0])
+        return int((self._fetch("SELECT count(*) FROM pieces") or (0,))[0])
 
     def __repr__(self) -> str:
         return f"<frazil.VerificationState {self._path}: {len(self)} pieces>"
 
-    def find_result(self, key: bytes) -> bytes | None:
+    def result_of(self, key: bytes) -> bytes | None:
         """Return the result of a piece, or None if the piece is not done.
 
         Args:
-            key: The key, as `piece_key` makes it.
+            key: What the result depends on.
 
         Returns:
             The bytes that were stored.
 
         Examples:
-            >>> VerificationState().find_result(piece_key("manifest")) is None
+            >>> VerificationState().result_of(b"piece") is None
             True
         """
         row = self._fetch("SELECT result FROM pieces WHERE key = ?", key)
         return None if row is None else bytes(row[0])
 
-    def store_result(self, key: bytes, result: bytes) -> None:
+    def record(self, key: bytes, result: bytes) -> None:
         """Record that a piece is done.
 
         Args:
-            key: The key, as `piece_key` makes it.
+            key: What the result depends on.
             result: The result of the piece.
 
         Examples:
-            >>> state = VerificationState()
-            >>> state.store_result(piece_key("manifest"), b"done")
-            >>> state.find_result(piece_key("manifest"))
-            b'done'
+            >>> VerificationState().record(b"piece", b"done")
         """
         with self._lock:
             self._database.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (key, result))
@@ -191,20 +193,7 @@ class VerificationState:
 
 def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
     """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
-    if state is None or isinstance(state, VerificationState):
-        return state
-    return VerificationState(_path("state", state, "a VerificationState, a path or None"))
-
-
-def _path(name: str, value: object, expected: str) -> str:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(path, str):
-        raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
-    if not path or "\0" in path:
-        raise InvalidInputError(
-            f"{name} must be the path of a file, got {path!r:.80}", ErrorKind.INVALID_ARGUMENT
-        )
-    return path
+    return state if state is None or isinstance(state, VerificationState) else VerificationState(state)
 
 
 def _piece_key(context: Context, *parts: bytes | str | int) -> bytes:
@@ -232,10 +221,7 @@ class Evidence:
     compared_chunks: int = 0
 
     def findings(self, before: State, after: State) -> list[Finding]:
-        """Return the findings of needed files, each once, with the versions that they affect.
-
-        A set of versions is a number with one bit for each version.
-        """
+        """Return the findings of needed files, each once, with the versions that they affect."""
         rows = {id_: row for row, id_ in enumerate(self.manifests_of)}
 
         def bits(ids: Set[bytes]) -> int:
@@ -290,12 +276,7 @@ def _number(bits: NDArray[np.bool_]) -> int:
 
 
 class ResumeCodec[E, R](NamedTuple):
-    """How the results of elements are recorded in the state.
-
-    key     the key of an element, or None for an element that is always done again
-    dump    a result as bytes, or None for a result with findings, which is not recorded
-    load    the result of an element from these bytes
-    """
+    """How results are recorded: the key of an element, and a result as bytes. None is not recorded."""
 
     key: Callable[[E], bytes | None]
     dump: Callable[[R], bytes | None]
@@ -328,7 +309,7 @@ class Runner:
             if state is not None and codec is not None and (key := codec.key(element)) is not None:
                 # If the file of the state is damaged, the piece is done again.
                 with suppress(ValueError, zlib.error):
-                    data = state.find_result(key)
+                    data = state.result_of(key)
                     result = None if data is None else codec.load(element, data)
             if result is None:
                 waiting.append(element)
@@ -344,7 +325,7 @@ class Runner:
                 for element, result in zip(group, answer, strict=True):
                     key, data = codec.key(element), codec.dump(result)
                     if key is not None and data is not None:
-                        state.store_result(key, data)
+                        state.record(key, data)
             self.progress.advance()
             yield from answer
 
@@ -406,11 +387,7 @@ def verify(
     state: VerificationState | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> VerificationReport:
-    """Verify a repository.
-
-    ``engine`` does the pieces of work, None is this process. ``state`` has the pieces that an earlier run has
-    done.
-    """
+    """Verify a repository."""
     folders = [SNAPSHOTS, TRANSACTIONS, MANIFESTS, *([CHUNKS] if _has(level, "exists") else [])]
     # The listings are older than the state, so that they have no files of later commits.
     listed = [_listing(context.storage, folder) for folder in folders]
@@ -424,24 +401,33 @@ def verify(
         work.check_files()
     if _has(level, "checksum"):
         work.check_bytes(files[-1])
-    chain = work.check_chain()
+    of_chain = work.check_chain()
     evidence = work.evidence
     suspects = evidence.by_version or evidence.by_manifest or work.state.findings
     findings = evidence.findings(work.state, state_of(context) if suspects else work.state)
-    findings += chain
+    findings += of_chain
     hides_files = any(map(_hides_files, findings))
     findings += (each for _, names in listed for each in names)
     if not hides_files:
         findings += work.unreferenced(files)
-    nodes = {node for each in findings for node in _nodes(each, work.uses)}
-    paths = _paths(context, work.state, nodes)
+    # The arrays whose chunks the file of a finding has, or whose references.
+    nodes: list[list[bytes]] = []
+    for each in findings:
+        folder, _, name = each.key.partition("/")
+        is_manifest = folder == MANIFESTS and is_id_text(name)
+        users = [node for node, _ in work.uses.boxes_of(id_from_text(name))] if is_manifest else []
+        nodes.append([each.node] if each.node else users)
+    paths = _paths(context, work.state, chain.from_iterable(nodes))
+    for row, each in enumerate(findings):
+        arrays = tuple(sorted({paths[node] for node in nodes[row] if node in paths}))
+        findings[row] = replace(each, affected=replace(each.affected, arrays=arrays)) if arrays else each
     return VerificationReport(
         level,
         len(work.state.needed),
         len(work.required),
         int(each_once([work.manifests]).num_chunk_refs.sum()),
         evidence.bytes_read,
-        tuple(_with_arrays(each, work.uses, paths) for each in findings),
+        tuple(findings),
         paths,
         evidence.native_chunks,
         evidence.compared_chunks,
@@ -452,10 +438,7 @@ def verify(
 def stored_findings(
     context: Context, info: RepoInfo, engine: Engine | EngineName | None = None
 ) -> list[Finding]:
-    """Return findings about missing or damaged files that the versions of ``info`` need.
-
-    The storage does not need the file ``repo``. Foreign objects and the bytes of chunks are not checked.
-    """
+    """Return findings about missing or damaged files that the versions of ``info`` need."""
     state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
     work = _Work(context, "exists", state, Runner(run_with(context, engine), None, NO_PROGRESS))
     work.check_versions()
@@ -491,12 +474,7 @@ def _hides_files(finding: Finding) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """A verification that runs: its runner, and what it knows until now.
-
-    manifests  the manifests as the snapshots list them. Lists may contradict each other
-    uses       the uses of manifests by arrays
-    required   the chunk files that each manifest needs
-    """
+    """A verification that runs: its runner, and what it knows until now."""
 
     context: Context
     level: VerifyLevel
@@ -548,9 +526,9 @@ class _Work:
         """Look for chunk files that are missing or short."""
         chunks = list_objects(self.context.storage, CHUNKS)
         lost = lost_files((each.files for each in self.required.values()), chunks)
-        if not len(lost.ids):
+        if not len(lost[0]):
             return
-        users = [id_ for id_, each in self.required.items() if among(each.files.ids, lost.ids).any()]
+        users = [id_ for id_, each in self.required.items() if among(each.files.ids, lost[0]).any()]
         every = each_once([self.manifests])
         chosen = every.select_manifests(np.flatnonzero(among(every.ids, id_matrix(users))))
         batches = [id_list(batch.ids) for batch in manifest_batches(chosen)]
@@ -562,12 +540,12 @@ class _Work:
     def check_bytes(self, chunks: ObjectListing) -> None:
         """Read all bytes of chunks."""
         decodes = _has(self.level, "decode")
-        requests = [
-            ReadRequest(id_, low, high, self.uses.snapshots_of(id_) if decodes else {})
-            for id_, required in self.required.items()
-            for low, high in split_rows(required.count, required.size, _BYTES)
-            if required.size
-        ]
+        requests: list[ReadRequest] = []
+        for id_, required in self.required.items():
+            snapshots = self.uses.snapshots_of(id_) if decodes and required.size else {}
+            parts = max(1, min(required.count, -(-required.size // _BYTES))) if required.size else 0
+            cuts = [required.count * part // max(parts, 1) for part in range(parts + 1)]
+            requests += (ReadRequest(id_, low, high, snapshots) for low, high in pairwise(cuts) if high > low)
         evidence = self.evidence
         reported = {each.key for _, each in evidence.by_manifest}
         codec = bytes_codec(self.context, self.level, self.required, chunks)
@@ -581,21 +559,17 @@ class _Work:
             evidence.compared_chunks += result.compared
 
     def check_chain(self) -> list[Finding]:
-        """Check the ops log and its chain of backups.
-
-        Writers of the repository change the chain, and a collection then deletes backups that are no longer
-        in it.
-        """
+        """Check the ops log and its chain of backups, which other writers and collections change."""
         info = self.state.info
         for _ in range(_TRIES):
             if info is None:
                 return []
-            chain = check_chain(self.context.storage, info)
-            findings = list(chain.findings)
+            ops = check_chain(self.context.storage, info)
+            findings = list(ops.findings)
             with suppress(IcechunkError):  # texts of the log are damaged, which the rules of ``repo`` report
-                findings += ops_findings(info, chain.logs) if chain.logs else []
+                findings += ops_findings(info, ops.logs) if ops.logs else []
             if _has(self.level, "checksum"):
-                pairs = [pair for pair in pairwise([*chain.named, ("", 0)]) if pair[0][0]]
+                pairs = [pair for pair in pairwise([*ops.named, ("", 0)]) if pair[0][0]]
                 for more in self.runner.results(check_backups, pairs, snapshot_batches):
                     findings += more
             newer = state_of(self.context).info if findings else None
@@ -645,20 +619,6 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     ids = id_matrix([use.id for use in uses])
     sizes = [len(batch) for batch in manifest_batches(ManifestFiles(ids, counts.astype(np.uint64), counts))]
     return [uses[start:stop] for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
-
-
-def _nodes(finding: Finding, uses: ManifestUses) -> Iterator[bytes]:
-    """Yield the arrays whose chunks the file of a finding has, or whose references."""
-    folder, _, name = finding.key.partition("/")
-    if finding.node:
-        yield finding.node
-    elif folder == MANIFESTS and is_id_text(name):
-        yield from (node for node, _ in uses.boxes_of(id_from_text(name)))
-
-
-def _with_arrays(finding: Finding, uses: ManifestUses, paths: Mapping[bytes, str]) -> Finding:
-    arrays = tuple(sorted({paths[node] for node in _nodes(finding, uses) if node in paths}))
-    return replace(finding, affected=replace(finding.affected, arrays=arrays)) if arrays else finding
 
 
 def _paths(context: Context, state: State, nodes: Iterable[bytes]) -> dict[bytes, str]:

@@ -49,8 +49,7 @@ _TRIED: Final = 20
 class State:
     """All versions, the oldest first where this is known, and findings of the files that name them.
 
-    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read. ``branches`` and
-    ``tags`` have the version of each.
+    ``info`` is None in spec version 1, and if it cannot be read.
     """
 
     versions: tuple[Version, ...]
@@ -170,11 +169,7 @@ def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
 
 
 class OpsChain(NamedTuple):
-    """The parts of the ops log, the newest first, and findings of the backups that contain them.
-
-    ``named`` has a backup and its time for each update: the newest update in this backup. The name is empty
-    if no file names it.
-    """
+    """The parts of the ops log, the newest first, findings, and the backup of each update with its time."""
 
     logs: list[OpsLog]
     named: list[tuple[str, int]]
@@ -202,10 +197,7 @@ def check_chain(storage: Storage, info: RepoInfo) -> OpsChain:
 
 
 def check_backups(context: Context, item: Any) -> Iterator[list[Finding]]:
-    """Yield findings of backups: existing ones must be readable and not exchanged.
-
-    An element is a backup and the backup before, each with its time.
-    """
+    """Yield findings of backups: existing ones must be readable and not exchanged."""
 
     def check(pair: tuple[tuple[str, int], tuple[str, int]]) -> list[Finding]:
         (name, time), (older, older_time) = pair
