@@ -192,7 +192,9 @@ def leases(storage: Storage) -> list[StoredLease]:
             to_datetime(taken),
             to_datetime(max(0, since)),
             to_datetime(until),
-            *map(marker.text, ("name", "host", "user")),
+            name=marker.text("name"),
+            host=marker.text("host"),
+            user=marker.text("user"),
             process=process,
             running=_is_running(process, marker.text("machine")),
         )
