@@ -146,10 +146,6 @@ class Ragged:
         """Return some rows, which share the values."""
         return Ragged(self.values, self.starts[rows], self.lengths[rows])
 
-    def total(self) -> int:
-        """Return the number of values of all rows together."""
-        return int(self.lengths.sum())
-
     def compact(self) -> Ragged:
         """Return the same rows, one after the other in their own values."""
         if not len(self.values):

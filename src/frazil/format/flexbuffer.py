@@ -489,7 +489,7 @@ class MetadataColumn:
         """Return whether rows share so many bytes that all rows together are larger than the file."""
         items = self.rows.compact().values
         names, values = self.names.take(items), self.values.take(items)
-        return names.total() > len(names.values) or values.total() > len(values.values)
+        return int(names.lengths.sum()) > len(names.values) or int(values.lengths.sum()) > len(values.values)
 
     def load_all(self) -> list[dict[str, Any]]:
         """Return the decoded metadata of every row.

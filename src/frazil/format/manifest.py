@@ -142,7 +142,19 @@ def encode_manifest(
         strings, location_of = distinct_rows(foreign.locations)
     else:
         strings, location_of = foreign.locations.compact(), np.arange(len(foreign), dtype=np.uint32)
-    _check_size(whole, location_of, strings)
+    columns = (strings, foreign.etags, whole.inline)
+    if (100 + sum(int(rows.lengths.max(initial=0)) for rows in columns)) * len(whole) > MAX_PAYLOAD_BYTES:
+        virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
+        inline = whole.source[whole.kind == ChunkKind.INLINE]
+        # About 100 bytes for each reference: table, vtable, coordinates, place in the vector.
+        apparent = 100 * len(whole) + int(strings.lengths[location_of][virtual].sum())
+        apparent += int(foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
+        if apparent > MAX_PAYLOAD_BYTES:  # before the writer allocates memory for them
+            raise FormatError(
+                f"a manifest must have at most {MAX_PAYLOAD_BYTES} bytes, got {len(whole)} references with "
+                f"{apparent} bytes. Split the references over more manifests",
+                ErrorKind.SERIALIZATION,
+            )
     compression = _compress_locations(strings, whole, locations if spec_version > 1 else None)
 
     writer = Writer(_MANIFEST_WITH_DICTIONARY if compression else _MANIFEST)
@@ -206,24 +218,6 @@ def _write_refs(
                 records.fields[f"f{_MODIFIED}"] = foreign.modified[source]
             vectors.lead(records.positions, chosen)
             yield source, records
-
-
-def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
-    """Raise ``FormatError`` for too many bytes, before a writer allocates memory for them."""
-    columns = (strings, whole.foreign.etags, whole.inline)
-    if (100 + sum(int(rows.lengths.max(initial=0)) for rows in columns)) * len(whole) <= MAX_PAYLOAD_BYTES:
-        return
-    virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
-    inline = whole.source[whole.kind == ChunkKind.INLINE]
-    # About 100 bytes for each reference: table, vtable, coordinates, place in the vector.
-    apparent = 100 * len(whole) + int(strings.lengths[location_of][virtual].sum())
-    apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
-    if apparent > MAX_PAYLOAD_BYTES:
-        raise FormatError(
-            f"a manifest must have at most {MAX_PAYLOAD_BYTES} bytes, got {len(whole)} references with "
-            f"{apparent} bytes. Split the references over more manifests",
-            ErrorKind.SERIALIZATION,
-        )
 
 
 def _compress_locations(
@@ -480,7 +474,7 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
     real = distinct > 0
     starts[real], lengths[real] = tables.buffer.vectors(distinct[real], 1)
     rows = Ragged(tables.buffer.bytes, starts, lengths)
-    if rows.total() > tables.buffer.size:
+    if int(rows.lengths.sum()) > tables.buffer.size:
         return rows, codes
     if some_repeat(rows):
         rows, places = distinct_rows(rows)

@@ -43,7 +43,7 @@ from frazil.format.columns import (
     unshared,
 )
 from frazil.format.envelope import LateFields, Violation, collect, reading, with_late_fields
-from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Records, Tables, Writer
+from frazil.format.flatbuffer import NUL, Layout, OffsetVectors, Tables, Writer
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 
 
@@ -232,7 +232,7 @@ class NodeTable(LateFields):
             manifests=Ragged.from_lengths(structs(all_ids), ref_counts),
             extents=Ragged.from_lengths(boxes, 2 * ndim * ref_counts),
         )
-        if table.extents.total() != len(table.extents.values):
+        if int(table.extents.lengths.sum()) != len(table.extents.values):
             raise InternalError("extents have another rank than their array")
         table._store_paths([node.path for node in nodes])
         return table
@@ -381,7 +381,7 @@ class NodeTable(LateFields):
             np.fromiter(
                 chain.from_iterable(map(_num_chunks, documents, tuples(lengths), tuples(counts))),
                 np.uint32,
-                counts.total(),
+                int(counts.lengths.sum()),
             ),
             counts.lengths,
         )
@@ -632,51 +632,44 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     nodes.fields["f3"] = np.where(table.is_array, _ARRAY, _GROUP)
     contents = np.zeros(len(table), np.int64)
     if table.is_array.any():
-        shapes = np.where(table.is_array, table.named, np.int8(-1))
-        groups = list(writer.tables_by_shape(shapes, _ARRAY_LAYOUTS[spec_version], contents))
+        kinds = np.where(table.is_array, table.named, np.int8(-1))
+        groups = list(writer.tables_by_shape(kinds, _ARRAY_LAYOUTS[spec_version], contents))
         none = OffsetVectors(writer, [0]).positions
         for rows, arrays in groups:
-            _write_arrays(writer, table, rows, arrays, none if spec_version > 1 else None)
+            lengths = table.array_length.take(rows).compact()
+            counts = table.num_chunks.take(rows).compact().values
+            if spec_version == 1:
+                arrays.link(0, _write_shapes_v1(writer, lengths, counts))
+            else:
+                arrays.link(0, none)
+                dims, shapes = writer.table_vectors(_DIM_LAYOUT, lengths.lengths)
+                arrays.link(3, shapes)
+                dims.fields["f0"], dims.fields["f1"] = lengths.values, counts
+            ids = table.manifests.take(rows).compact()
+            refs, lists = writer.table_vectors(_REF_LAYOUT, ids.lengths)
+            arrays.link(2, lists)
+            refs.fields["f0"] = ids.values
+            boxes = table.extents.take(rows).compact().values.view("V8")
+            refs.link(1, writer.vectors(Ragged.from_lengths(boxes, np.repeat(lengths.lengths, ids.lengths))))
+            if 1 not in arrays.layout.offsets:
+                continue
+            numbers = table.dim_rows.take(rows).compact()
+            vectors = OffsetVectors(writer, numbers.lengths)
+            arrays.link(1, vectors.positions)
+            given = numbers.values >= 0
+            targets = np.zeros(len(given), np.int64)
+            names = writer.tables(_NAME_LAYOUT, int(given.sum()))
+            targets[given] = names.positions
+            if not given.all():  # dimensions without a name share one table
+                targets[~given] = writer.tables(_EMPTY_LAYOUT, 1).positions
+            names.link(0, writer.vectors(table.dim_names.take(numbers.values[given]), NUL))
+            vectors.lead(targets)
     # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
     contents[~table.is_array] = writer.tables(_EMPTY_LAYOUT, 1).positions
     nodes.link(4, contents)
     nodes.link(1, writer.vectors(table.paths, NUL))
     nodes.link(2, writer.vectors(table.user_data))
     return int(vector)
-
-
-def _write_arrays(
-    writer: Writer, table: NodeTable, rows: I64 | slice, arrays: Records, none: I64 | None
-) -> None:
-    """Write what the tables of some arrays lead to. ``none`` is an empty vector; None for version 1."""
-    lengths = table.array_length.take(rows).compact()
-    counts = table.num_chunks.take(rows).compact().values
-    if none is None:
-        arrays.link(0, _write_shapes_v1(writer, lengths, counts))
-    else:
-        arrays.link(0, none)
-        dims, shapes = writer.table_vectors(_DIM_LAYOUT, lengths.lengths)
-        arrays.link(3, shapes)
-        dims.fields["f0"], dims.fields["f1"] = lengths.values, counts
-    ids = table.manifests.take(rows).compact()
-    refs, lists = writer.table_vectors(_REF_LAYOUT, ids.lengths)
-    arrays.link(2, lists)
-    refs.fields["f0"] = ids.values
-    boxes = table.extents.take(rows).compact().values.view("V8")
-    refs.link(1, writer.vectors(Ragged.from_lengths(boxes, np.repeat(lengths.lengths, ids.lengths))))
-    if 1 not in arrays.layout.offsets:
-        return
-    numbers = table.dim_rows.take(rows).compact()
-    vectors = OffsetVectors(writer, numbers.lengths)
-    arrays.link(1, vectors.positions)
-    given = numbers.values >= 0
-    targets = np.zeros(len(given), np.int64)
-    names = writer.tables(_NAME_LAYOUT, int(given.sum()))
-    targets[given] = names.positions
-    if not given.all():  # dimensions without a name share one table
-        targets[~given] = writer.tables(_EMPTY_LAYOUT, 1).positions
-    names.link(0, writer.vectors(table.dim_names.take(numbers.values[given]), NUL))
-    vectors.lead(targets)
 
 
 def _write_shapes_v1(writer: Writer, lengths: Ragged, num_chunks: NDArray[np.uint32]) -> I64:

@@ -255,17 +255,6 @@ class OpsLog:
             backup = self.backups.text(row) or None
             return OpsEntry(kind, int(self.updated_at[row]), backup, **values)
 
-    def pushed(self, entry: OpsEntry, backup: str) -> OpsLog:
-        """Return the log with a new entry at the start.
-
-        The previous newest entry gets ``backup`` as its backup_path.
-        """
-        first = OpsLog.of([replace(entry, backup_path=None)])
-        if not len(self):
-            return first
-        backups = set_rows(self.backups, np.zeros(1, np.int64), Ragged.of_text([backup]))
-        return OpsLog.concat([first, replace(self, backups=backups)])
-
     @staticmethod
     def concat(parts: Sequence[OpsLog]) -> OpsLog:
         """Return one log with the entries of several logs, newest first. There is at least one log."""
@@ -483,7 +472,10 @@ class RepoInfo(LateFields):
             raise FormatError(
                 f"repo: an update must be at most at {_LAST_TIME} us since 1970, got one at {last}"
             )
-        ops = self.ops.pushed(entry, backup)
+        ops = OpsLog.of([replace(entry, backup_path=None)])
+        if len(self.ops):
+            backups = set_rows(self.ops.backups, np.zeros(1, np.int64), Ragged.of_text([backup]))
+            ops = OpsLog.concat([ops, replace(self.ops, backups=backups)])
         return replace(self, ops=ops).with_short_log(keep)
 
     def with_short_log(self, keep: int) -> RepoInfo:

@@ -237,7 +237,7 @@ class SnapshotTable(LateFields):
         """Return the messages of many rows. Raise ``FormatError`` if one of them is damaged."""
         messages = self._messages.take(rows)
         with reading(self._source):
-            if messages.total() > len(messages.values):  # rows of a damaged file share bytes
+            if int(messages.lengths.sum()) > len(messages.values):  # rows of a damaged file share bytes
                 return list(map(messages.text, range(len(rows))))
             return messages.texts()
 
@@ -251,7 +251,7 @@ class SnapshotTable(LateFields):
         Do not call ``metadata`` for such rows.
         """
         messages = self._messages.take(rows)
-        return messages.total() > len(messages.values) or self._metadata.take(rows).is_shared()
+        return int(messages.lengths.sum()) > len(messages.values) or self._metadata.take(rows).is_shared()
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return those of some rows whose metadata have an item of this name. Nothing is decoded.

@@ -113,8 +113,8 @@ class Survey:
         tables = list[SnapshotManifests]()
         files, parts, waiting = ManifestFiles.empty(), list[ManifestFiles](), 0
         for snapshots in self.read_versions(new, new_optional):
-            if self._uses_held + snapshots.rows.total() <= MOST_USES:
-                self._uses_held += snapshots.rows.total()
+            if self._uses_held + int(snapshots.rows.lengths.sum()) <= MOST_USES:
+                self._uses_held += int(snapshots.rows.lengths.sum())
                 tables.append(snapshots)
                 self._is_new = True
             else:
@@ -173,7 +173,7 @@ class Survey:
                     yield chunks
 
         expected = int(new.num_chunk_refs.sum(dtype=np.uint64))
-        expected = min(expected, MOST_DIGESTS - self._digests_held) + stored.digests.total()
+        expected = min(expected, MOST_DIGESTS - self._digests_held) + int(stored.digests.lengths.sum())
         self._loaded = StoredIndex(self._index.snapshots, ManifestChunks.concat(held(), expected))
 
     def chunk_digests(self, manifests: ManifestFiles) -> Iterator[ManifestChunks]:

@@ -528,7 +528,7 @@ class IcechunkStore(VirtualReferences):
         workspace = self._session.workspace
         nodes, chunks = read_below(workspace, directory_of(prefix))
         tables = [await self._off_loop(chunks_from, workspace, *each) for each in chunks]
-        return nodes.user_data.total() + sum(int(table.length.sum()) for table in tables)
+        return int(nodes.user_data.lengths.sum()) + sum(int(table.length.sum()) for table in tables)
 
     @override
     async def delete_dir(self, prefix: str) -> None:

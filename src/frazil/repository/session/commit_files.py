@@ -32,7 +32,6 @@ from frazil.changes.manifests import (
     share,
 )
 from frazil.chunks.writer import ChunkFlush, ChunkWriter
-from frazil.format.columns import U8
 from frazil.format.ids import (
     OBJECT_ID_BYTES,
     id_keys,
@@ -388,21 +387,6 @@ def put_manifests(
     ]
 
 
-def referenced_files(before: ManifestFiles, nodes: NodeTable, new: list[NewManifest]) -> ManifestFiles:
-    """Return the old and new manifest files that the nodes refer to."""
-    if not len(before) and not new:
-        return before
-    files = list({manifest.ref.id: manifest for manifest in new}.values())
-    new_ids: U8 = id_matrix([manifest.ref.id for manifest in files])
-    ids = np.concatenate([before.ids, new_ids])
-    sizes = np.concatenate([before.size_bytes, np.array([each.size for each in files], np.uint64)])
-    counts = np.concatenate([before.num_chunk_refs, np.array([each.num_refs for each in files], np.uint32)])
-    order = np.argsort(id_keys(ids))
-    needed = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-    used = order[ids_among(ids[order], needed)]
-    return ManifestFiles(ids[used], sizes[used], counts[used])
-
-
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
     """The new snapshot, its new manifests, and the updates of arrays that have them."""
@@ -430,6 +414,15 @@ def write_commit_files(
     paths = {**changes.nodes, **changed}
     rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
     nodes = nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values())))
+    if manifests or len(files):  # only those that the nodes refer to
+        new = list({manifest.ref.id: manifest for manifest in manifests}.values())
+        ids = np.concatenate([files.ids, id_matrix([manifest.ref.id for manifest in new])])
+        sizes = np.concatenate([files.size_bytes, np.array([each.size for each in new], np.uint64)])
+        counts = np.concatenate([files.num_chunk_refs, np.array([each.num_refs for each in new], np.uint32)])
+        order = np.argsort(id_keys(ids))
+        needed = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+        used = order[ids_among(ids[order], needed)]
+        files = ManifestFiles(ids[used], sizes[used], counts[used])
     snapshot = Snapshot(
         id=id_,
         # Later than the parent, even if the clock of this host is late.
@@ -437,7 +430,7 @@ def write_commit_files(
         message=pending.message,
         metadata=pending.metadata,
         nodes=nodes,
-        manifests=referenced_files(files, nodes, manifests),
+        manifests=files,
         parent_id=parent.id,
         spec_version=context.spec_version,
     )

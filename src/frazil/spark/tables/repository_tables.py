@@ -102,14 +102,14 @@ def schema_of(name: str) -> pa.Schema:
 def _text_column(rows: Ragged) -> pa.Array:
     """Return a column of text, without a Python object for each text."""
     whole = rows.compact()
-    offsets = np.append(whole.starts, whole.total()).astype(np.int32)
+    offsets = np.append(whole.starts, int(whole.lengths.sum())).astype(np.int32)
     values = np.ascontiguousarray(whole.values)
     return pa.StringArray.from_buffers(len(whole), pa.py_buffer(offsets), pa.py_buffer(values))
 
 
 def _list_column(rows: Ragged) -> pa.Array:
     whole = rows.compact()
-    offsets = np.append(whole.starts, whole.total()).astype(np.int32)
+    offsets = np.append(whole.starts, int(whole.lengths.sum())).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(whole.values.astype(np.int64)))
 
 
