@@ -519,21 +519,27 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
         stack.callback(os.close, descriptor)
         if os.fstat(descriptor).st_size != len(data) or read_range(descriptor, source, 0, None) != data:
             return None
-        temporary = temporary_name(target)
-        try:
-            os.link(source, temporary)
-        except FileNotFoundError:
-            flusher.make_directory(os.path.dirname(target))
-            os.link(source, temporary)
-        try:
-            # Another writer may have replaced the file since. The inode of an open file is not reused.
-            if os.path.samestat(os.fstat(descriptor), os.stat(temporary)):
-                os.replace(temporary, target)
-                return descriptor
-        finally:
+        name = ""
+        while not name:
+            try:
+                os.link(source, target)
+                name = target
+            except FileNotFoundError:
+                if os.path.isdir(os.path.dirname(target)):
+                    raise  # the file itself is gone
+                flusher.make_directory(os.path.dirname(target))
+            except FileExistsError:
+                name = temporary_name(target)
+                os.link(source, name)
+        # Another writer may have replaced the file since. The inode of an open file is not reused.
+        is_same = os.path.samestat(os.fstat(descriptor), os.stat(name))
+        if is_same and name != target:
+            os.replace(name, target)
+        if not is_same or name != target:
             # A rename to another name of the same file has no effect, so the temporary name may still exist.
             with suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(name)
+        return descriptor if is_same else None
     except OSError as error:
         if error.errno not in NO_LINKS and not isinstance(error, MISSING_FILE):
             raise
