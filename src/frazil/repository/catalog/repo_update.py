@@ -118,7 +118,8 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
-        raise _reason(storage, error) from error.__cause__
+        _refuse_missing(storage, error)
+        raise
     raw = bytes(data)
     try:
         return complete((cache or RepoInfoCache()).opened(raw)), version, raw
@@ -135,22 +136,22 @@ def open_current_repo_info(storage: Storage, cache: RepoInfoCache) -> RepoInfo:
     try:
         raw = bytes(storage.get(REPO))
     except StorageError as error:
-        raise _reason(storage, error) from error.__cause__
+        _refuse_missing(storage, error)
+        raise
     try:
         return cache.opened(raw)
     except FormatError:
         return read_repo_info(storage, cache)[0]  # which tells damage from an incomplete answer
 
 
-def _reason(storage: Storage, error: StorageError) -> StorageError | RepositoryNotFoundError:
-    """Return the error for a ``repo`` that does not exist, or ``error`` if it has another reason."""
+def _refuse_missing(storage: Storage, error: StorageError) -> None:
+    """Raise ``RepositoryNotFoundError`` if ``error`` says that there is no ``repo``."""
     if error.kind == ErrorKind.BUCKET_NOT_FOUND:
-        return RepositoryNotFoundError(error.message, error.kind)
+        raise RepositoryNotFoundError(error.message, error.kind) from error
     if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-        return RepositoryNotFoundError(f"there is no repository in {storage.label()}").with_remedy(
+        raise RepositoryNotFoundError(f"there is no repository in {storage.label()}").with_remedy(
             "Correct the location of the storage, or create a repository with `{}`", call("create")
-        )
-    return error
+        ) from error
 
 
 @dataclass(slots=True)
