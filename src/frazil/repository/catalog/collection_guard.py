@@ -192,19 +192,11 @@ def leases(storage: Storage) -> list[StoredLease]:
             to_datetime(taken),
             to_datetime(max(0, since)),
             to_datetime(until),
-<<<<<<< HEAD
-            name=marker.text("name"),
-            host=marker.text("host"),
-            user=marker.text("user"),
-            process=process,
-            running=_is_running(process, marker.text("machine")),
-=======
             marker.text("name"),
             marker.text("host"),
             marker.text("user"),
             process,
             _is_running(process, marker.text("machine")),
->>>>>>> catalog
         )
         held.append(StoredLease(marker.key, taken, since, until, info))
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
