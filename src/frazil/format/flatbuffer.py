@@ -281,10 +281,12 @@ class Tables:
         if slot not in self._children:
             starts, counts = self.places(slot, 4, copied=True)
             places = ranges(starts, counts, 4)
-            # The elements of one vector are neighbours.
-            first = int(starts[0]) if len(starts) == 1 else 0
-            where = range(first, first + 4 * len(places), 4) if len(starts) == 1 else places
-            self._children[slot] = Tables(self.buffer, places + self.buffer.gather(where, _U4)), counts
+            offsets = (
+                np.frombuffer(self.buffer.bytes, _U4, len(places), int(starts[0]))  # inside, see ``vector``
+                if len(places) and len(starts) == 1
+                else self.buffer.gather(places, _U4)
+            )
+            self._children[slot] = Tables(self.buffer, places + offsets), counts
         return self._children[slot]
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:

@@ -286,7 +286,10 @@ def reached_snapshots(
 
 
 class SnapshotsV1:
-    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it."""
+    """The snapshots of spec version 1, as ``format.snapshot.Snapshots``. Threads may share it.
+
+    A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
+    """
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
         self._assets = assets
