@@ -241,16 +241,15 @@ _NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables",
 
 def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
     """Return the names of the variables that are not data. ``attrs`` are the attributes of the group."""
-
-    def words(attributes: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-        texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
-        return " ".join(texts).replace(":", " ").split()
-
-    named, others, scalars = set(words(attrs, ("coordinates",))), set[str](), set[str]()
+    named, others, scalars = set[str](), set[str](), set[str]()
+    lists: list[tuple[Mapping[str, Any], tuple[str, ...], set[str]]] = [(attrs, ("coordinates",), named)]
     for each in variables:
-        named.update(words(each.attrs, _NAMES_COORDINATES), [each.name] if each.dims == (each.name,) else ())
-        others.update(words(each.attrs, _NAMES_OTHERS))
+        lists += [(each.attrs, _NAMES_COORDINATES, named), (each.attrs, _NAMES_OTHERS, others)]
+        named.update([each.name] if each.dims == (each.name,) else ())
         scalars.update(() if each.dims else [each.name])
+    for attributes, names, found in lists:
+        texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
+        found.update(" ".join(texts).replace(":", " ").split())
     return named | (scalars & others)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Unpack
 from frazil.cf_times import is_time
 from frazil.display import Shown
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
-from frazil.jobs.engine import engine_of
+from frazil.jobs.engine import Engine, engine_of
 from frazil.jobs.job import Job, JobResult, Target, Tasks, takes_versions, with_options
 from frazil.jobs.job_run import run_job
 from frazil.pipeline.ingest.dataset import Dataset, scalar_instead, scalar_time
@@ -101,14 +101,17 @@ def dimension(request: IngestRequest, growth: Growth) -> str | None:
 
 
 def inspect_request(
-    request: IngestRequest, growth: Growth, fingerprints: Mapping[str, str] | None = None
+    request: IngestRequest,
+    engine: Engine,
+    growth: Growth,
+    fingerprints: Mapping[str, str] | None = None,
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
 
     If their labels are equal, they may follow each other in a scalar, and are inspected again along it. Files
     whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
     """
-    engine, dim = engine_of(request.engine), request.concat_dim or dimension(request, growth)
+    dim = request.concat_dim or dimension(request, growth)
     spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
     inspection = inspect_all(
         request.files, spec, engine, fingerprints=fingerprints, progress=request.progress
@@ -124,7 +127,7 @@ def inspect_request(
 
 def inspect_for_new_group(request: IngestRequest) -> Inspection:
     """Inspect files for a group that does not exist yet, and raise the errors that its ingest would raise."""
-    inspection = inspect_request(request, _growth_from_nothing(request.mode))
+    inspection = inspect_request(request, engine_of(request.engine), _growth_from_nothing(request.mode))
     if problems := inspection_report(request, inspection).fatal():
         raise refusal(problems, len(inspection.urls))
     if request.virtual and not request.containers:
@@ -237,7 +240,7 @@ def inspect_files(
         ('time', (), ['0', '1'])
     """
     request = IngestRequest(source, concat_dim, variables=variables, virtual=virtual, **options)
-    return inspection_report(request, inspect_request(request, Growth()))
+    return inspection_report(request, inspect_request(request, engine_of(request.engine), Growth()))
 
 
 @takes_versions
@@ -341,6 +344,7 @@ def ingest(
 
 def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | None = None) -> IngestResult:
     """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
+    engine = engine_of(request.engine)
     session = target.repo.readonly_session(target.branch)
     ledger = load_ledger(session, target.group)
     if inspection is None:
@@ -350,7 +354,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
             labelled = (name for name, each in existing.arrays.items() if dims_of(each) == (name,))
             growth = Growth(ledger.concat_dim, frozenset(labelled))
         fingerprints = ledger.fingerprints() if ledger.covers(request.variables) else {}
-        inspection = inspect_request(request, growth, fingerprints)
+        inspection = inspect_request(request, engine, growth, fingerprints)
     files, caller_repo = inspection, target.repo
     if request.containers:
         target = replace(target, repo=with_containers(caller_repo, request.containers))
@@ -379,7 +383,7 @@ def run_ingest(request: IngestRequest, target: Target, inspection: Inspection | 
     )
     for remaining in reversed(range(_TRIES)):
         try:
-            result = run_job(job, engine_of(request.engine), progress=request.progress)
+            result = run_job(job, engine, progress=request.progress)
             break
         # Another session wrote to these arrays, or to the labels that decide the positions of data.
         except RebaseFailedError:
