@@ -97,9 +97,7 @@ class GridReader(TaskReader):
     """The reader of rows that meet the conditions of the option ``where``.
 
     It does not take conditions from the query. Spark (4.1 to 4.3) keeps the plan with the conditions of one
-    query in the relation, and uses it again for other queries on the same DataFrame or view, and for other
-    branches of a union. These queries would get the rows of the first query, and the data source could not
-    detect it.
+    query in the relation, and uses it again for other queries on the same DataFrame or view.
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
@@ -169,12 +167,9 @@ class MetadataReader(TaskReader):
 
 
 class RowChangesTable:
-    """The versions that the options name, and the columns of the changes between them.
+    """The versions that the options name, as snapshot ids, and the columns of the changes between them.
 
-    Attributes:
-        versions: The options ``start`` and ``end``, as snapshot ids.
-        grid: All columns of the table, as those of a grid without dimensions.
-        schema: The columns that the option ``columns`` names, after ``change``; by default all.
+    The ``grid`` without dimensions has all columns, ``schema`` those of the option ``columns``.
     """
 
     def __init__(self, repo: Repository, options: Options) -> None:

@@ -178,13 +178,10 @@ class Instances:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table.
+    """A column of the table. Without a ``path`` it is the number of the cell along a dimension.
 
-    path         of its array; None for the number of the cell along a dimension
-    axes         its dimensions, numbered as in the grid
-    chunks       of the array, in elements; the shards if it has shards
-    is_key       a coordinate: small, and conditions choose rows by it
-    instances    values are those of instances, and are repeated for their observations
+    ``axes`` are its dimensions, numbered as in the grid; ``chunks`` have elements, those of shards if any.
+    Conditions choose rows by a column that is a key. Values of ``instances`` are repeated for observations.
     """
 
     name: str

@@ -369,12 +369,7 @@ _PREFIX: Final = "spark.frazil.profile."
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Profiles of Spark's configuration and of the profile file.
-
-    Attributes:
-        settings: The options of each profile of the configuration, by name.
-        file: The tables of the profile file. None reads the file of this machine for each query.
-    """
+    """Profiles of Spark's configuration (``settings``) and of a ``file``, None for that of this machine."""
 
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     file: Mapping[str, Any] | None = None

@@ -290,12 +290,9 @@ def plan_changes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Axis:
-    """One dimension of two versions.
+    """One dimension of two versions, by code: labels whose cells moved, or have another number of cells.
 
-    codes     the code of the label of each cell of the later version
-    cells     the cells of the earlier and of the later version that meet the conditions along the dimension
-    moved     labels whose cells are not the same in both versions, by code
-    uneven    labels with other numbers of cells, by code
+    ``codes`` are those of the later version. ``cells`` of both versions meet the conditions along it.
     """
 
     codes: I64

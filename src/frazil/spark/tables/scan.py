@@ -206,13 +206,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What all tasks of a query share.
-
-    grid      the grid, with the columns of the result
-    schema    names and types of the columns of the result
-    read      columns that only conditions need
-    where     conditions that every row must meet
-    """
+    """What all tasks of a query share. ``read`` are columns that only the conditions ``where`` need."""
 
     grid: Grid
     schema: pa.Schema

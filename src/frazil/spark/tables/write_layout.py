@@ -328,11 +328,9 @@ def require_distinct_names(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Which task writes which unit.
+    """Which of the tasks (``groups``) writes which unit.
 
-    ``ranks``    for each dimension, the number of each unit among those with rows; -1 for a unit without
-    ``counts``   for each dimension, the number of units with rows
-    ``groups``   the number of tasks
+    For each dimension, ``counts`` is the number of units with rows, and ``ranks`` numbers these units.
     """
 
     layout: Layout
