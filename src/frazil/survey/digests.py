@@ -221,8 +221,8 @@ class RangeSums:
 
 def _ranges(tables: Sequence[ChunkRanges], kind: ChunkKind, ids: Sequence[U8]) -> Ranges:
     rows = [table.kind == kind for table in tables]
-    firsts = np.cumsum([0, *map(len, ids)])
-    pairs = list(zip(tables, rows, strict=True))
+    pairs = [(table, np.s_[:] if at.all() else at) for table, at in zip(tables, rows, strict=True)]
+    firsts = np.cumsum([0, *map(len, ids)]).astype(np.uint32)
     sources = [table.source[at] + first for (table, at), first in zip(pairs, firsts, strict=False)]
     offset, length = (
         _joined([getattr(table, name)[at] for table, at in pairs]) for name in ("offset", "length")
