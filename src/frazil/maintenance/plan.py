@@ -504,7 +504,8 @@ class RecordedChange[T]:
 def plain(value: Any) -> Any:
     """Return a value of a report as values that JSON has."""
     if isinstance(value, Record):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        names: list[str] = [each.name for each in fields(value)] if is_dataclass(value) else []
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, Enum):

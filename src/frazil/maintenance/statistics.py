@@ -29,10 +29,12 @@ def storage_stats(
 ) -> ChunkStorageStats:
     """Return the statistics. Memory: 12 bytes for each distinct range."""
     info = context.catalog.full_repo_info()
-    survey = Survey(context, engine, bounds=bounds)
+    # The stored index may be large, and the ranges are not in it. Its survey is gone when they are read.
+    manifests = Survey(context, engine, bounds=bounds).manifests(info.snapshots.ids()[reachable(info)])
+    survey = Survey(context, engine, bounds=bounds, is_incremental=False)
     native, virtual = DistinctRanges(), DistinctRanges()
     inline = 0
-    for sums in survey.range_sums(survey.manifests(info.snapshots.ids()[reachable(info)])):
+    for sums in survey.range_sums(manifests):
         native.add(sums.native)
         virtual.add(sums.virtual)
         inline += sums.inline

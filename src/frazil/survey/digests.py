@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
+from operator import methodcaller
 from typing import Any, Final
 
 import numpy as np
@@ -208,10 +210,8 @@ class RangeSums:
     @classmethod
     def of(cls, tables: Sequence[ChunkRanges]) -> RangeSums:
         """Return the content of some tables of references."""
-        locations = [
-            b"".join(blake2b(each, digest_size=OBJECT_ID_BYTES).digest() for each in table.locations.blobs())
-            for table in tables
-        ]
+        hashed, digest = partial(blake2b, digest_size=OBJECT_ID_BYTES), methodcaller("digest")
+        locations = [b"".join(map(digest, map(hashed, table.locations.blobs()))) for table in tables]
         ids = [np.frombuffer(each, np.uint8).reshape(-1, OBJECT_ID_BYTES) for each in locations]
         return cls(
             _ranges(tables, ChunkKind.NATIVE, [table.chunk_ids for table in tables]),
@@ -222,8 +222,8 @@ class RangeSums:
 
 def _ranges(tables: Sequence[ChunkRanges], kind: ChunkKind, ids: Sequence[U8]) -> Ranges:
     rows = [table.kind == kind for table in tables]
-    firsts = np.cumsum([0, *map(len, ids)])
-    pairs = list(zip(tables, rows, strict=True))
+    pairs = [(table, np.s_[:] if at.all() else at) for table, at in zip(tables, rows, strict=True)]
+    firsts = np.cumsum([0, *map(len, ids)]).astype(np.uint32)
     sources = [table.source[at] + first for (table, at), first in zip(pairs, firsts, strict=False)]
     offset, length = (
         _joined([getattr(table, name)[at] for table, at in pairs]) for name in ("offset", "length")

@@ -265,10 +265,16 @@ class Evidence:
         every = np.concatenate(lists)
         owners = np.repeat(np.arange(len(lists)), list(map(len, lists)))
         hits = ids_among(every, id_matrix(suspects))
-        used: dict[bytes, NDArray[np.bool_]] = {id_: np.zeros(len(lists), bool) for id_ in suspects}
-        for id_, owner in zip(id_list(every[hits]), owners[hits].tolist(), strict=True):
-            used[id_][owner] = True
-        return {id_: _number(bits) for id_, bits in used.items()}
+        keys = id_keys(id_matrix(suspects))
+        order = np.argsort(keys)
+        which = order[keys[order].searchsorted(id_keys(every[hits]))]
+        ends = np.cumsum(np.bincount(which, minlength=len(suspects)))
+        users: dict[bytes, int] = {}
+        for id_, rows in zip(suspects, np.split(np.argsort(which, kind="stable"), ends[:-1]), strict=True):
+            bits = np.zeros(len(lists), bool)
+            bits[owners[hits][rows]] = True
+            users[id_] = _number(bits)
+        return users
 
 
 def _number(bits: NDArray[np.bool_]) -> int:
