@@ -82,7 +82,7 @@ MORE: dict[str, Act] = {
         s.package.Repository.create(s.elsewhere(f"another-{s.side.name}")), dry_run=True
     ),
 }
-ACTS = {name: act for name, (_, _, act) in CASES.items()} | MORE
+ACTS = CASES | MORE
 #: Where the reference speaks of a conflict with a branch that is not there.
 CLEARER = "reset an unknown branch from somewhere"
 

@@ -91,7 +91,7 @@ def replace_before_the_flush_of_another_writer(recorder: Recorder, storage: Loca
 
 
 def _finish_without_flush(replacement: FileReplacement) -> Stored:
-    replacement._new.set_name()
+    replacement.new.rename()
     raise StorageError("the writer was killed", ErrorKind.IO)
 
 

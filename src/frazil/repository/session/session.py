@@ -250,7 +250,7 @@ class Session(Rearranging, Inspection):
             >>> repo.lookup_snapshot(snapshot).metadata
             {'author': 'Ada'}
         """
-        read_sets = self._read_sets(reads) if reads else []
+        read_sets = self._read_sets(reads)
         policy = self._retry_policy(rebase_with, rebase_tries)
         return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
 
