@@ -84,7 +84,7 @@ MORE: dict[str, Act] = {
 }
 ACTS = CASES | MORE
 #: Where the reference speaks of a conflict with a branch that is not there.
-CLEARER = "reset an unknown branch from somewhere"
+CLEARER = "reset an unknown branch from a version"
 
 
 #: Where the reference says that the storage has no such object, which sounds as if another try could help.
