@@ -25,6 +25,7 @@ from shared_inputs import shared_input
 import frazil
 from frazil.spark import Split, mean, read, scan
 from frazil.spark.data_source import plan_rows
+from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import batches
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
@@ -43,7 +44,7 @@ def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int
     if implementation == ONE:
         session = frazil.Repository.open(frazil.local_filesystem_storage(path)).readonly_session("main")
         with _per_row(out, "rows", rows):
-            plan, scan_tasks = plan_rows(session, None, (), None, split=Split(tasks))
+            plan, scan_tasks = plan_rows(session, None, (), Selection(), split=Split(tasks))
             count = sum(batch.num_rows for task in scan_tasks for batch in batches(plan, task))
         assert count == rows
         return out

@@ -203,11 +203,6 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
     return {**first, **dict(zip(ids, map(Move, starts, map(_target, later), ids, arrays), strict=True))}
 
 
-def logged_moves(moves: Moves) -> tuple[Move, ...]:
-    """Return the moves that a transaction log has: not those of nodes that were moved back."""
-    return tuple([move for move in moves.values() if move.source != move.target])
-
-
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
     """Return the old path of a node that two of ``forks`` moved, or a fork and ``unseen``, or None."""
     seen: Moves = {}
@@ -589,7 +584,7 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
                 for part in (prepared, edited)
             ]
         ),
-        moves=logged_moves(changes.moves),
+        moves=tuple([move for move in changes.moves.values() if move.source != move.target]),
     )
 
 

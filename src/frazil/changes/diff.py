@@ -20,7 +20,6 @@ from frazil.changes.change_set import (
     ChunkChanges,
     composed_moves,
     in_order,
-    logged_moves,
     union_of_chunks,
 )
 from frazil.changes.node_changes import NodeChanges, row_of, rows_of, union_of_coordinates
@@ -94,7 +93,9 @@ def _matrix(keys: NDArray[Any]) -> U8:
 def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
     """Return the union of two consecutive logs, with composed moves. A node can be in several lists."""
     earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
-    return replace(union_of_logs([first, then]), moves=logged_moves(composed_moves(earlier, later)))
+    moves = composed_moves(earlier, later).values()
+    changed = tuple([move for move in moves if move.source != move.target])
+    return replace(union_of_logs([first, then]), moves=changed)
 
 
 @dataclass(frozen=True, slots=True)

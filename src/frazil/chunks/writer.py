@@ -85,18 +85,16 @@ class ChunkFlush:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._end(is_stored=False)
+        if self._done is not None:
+            self._done(False)
 
     def confirm(self) -> None:
         """Note that ``files`` are durable, and wait until all other chunks are. Raises their first error."""
-        self._end(is_stored=True)
-        wait(self._puts)
-        _require_no_failure(self._puts)
-
-    def _end(self, *, is_stored: bool) -> None:
         done, self._done = self._done, None
         if done is not None:
-            done(is_stored)
+            done(True)
+        wait(self._puts)
+        _require_no_failure(self._puts)
 
 
 class ChunkWriter:

@@ -234,7 +234,9 @@ class NodeTable(LateFields):
         )
         if int(table.extents.lengths.sum()) != len(table.extents.values):
             raise InternalError("extents have another rank than their array")
-        table._store_paths([node.path for node in nodes])
+        if len({node.path for node in nodes}) != len(nodes):
+            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
+        table._memo.paths = [node.path for node in nodes]
         return table
 
     def find_node(self, path: str) -> int:
@@ -399,13 +401,10 @@ class NodeTable(LateFields):
         """Return the rows, which have these paths, sorted by path."""
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = self.select_nodes(np.array(order, np.int64))
-        table._store_paths(list(map(paths.__getitem__, order)))
-        return table
-
-    def _store_paths(self, paths: list[str]) -> None:
         if len(set(paths)) != len(paths):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
-        self._memo.paths = paths
+        table._memo.paths = list(map(paths.__getitem__, order))
+        return table
 
 
 def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:

@@ -366,7 +366,7 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
     """
     lock_path = f"{os.path.realpath(path)}{'-turn' if is_turn else ''}#0"
     seconds = TURN_SECONDS if is_turn else LOCK_SECONDS
-    deadline = host.monotonic_seconds() + seconds
+    deadline = host.monotonic_us() + round(seconds * 1e6)
     with ExitStack() as stack:
         is_locked = False
         thread_lock = _locks.get(lock_path) or _locks.setdefault(lock_path, threading.Lock())
@@ -391,7 +391,7 @@ def object_lock(path: str, *, is_turn: bool = False) -> Iterator[None]:
         yield
 
 
-def _is_locked(descriptor: int, deadline: float, longest_pause: float) -> bool:
+def _is_locked(descriptor: int, deadline: int, longest_pause: float) -> bool:
     """Lock a file. Return False if another process still holds the lock at the deadline."""
     pause = 0.0001
     while True:
@@ -402,7 +402,7 @@ def _is_locked(descriptor: int, deadline: float, longest_pause: float) -> bool:
                 raise
         else:
             return True
-        if host.monotonic_seconds() > deadline:
+        if host.monotonic_us() > deadline:
             return False
         # With a random pause, waiting processes do not try at the same moments.
         host.pause(pause * host.random_between(0.5, 1.5))

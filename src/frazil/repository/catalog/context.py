@@ -140,14 +140,9 @@ class CatalogV2(Catalog):
             return begin_update(self.storage, self.assets.repo_info_cache)
 
     def finish_commit(
-        self, change: RepoChange, start: CommitStart, files: NewFiles | None = None
+        self, change: ConditionalChange, start: CommitStart | None, files: NewFiles | None = None
     ) -> RepoInfo | None:
-        """See ``Catalog.finish_commit``."""
-        return self._update(change, start, files)
-
-    def _update(
-        self, change: ConditionalChange, start: CommitStart | None = None, files: NewFiles | None = None
-    ) -> RepoInfo | None:
+        """See ``Catalog.finish_commit``. Without ``start``, garbage collections do not matter."""
         until = None if start is None else newest_update(start.info)
 
         def checked(info: RepoInfo, now: int) -> RepoUpdate | None:
@@ -160,6 +155,9 @@ class CatalogV2(Catalog):
 
         at, cache = start if isinstance(start, UpdateStart) else None, self.assets.repo_info_cache
         return update_repo_info(self.storage, checked, self.settings, cache=cache, start=at, files=files)
+
+    def _update(self, change: ConditionalChange) -> RepoInfo | None:
+        return self.finish_commit(change, None)
 
 
 def needs_version_2() -> FormatError:

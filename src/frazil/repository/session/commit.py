@@ -230,7 +230,7 @@ class CommitRetries(ExitStack):
         self.count = 0
         self._context = context
         self._branch = branch
-        self._started = host.monotonic_seconds()
+        self._started = host.monotonic_us()
         self._is_queued = False
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -281,16 +281,10 @@ class CommitRetries(ExitStack):
         """Return the seconds until the timeout of the policy, or None without a timeout."""
         if self.policy.timeout is None:
             return None
-        return self.policy.timeout.total_seconds() - (host.monotonic_seconds() - self._started)
+        return self.policy.timeout.total_seconds() - (host.monotonic_us() - self._started) / 1e6
 
 
 _NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-
-
-def _is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8) -> bool:
-    """Return ``is_uncollected`` for the files of a commit and for its new manifests."""
-    required = partial(_required_files, pending, new_manifests)
-    return is_uncollected(pending.context.storage, info, pending.session_start.update, required)
 
 
 def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
@@ -360,8 +354,9 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             )
     # In spec version 1 this reads the branch. It must come before the check for garbage collections.
     before = info.snapshots.entry(_require_possible(pending, info))
+    opened = pending.session_start.update
     try:
-        if not _is_safe(pending, info, _NO_IDS):
+        if not is_uncollected(context.storage, info, opened, partial(_required_files, pending, _NO_IDS)):
             pending.earlier_manifests.clear()  # the collection may have deleted them
     except SessionStateError as error:
         if pending.is_unconditional and context.storage.head(snapshot_key(parent.id)) is None:
@@ -390,7 +385,8 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
             if pending.is_unconditional:
                 # A collection that has begun since has either seen the snapshot, or stored its list before.
                 try:
-                    _is_safe(pending, info, id_matrix([each.ref.id for each in files.manifests]))
+                    new = id_matrix([each.ref.id for each in files.manifests])
+                    is_uncollected(context.storage, info, opened, partial(_required_files, pending, new))
                 except (ConflictError, SessionStateError):
                     return None  # the next attempt writes its files again; it raises if that is not enough
         if (
