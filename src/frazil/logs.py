@@ -148,11 +148,15 @@ def _environment(*names: str) -> str | None:
 
 
 @contextmanager
-def timed(logger: logging.Logger, what: str) -> Iterator[None]:
-    """Log the duration of a block at the debug level, a slow block as a warning, a failure at info."""
+def timed(logger: logging.Logger, name: str, what: str) -> Iterator[None]:
+    """Log the duration of a block at the debug level, a slow block as a warning, a failure at info.
+
+    The block is a span ``name`` if spans are exported.
+    """
     start = time.perf_counter()
     try:
-        yield
+        with _nothing if _tracer is None else _tracer.start_as_current_span(name, attributes={}):
+            yield
     except Exception as error:
         logger.info("%s failed after %.3f s: %s", what, time.perf_counter() - start, error)
         raise
@@ -166,14 +170,6 @@ _ENDPOINT: Final = ("ICECHUNK_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _tracer: Any = None
 _provider: Any = None
 _nothing: AbstractContextManager[Any] = nullcontext()
-
-
-def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """Return a context manager that makes a span if spans are exported, and otherwise does nothing."""
-    if _tracer is None:
-        return _nothing
-    spanning: AbstractContextManager[Any] = _tracer.start_as_current_span(name, attributes=attributes)
-    return spanning
 
 
 def _start_telemetry() -> None:

@@ -542,10 +542,3 @@ def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
         items.link(0, writer.vectors(column.names.take(flat), NUL))
         items.link(1, writer.vectors(column.values.take(flat)))
     return vectors
-
-
-def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:
-    """Write the metadata that belong to the root table. Return the position of the vector."""
-    if not metadata:
-        return writer.no_elements()
-    return int(write_metadata(writer, MetadataColumn.of([metadata], spec_version))[0])

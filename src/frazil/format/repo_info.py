@@ -51,7 +51,7 @@ from frazil.format.envelope import (
     with_late_fields,
 )
 from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
-from frazil.format.flexbuffer import read_metadata, write_row
+from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     BACKUP_NAME_RULE,
     INITIAL_SNAPSHOT_ID,
@@ -537,7 +537,8 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         root[3] = int(names.positions[0])
     root[4] = write_snapshots(writer, snapshots)
     root[5] = int(_write_statuses(writer, *_status_columns([info.status]))[0])
-    root[6] = write_row(writer, info.metadata)
+    metadata = MetadataColumn.of([info.metadata])
+    root[6] = int(write_metadata(writer, metadata)[0]) if info.metadata else writer.no_elements()
     root[7] = _write_ops(writer, info.ops)
     if info.repo_before_updates is not None:
         root[_BEFORE] = writer.vector(info.repo_before_updates.encode(), NUL)

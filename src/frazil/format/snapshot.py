@@ -44,7 +44,7 @@ from frazil.format.envelope import (
     with_late_fields,
 )
 from frazil.format.flatbuffer import NUL, Buffer, Layout, OffsetVectors, Tables, Writer
-from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata, write_row
+from frazil.format.flexbuffer import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
     OBJECT_ID_BYTES,
@@ -173,13 +173,9 @@ class SnapshotTable(LateFields):
         """Return the row of a snapshot, -1 if there is none. Binary search."""
         if len(id_) != OBJECT_ID_BYTES:
             return -1
-        row = self._place(id_)
-        return row if row < len(self) and self.id_of(row) == id_ else -1
-
-    def _place(self, id_: bytes) -> int:
-        """Return the first row whose id is not less."""
         keys = id_keys(self._ids)
-        return int(keys.searchsorted(np.frombuffer(id_, keys.dtype)[0]))
+        row = int(keys.searchsorted(np.frombuffer(id_, keys.dtype)[0]))
+        return row if row < len(self) and self.id_of(row) == id_ else -1
 
     def find_snapshots(self, ids: U8) -> I64:
         """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
@@ -331,7 +327,8 @@ class SnapshotTable(LateFields):
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
         """Return the table with one more snapshot. The rows of parents are renumbered."""
-        at = self._place(entry.id)
+        keys = id_keys(self._ids)
+        at = int(keys.searchsorted(np.frombuffer(entry.id, keys.dtype)[0]))
         if at < len(self) and self.id_of(at) == entry.id:
             raise InternalError(
                 f"snapshot {id_to_text(entry.id)} is already listed", ErrorKind.DUPLICATE_SNAPSHOT_ID
@@ -559,7 +556,8 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     if version == 1 and snapshot.parent_id is not None:
         root[1] = snapshot.parent_id
     root[4] = writer.vector(snapshot.message.encode(), NUL)
-    root[5] = write_row(writer, snapshot.metadata, version)
+    metadata = MetadataColumn.of([snapshot.metadata], version)
+    root[5] = int(write_metadata(writer, metadata)[0]) if snapshot.metadata else writer.no_elements()
     if version == 1:
         rows = np.zeros(len(files), _FILE_STRUCT)
         rows["id"], rows["size"], rows["refs"] = structs(files.ids), files.size_bytes, files.num_chunk_refs

@@ -16,7 +16,7 @@ from frazil.display import Lines
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, InvalidInputError, SessionStateError
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import REPO, id_to_text
-from frazil.logs import span, timed
+from frazil.logs import timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.version_info import Diff, SessionMode
@@ -292,9 +292,34 @@ class Session(Rearranging, Inspection):
                 self.rebase(policy.solver, reads=reads)
                 retries.count += workspace.snapshot_id != before
             while True:
-                pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
+                branch = self._require_branch() if kind.moves_branch else None
+                if state.mode is not SessionMode.readonly:
+                    self._require_not_ended()
+                if kind.needs_changes and not workspace.has_changes and not allow_empty:
+                    raise SessionStateError(
+                        "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
+                    ).with_remedy(
+                        "Write something first, or pass allow_empty=True",
+                        shell="The branch has all of them already",
+                    )
+                state.has_tried = True
+                if own := retries.metadata(metadata or {}):
+                    MetadataColumn.of([own])  # raises an error before the first file is written
+                pending = PendingCommit(
+                    context,
+                    kind,
+                    branch,
+                    workspace.snapshot,
+                    workspace.own_changes(),
+                    message,
+                    {**state.default_metadata, **own},
+                    state.session_start(),
+                    workspace.writer,
+                    workspace.earlier_manifests,
+                    state.note,
+                )
                 try:
-                    with span(kind.name), timed(_log, f"{kind.name} on {state.branch!r}"):
+                    with timed(_log, kind.name, f"{kind.name} on {state.branch!r}"):
                         id_ = write_commit(pending)
                     break
                 except ConflictError as error:
@@ -307,38 +332,6 @@ class Session(Rearranging, Inspection):
             state.mode = SessionMode.readonly
             state.merged = ForkGenerations()
             return id_to_text(id_)
-
-    def _pending_commit(
-        self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
-    ) -> PendingCommit:
-        state = self._state
-        workspace = state.workspace
-        branch = self._require_branch() if kind.moves_branch else None
-        if not self.read_only:
-            self._require_not_ended()
-        if kind.needs_changes and not workspace.has_changes and not allow_empty:
-            raise SessionStateError(
-                "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
-            ).with_remedy(
-                "Write something first, or pass allow_empty=True",
-                shell="The branch has all of them already",
-            )
-        state.has_tried = True
-        if metadata:
-            MetadataColumn.of([metadata])  # raises an error before the first file is written
-        return PendingCommit(
-            workspace.context,
-            kind,
-            branch,
-            workspace.snapshot,
-            workspace.own_changes(),
-            message,
-            {**state.default_metadata, **metadata},
-            state.session_start(),
-            workspace.writer,
-            workspace.earlier_manifests,
-            state.note,
-        )
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Move the session's changes onto the tip of its branch, so that they can be committed there.
@@ -385,7 +378,7 @@ class Session(Rearranging, Inspection):
             [1, 1, 2, 2]
         """
         state = self._state
-        with state.workspace.commit_lock, span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+        with state.workspace.commit_lock, timed(_log, "rebase", f"rebase on {state.branch!r}"):
             branch = self._require_branch()
             read_sets = self._read_sets(reads)
             before = state.workspace.snapshot_id
