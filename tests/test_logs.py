@@ -98,7 +98,7 @@ def test_conflicts_and_retries_are_logged(caplog) -> None:
 
 def test_slow_work_is_a_warning(caplog, monkeypatch) -> None:
     monkeypatch.setattr(logs, "SLOW", -1.0)
-    with logs.timed(logging.getLogger("frazil.x"), "this"):
+    with logs.timed(logging.getLogger("frazil.x"), "block", "this"):
         pass
     assert caplog.records[0].levelname == "WARNING"
 

@@ -94,7 +94,8 @@ class ChunkFlush:
         if done is not None:
             done(True)
         wait(self._puts)
-        _require_no_failure(self._puts)
+        for error in filter(None, map(_failure, self._puts)):
+            raise error
 
 
 class ChunkWriter:
@@ -337,7 +338,8 @@ class ChunkWriter:
         if len(self._sealed) < self._max_in_flight:
             return None
         puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
-        _require_no_failure(puts)
+        for error in filter(None, map(_failure, puts)):
+            raise error
         return puts[0]
 
     def _seal(self, pack: Pack) -> None:
@@ -401,12 +403,6 @@ def _bytes_of(data: Buffer) -> memoryview:
 def _failure(put: Future[None]) -> BaseException | None:
     """Return the error of a failed upload, or None if it is running, has succeeded or was cancelled."""
     return put.exception() if put.done() and not put.cancelled() else None
-
-
-def _require_no_failure(puts: Sequence[Future[None]]) -> None:
-    for put in puts:
-        if (error := _failure(put)) is not None:
-            raise error
 
 
 async def _done(put: Future[None]) -> None:

@@ -143,7 +143,7 @@ def encode_manifest(
     else:
         strings, location_of = foreign.locations.compact(), np.arange(len(foreign), dtype=np.uint32)
     columns = (strings, foreign.etags, whole.inline)
-    if (100 + sum(int(rows.lengths.max(initial=0)) for rows in columns)) * len(whole) > MAX_PAYLOAD_BYTES:
+    if (100 + sum([int(rows.lengths.max(initial=0)) for rows in columns])) * len(whole) > MAX_PAYLOAD_BYTES:
         virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
         inline = whole.source[whole.kind == ChunkKind.INLINE]
         # About 100 bytes for each reference: table, vtable, coordinates, place in the vector.
@@ -202,11 +202,11 @@ def _write_refs(
             if not (is_one_shape or (own == shape).all()):
                 part = np.flatnonzero(own == shape)
             chosen = part if isinstance(rows, slice) else rows[part]
-            fields = tuple(
+            fields = [
                 (_COMPRESSED if slot == _LOCATION and compressed else slot, kind)
                 for slot, kind in _SHAPES[shape]
-            )
-            records = write_coordinates(writer, fields, 10, _INDEX, index[part])
+            ]
+            records = write_coordinates(writer, tuple(fields), 10, _INDEX, index[part])
             source = whole.source[chosen]
             if _OFFSET in records.layout.offsets:
                 records.fields[f"f{_OFFSET}"] = whole.offset[chosen]
@@ -369,17 +369,12 @@ def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
 
     Without a required vector, an array would have fill values instead of its chunks.
     """
-    arrays = _read_arrays(root)
-    refs, counts = arrays.children(_REFS)
-    require(refs, "chunk reference", _REQUIRED, index=_INDEX)
-    return arrays, refs, counts
-
-
-def _read_arrays[T: HasFields](root: T) -> T:
     require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
     arrays, _ = root.children(_ARRAYS)
     require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
-    return arrays
+    refs, counts = arrays.children(_REFS)
+    require(refs, "chunk reference", _REQUIRED, index=_INDEX)
+    return arrays, refs, counts
 
 
 def read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
@@ -684,8 +679,10 @@ def open_manifest(data: Any, name: str) -> Manifest:
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        arrays = _read_arrays(root)
-        starts, counts = (column.tolist() for column in arrays.places(_REFS, 4))
+        require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
+        arrays, _ = root.children(_ARRAYS)
+        require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+        starts, counts = [column.tolist() for column in arrays.places(_REFS, 4)]
         payload = root.buffer.bytes
         searches = {
             node: ReferenceSearch(payload, starts[row], counts[row])

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, repeat
+from operator import attrgetter
 from typing import Any, Final, overload
 
 import numpy as np
@@ -205,7 +206,7 @@ class NodeTable(LateFields):
     @classmethod
     def from_nodes(cls, nodes: Sequence[Node]) -> NodeTable:
         """Create a table of a few nodes, such as the changed nodes of a session, in any order."""
-        nodes = sorted(nodes, key=lambda node: node.path)
+        nodes = sorted(nodes, key=attrgetter("path"))
         arrays = [node.array for node in nodes]
         data = [array or ArrayData((), (), None) for array in arrays]
         dims = [each.dimension_names or () for each in data]

@@ -91,7 +91,9 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
     writer = Writer(_LOG)
     root: dict[int, int | bytes] = {LOG_ID: log.id}
     for slot, name in ID_LIST_SLOTS.items():
-        ids = _sorted_ids(getattr(log, name))
+        ids = getattr(log, name)
+        if len(ids) > 1:
+            ids = ids[np.unique(id_keys(ids), return_index=True)[1]]
         root[slot] = writer.vector(ids) if len(ids) else writer.no_elements()
     if nodes := sorted(log.updated_chunks):
         arrays = in_order([log.updated_chunks[node] for node in nodes])
@@ -115,12 +117,6 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
     return seal(parts, FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
 
-def _sorted_ids(ids: U8) -> U8:
-    if len(ids) < 2:
-        return ids
-    return ids[np.unique(id_keys(ids), return_index=True)[1]]
-
-
 def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None = None) -> TransactionLog:
     """Read a log of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes.
 
@@ -138,7 +134,10 @@ def decode_transaction_log(data: Any, name: str, broken: list[Violation] | None 
         ids = id_list(moves.structs(_MOVED_ID, NODE_ID_BYTES))
         log = TransactionLog(
             root.structs(LOG_ID, 12).tobytes(),
-            **{name: _sorted_ids(ids) for name, ids in lists.items()},
+            **{
+                name: ids[np.unique(id_keys(ids), return_index=True)[1]] if len(ids) else ids
+                for name, ids in lists.items()
+            },
             updated_chunks=_read_chunks(root, broken),
             moves=tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array)),
         )

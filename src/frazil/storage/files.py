@@ -290,8 +290,8 @@ class Flusher:
                 call(place)
 
         flushes: list[tuple[Callable[[Any], None], str, int | str]] = [
-            *((os.fsync, key, descriptor) for key, descriptor in files),
-            *((self.flush_names, path, path) for path in dict.fromkeys(directories)),
+            *[(os.fsync, key, descriptor) for key, descriptor in files],
+            *[(self.flush_names, path, path) for path in dict.fromkeys(directories)],
         ]
         futures = [shared_pool(Purpose.FLUSHES).executor.submit(flush, *each) for each in flushes[1:]]
         try:
@@ -417,11 +417,6 @@ NO_LINKS: Final = frozenset(
 )
 
 
-def temporary_name(path: str) -> str:
-    """Return a hidden name beside ``path`` that no other writer uses."""
-    return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
-
-
 class NewFile:
     """A file of an object that has all its bytes, but still a temporary name beside its ``path``."""
 
@@ -430,7 +425,8 @@ class NewFile:
     def __init__(self, key: str, path: str, parts: Iterable[memoryview], flusher: Flusher) -> None:
         self.key = key
         self.path = path
-        self.temporary = temporary_name(path)
+        # a hidden name that no other writer uses
+        self.temporary = f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self.descriptor = os.open(self.temporary, flags, 0o666)
@@ -529,7 +525,7 @@ def link_file(stack: ExitStack, source: str, target: str, data: memoryview, flus
                     raise  # the file itself is gone
                 flusher.make_directory(os.path.dirname(target))
             except FileExistsError:
-                name = temporary_name(target)
+                name = f"{target}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
                 os.link(source, name)
         # Another writer may have replaced the file since. The inode of an open file is not reused.
         is_same = os.path.samestat(os.fstat(descriptor), os.stat(name))

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import batched
 from threading import Lock, RLock
 from typing import Any, Final, Protocol
@@ -65,24 +65,19 @@ def held_bytes(value: object) -> int:
             buffers[id(owner)] = owner.nbytes if is_array else memoryview(owner).nbytes
         elif isinstance(each, str | bytes):
             total += len(each)
-        elif names := _field_names(each.__class__):
-            for name in names:
+        elif is_dataclass(each):
+            for field in fields(each):
                 try:  # `suppress` takes much longer
-                    pending.append(object.__getattribute__(each, name))
+                    pending.append(object.__getattribute__(each, field.name))
                 except AttributeError:  # a field that is not decoded yet
                     continue
         elif isinstance(each, Mapping):
             first: Any = next(iter(each.values()), None)
-            if _field_names(first.__class__) or isinstance(first, np.ndarray):
+            if is_dataclass(first) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
     return total + sum(buffers.values())
-
-
-@cache
-def _field_names(cls: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 #: The largest size of the files that are decoded together.
@@ -307,17 +302,15 @@ class Assets:
         """Return a manifest. Raises ``StorageError`` (``object-not-found``) if there is no such file."""
         return self._manifests.get_or_make(id_, partial(LAZY_MANIFEST.read, self.storage))
 
-    def store_snapshot(self, snapshot: Snapshot) -> None:
-        """Put a snapshot that was just written into the cache."""
+    def store_written(self, snapshot: Snapshot, manifests: Iterable[Manifest]) -> None:
+        """Put a snapshot and manifests that were just written into the cache."""
         metadata: dict[str, Any] = {}
         if snapshot.metadata:
             metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
         self._snapshots.store(snapshot.id, replace(snapshot, metadata=metadata))
-
-    def store_manifest(self, manifest: Manifest) -> None:
-        """Put a manifest that was just written into the cache."""
-        arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
-        self._manifests.store(manifest.id, Manifest(manifest.id, arrays))
+        for manifest in manifests:
+            arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
+            self._manifests.store(manifest.id, Manifest(manifest.id, arrays))
 
     def has_manifest(self, id_: bytes) -> bool:
         """Return whether the manifest is in the cache."""

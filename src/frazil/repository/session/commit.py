@@ -30,7 +30,6 @@ from frazil.errors import (
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text, snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_FILES
 from frazil.repository.catalog.collection_guard import Lease, RequiredFiles, SessionStart, is_uncollected
@@ -46,7 +45,7 @@ from frazil.repository.catalog.repo_changes import (
     require_tip,
     with_metadata,
 )
-from frazil.repository.catalog.repo_update import NewFiles, RepoChange
+from frazil.repository.catalog.repo_update import NewFiles
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import elapsed_us, now_us, to_datetime
 from frazil.repository.ids import new_object_id
@@ -389,37 +388,28 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
                     is_uncollected(context.storage, info, opened, partial(_required_files, pending, new))
                 except (ConflictError, SessionStateError):
                     return None  # the next attempt writes its files again; it raises if that is not enough
-        if (
-            context.catalog.finish_commit(_commit_change(pending, files.snapshot, before), start, rest)
-            is None
-        ):
+        entry = SnapshotEntry(
+            files.snapshot.id,
+            before.parent if kind.replaces_parent else parent.id,
+            files.snapshot.flushed_at,
+            pending.message,
+            pending.metadata,
+            before.pruned_ancestor_tx_logs if kind.replaces_parent else (),
+        )
+        branch, flag = pending.branch, MOVE_NODE if pending.changes.moves else None
+        change = new_snapshot(entry, branch, parent.id, flag)
+        if kind.replaces_parent:
+            change = with_metadata(
+                change, lambda info, new: with_amended(info, parent.id, new, branch or ""), entry.id
+            )
+        if pending.note is not None and context.spec_version > 1:
+            change = with_metadata(change, pending.note, entry.id)
+        if context.catalog.finish_commit(change, start, rest) is None:
             return None
     # So that the next session does not read them.
-    context.assets.store_snapshot(files.snapshot)
-    for manifest in {each.manifest.id: each.manifest for each in files.manifests}.values():
-        context.assets.store_manifest(manifest)
+    written = {each.manifest.id: each.manifest for each in files.manifests}
+    context.assets.store_written(files.snapshot, written.values())
     return files.snapshot.id
-
-
-def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotEntry) -> RepoChange:
-    """Return the change that lists the snapshot and moves the branch. ``before`` is the parent's entry."""
-    kind, parent, branch = pending.kind, pending.parent.id, pending.branch
-    entry = SnapshotEntry(
-        snapshot.id,
-        before.parent if kind.replaces_parent else parent,
-        snapshot.flushed_at,
-        pending.message,
-        pending.metadata,
-        before.pruned_ancestor_tx_logs if kind.replaces_parent else (),
-    )
-    change = new_snapshot(entry, branch, parent, MOVE_NODE if pending.changes.moves else None)
-    if kind.replaces_parent:
-        change = with_metadata(
-            change, lambda info, new: with_amended(info, parent, new, branch or ""), entry.id
-        )
-    if pending.note is not None and pending.context.spec_version > 1:
-        change = with_metadata(change, pending.note, entry.id)
-    return change
 
 
 def _require_possible(pending: PendingCommit, info: RepoInfo) -> int:

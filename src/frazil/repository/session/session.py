@@ -250,7 +250,7 @@ class Session(Rearranging, Inspection):
             >>> repo.lookup_snapshot(snapshot).metadata
             {'author': 'Ada'}
         """
-        read_sets = self._read_sets(reads)
+        read_sets = [] if isinstance(reads, tuple) and not reads else self._read_sets(reads)
         policy = self._retry_policy(rebase_with, rebase_tries)
         return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
 
@@ -435,7 +435,7 @@ class Session(Rearranging, Inspection):
         return read_sets
 
     def _require_branch(self) -> str:
-        if self._state.branch is None or self.read_only:
+        if self._state.branch is None or self._state.mode is SessionMode.readonly:
             raise SessionStateError(
                 "this session cannot commit: it is read-only, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
