@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
     report = repo.upkeep.doctor()
     assert report.ok
     assert report.checks == tuple(doctor.CHECKS)
-    assert str(report) == "no findings in 8 checks\n"
+    assert str(report) == "no findings in 10 checks\n"
     assert "checks" in repr(report)
 
 
@@ -76,6 +76,22 @@ def test_a_stale_lease_and_its_command(repo: frazil.Repository, monkeypatch: pyt
     eval(finding.command, {"repo": repo})
     assert repo.upkeep.doctor().ok
     assert fork.snapshot_id
+
+
+def test_a_lease_that_cannot_be_read(repo: frazil.Repository) -> None:
+    repo.storage.put("leases/A", b"{}")
+    (finding,) = repo.upkeep.doctor().findings
+    assert (finding.check, finding.subject) == ("unreadable-lease", "lease A")
+    eval(finding.command, {"repo": repo})
+    assert repo.upkeep.doctor().ok
+
+
+def test_a_collection_that_has_not_ended(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.storage.put("collections/A", b"{}")
+    assert repo.upkeep.doctor().ok
+    monkeypatch.setattr(doctor, "LONGEST", timedelta(seconds=-10))
+    (finding,) = repo.upkeep.doctor().findings
+    assert (finding.check, finding.subject) == ("killed-collection", "collections/A")
 
 
 def test_staged_files_of_a_job_without_a_lease(

@@ -26,7 +26,14 @@ from frazil.maintenance.plan import CompactionLimits
 from frazil.remedies import Remedy, call
 from frazil.repository.catalog.ancestry import all_ancestors
 from frazil.repository.catalog.assets import MANIFEST_CHUNK_RANGES
-from frazil.repository.catalog.collection_guard import LEASES, lease_info, leases
+from frazil.repository.catalog.collection_guard import (
+    COLLECTIONS,
+    LEASES,
+    LONGEST,
+    lease_info,
+    leases,
+    read_markers,
+)
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text
@@ -216,6 +223,22 @@ def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
             yield f"lease {id_}", detail, remedy
 
 
+def _unreadable_leases(patient: _Patient) -> Iterator[_Finding]:
+    for marker in read_markers(patient.context.storage, LEASES):
+        if not all(isinstance(marker.content.get(name), int) for name in ("age", "left")):
+            id_ = marker.key.removeprefix(f"{LEASES}/")
+            remedy = Remedy("{}", (f"repo.upkeep.break_lease({id_!r})",))
+            yield f"lease {id_}", "it has no readable times, so it protects no files", remedy
+
+
+def _killed_collections(patient: _Patient) -> Iterator[_Finding]:
+    for marker in read_markers(patient.context.storage, COLLECTIONS, ".garbage"):
+        age = now_us() - marker.modified
+        if not marker.content.get("done") and age > LONGEST // timedelta(microseconds=1):
+            detail = f"the collection that began at {utc_text(marker.modified)} has not ended"
+            yield marker.key, detail, _collect(_COLLECTED_US)
+
+
 def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
     files = abandoned(patient.context.storage, now_us() - _STAGED_US)
     if files:
@@ -291,6 +314,8 @@ CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
     "unsplit-manifest": _unsplit,
     "over-split": _over_split,
     "stale-lease": _stale_leases,
+    "unreadable-lease": _unreadable_leases,
+    "killed-collection": _killed_collections,
     "staged-job": _staged_jobs,
     "missing-container": _missing_containers,
     "broken-protection": _broken_protections,

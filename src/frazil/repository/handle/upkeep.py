@@ -497,7 +497,7 @@ class Upkeep(Recovery):
             >>> import frazil
             >>> repo = frazil.Repository.create(frazil.in_memory_storage())
             >>> print(repo.upkeep.doctor(), end="")
-            no findings in 8 checks
+            no findings in 10 checks
         """
         return doctor.examine(self._context)
 
