@@ -38,6 +38,7 @@ from rasterio.errors import (  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.readers.base_reader import (
+    Bounds,
     ChunkReferences,
     FileContents,
     NotVirtual,
@@ -498,10 +499,8 @@ class GeoTiffReader(Reader):
         return FileContents(variables, {}, dims)
 
     @override
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        variable = self.variable(name)
-        bounds = self.region(name, region)
-        image, transform = self._image, self._transform
+    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        name, image, transform = variable.name, self._image, self._transform
         if name in _PIXEL_COORDS:  # the centres of these pixels
             per_column, per_row, at = transform[:3] if name == _PIXEL_COORDS[0] else transform[3:6]
             row, column = np.arange(*bounds[0])[:, np.newaxis], np.arange(*bounds[1])[np.newaxis]
@@ -515,11 +514,8 @@ class GeoTiffReader(Reader):
             elif name == "y":
                 values = transform.f + (np.arange(image.height) + 0.5) * transform.e
             return np.asarray(values[tuple(slice(*each) for each in bounds)])
-        shape = tuple(stop - start for start, stop in bounds)
-        if 0 in shape:
-            return np.empty(shape, variable.dtype)
         first, rows, columns = bounds
-        window = Window(columns[0], rows[0], shape[2], shape[1])
+        window = Window(columns[0], rows[0], columns[1] - columns[0], rows[1] - rows[0])
         with self.library_call("values"):
             return np.asarray(image.read([band + 1 for band in range(*first)], window=window))
 
