@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -329,6 +329,8 @@ class Reader:
         #: The values of the options that change the schema.
         self.options: tuple[str, ...] = ()
         self._schema: FileSchema | None = None
+        #: What `close` closes.
+        self._stack = ExitStack()
 
     def contents(self) -> FileContents:
         """Read the variables, dimensions and attributes of the group."""
@@ -426,6 +428,7 @@ class Reader:
 
     def close(self) -> None:
         """Close the file."""
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self

@@ -21,7 +21,7 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, override
 from xml.etree import ElementTree
@@ -429,7 +429,6 @@ class GeoTiffReader(Reader):
         self._directory = read_directory(file)
         self._layout = read_layout(file, self._directory)
         self._page = page
-        self._stack = ExitStack()
         path = self._stack.enter_context(file.local())
         try:
             with self.library_call("a TIFF"), warnings.catch_warnings():
@@ -441,10 +440,6 @@ class GeoTiffReader(Reader):
         except BaseException:
             self._stack.close()
             raise
-
-    @override
-    def close(self) -> None:
-        self._stack.close()
 
     @override
     def contents(self) -> FileContents:

@@ -35,8 +35,7 @@ import importlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import IO, Any, Final, override
 
@@ -314,10 +313,7 @@ def _rename_grids(cubes: Sequence[Cube], names: list[Names]) -> None:
         members.setdefault((tuple(cube.horizontal), shape, *values), []).append(i)
     variants = [(mine, np.broadcast_to(0, key[1])) for key, mine in members.items()]
     amounts = ["x".join(map(str, values.shape)) for _, values in variants]
-    suffixes = _suffixes(cubes, variants, ("gridType",), amounts)
-    for (mine, _), suffix in zip(variants, suffixes, strict=True):
-        for i in mine:
-            names[i].update({name: name + suffix for name in cubes[i].horizontal})
+    _add_suffixes(cubes, names, variants, ("gridType",), amounts, lambda cube: cube.horizontal)
 
 
 def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str, having: Iterable[int]) -> None:
@@ -330,26 +326,25 @@ def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str, having: I
         single = "" if axis in _KINDS else f"{float(np.ravel(values)[0]):g}"
         amounts.append(f"{np.size(values)}{_NOUNS.get(axis, 'levels')}" if np.size(values) > 1 else single)
     plain = axis in _KINDS or max(np.size(values) for _, values in variants) > 1
-    suffixes = _suffixes(cubes, variants, _KINDS.get(axis, ()), amounts, plain=plain)
-    for (mine, _), suffix in zip(variants, suffixes, strict=True):
-        for i in mine:
-            names[i][axis] = axis + suffix
+    _add_suffixes(cubes, names, variants, _KINDS.get(axis, ()), amounts, lambda _: [axis], plain=plain)
 
 
 # Coordinates
 
 
-def _suffixes(
+def _add_suffixes(
     cubes: Sequence[Cube],
+    names: list[Names],
     variants: Sequence[_Variant],
     keys: Sequence[str],
     amounts: Sequence[str],
+    named: Callable[[Cube], Iterable[str]],
     *,
     plain: bool = True,
-) -> list[str]:
-    """Return a different suffix for each variant. With ``plain`` that of the largest variant is empty."""
+) -> None:
+    """Add another suffix to the names of each variant. With ``plain`` the largest variant gets none."""
     if len(variants) == 1:
-        return [""]
+        return
 
     def rank(number: int) -> tuple[Any, ...]:
         members, values = variants[number]
@@ -375,7 +370,9 @@ def _suffixes(
             taken.add(suffixes[number])
     if plain:
         suffixes[order[0]] = ""
-    return suffixes
+    for (members, _), suffix in zip(variants, suffixes, strict=True):
+        for i in members:
+            names[i].update({name: name + suffix for name in named(cubes[i])})
 
 
 def _digest(variable: Any) -> Any:
@@ -632,7 +629,6 @@ class GribReader(Reader):
             raise damaged(file.url, f"a group {self.group}", "a GRIB file: use filter_by_keys")
         check_messages(file)
         values = GribOptions(**options)
-        self._stack = ExitStack()
         self._path = self._stack.enter_context(file.local())
         try:
             with self.library_call("fields of GRIB"):
@@ -647,10 +643,6 @@ class GribReader(Reader):
             self._arrays[names[cube.name]] = cube.variable.data
             for name, each in cube.coordinates.items():
                 self._coordinates.setdefault(names[name], each.data)
-
-    @override
-    def close(self) -> None:
-        self._stack.close()
 
     @override
     def contents(self) -> FileContents:

@@ -538,9 +538,9 @@ class Hdf5Reader(Reader):
                 f"compound must be skip or fields, got {str(compound)!r}", ErrorKind.UNKNOWN_CHOICE
             )
         self.options = (compound,)
-        self._stream = None if file.path else file.open()
+        self._stream = None if file.path else self._stack.enter_context(file.open())
         with self.library_call("an HDF5 file"):
-            self._file = h5py.File(self._stream or file.path, "r")
+            self._file = self._stack.enter_context(h5py.File(self._stream or file.path, "r"))
         self._datasets: dict[str, h5py.Dataset] = {}
         self._maps: dict[str, ChunkMap] = {}
         self._sparse: dict[str, bool] = {}
@@ -549,12 +549,6 @@ class Hdf5Reader(Reader):
     def _fields(self) -> dict[str, tuple[str, CompoundField]]:
         """The key of the dataset and the field of each variable that is a field of a compound type."""
         return fields_of(self._file[self.group]) if self.options == ("fields",) else {}
-
-    @override
-    def close(self) -> None:
-        self._file.close()
-        if self._stream is not None:
-            self._stream.close()
 
     @override
     def contents(self) -> FileContents:

@@ -58,7 +58,7 @@ class VirtualChunkContainer(Settings):
     from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
     shown_as: ClassVar[str] = "virtual.VirtualChunkContainer"
-    order = ("name", "url_prefix", "store")
+    order = ("name",)
 
     def validate(self) -> None:
         """Raise an error if the prefix, the store and the name do not fit together.
@@ -380,11 +380,6 @@ class RepositoryConfig(DefaultSettings):
         "storage",
         "manifest",
         "repo_update_retries",
-        "virtual_chunk_containers",
-        "packing",
-        "chunks",
-        "fast_forward_timeout",
-        "session_lifetime",
     )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
