@@ -41,10 +41,7 @@ from typing import IO, Any, Final, override
 
 import cfgrib  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
-from cfgrib.dataset import (
-    OnDiskArray,  # type: ignore[import-untyped]
-    open_fileindex,  # type: ignore[import-untyped]
-)
+from cfgrib.dataset import OnDiskArray, open_fileindex  # type: ignore[import-untyped]
 from cfgrib.messages import FileStream  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 

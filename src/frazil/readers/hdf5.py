@@ -427,7 +427,13 @@ class _GroupSchema:
         if isinstance(dtype, str) and not has_fields:
             self.skipped[name] = dtype
             return
-        self._require_data_in_file(name, dataset)
+        plist = dataset.id.get_create_plist()
+        layout = plist.get_layout()
+        if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
+            actual = f"{name!r}, whose data are in other files"
+            raise damaged(self.file.url, "all data in this file", actual)
+        if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
+            require_size(self.file, name, dataset.id.get_offset() + size)
         dims = self.scopes.dims(name, dataset)
         for dim, size, largest in zip(dims, dataset.shape, dataset.maxshape, strict=True):
             self.dims[dim] = max(size, self.dims.get(dim, 0))
@@ -445,16 +451,6 @@ class _GroupSchema:
             fill = fill_value(dataset, dtype)
             variable = VariableSchema(name, dims, dataset.shape, dtype, attrs, fill, dataset.chunks, codec)
             self.variables.append(variable)
-
-    def _require_data_in_file(self, name: str, dataset: h5py.Dataset) -> None:
-        """Raise ``FormatError`` if data are in another file, or beyond the end: HDF5 does not find these."""
-        plist = dataset.id.get_create_plist()
-        layout = plist.get_layout()
-        if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
-            actual = f"{name!r}, whose data are in other files"
-            raise damaged(self.file.url, "all data in this file", actual)
-        if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
-            require_size(self.file, name, dataset.id.get_offset() + size)
 
     def _add_fields(
         self, name: str, dataset: h5py.Dataset, dims: tuple[str, ...], attrs: dict[str, Any]

@@ -157,7 +157,7 @@ class CompressionAlgorithm(IntEnum):
         return CompressionAlgorithm.Zstd
 
 
-class DefaultSettings(Settings):
+class DefaultSettings:
     """The base of configurations with the method ``default``, as in the reference."""
 
     __slots__ = ()
@@ -173,7 +173,7 @@ class DefaultSettings(Settings):
 
 
 @dataclass(slots=True, repr=False)
-class CompressionConfig(DefaultSettings):
+class CompressionConfig(DefaultSettings, Settings):
     """Compression of metadata files. Chunks are compressed by their own codecs.
 
     Attributes:
@@ -194,7 +194,7 @@ class CompressionConfig(DefaultSettings):
 
 
 @dataclass(slots=True, repr=False)
-class CachingConfig(DefaultSettings):
+class CachingConfig(DefaultSettings, Settings):
     """Sizes of the caches of a repository.
 
     A node counts as 1 KiB and a chunk reference as 64 bytes; larger ones count as several. A snapshot counts
@@ -310,7 +310,7 @@ def available_cpus() -> int:
 
 
 @dataclass(slots=True, repr=False)
-class RepositoryConfig(DefaultSettings):
+class RepositoryConfig(DefaultSettings, Settings):
     """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
     Attributes:
