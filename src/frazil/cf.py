@@ -142,7 +142,7 @@ class Coding:
         """Return which elements are missing values, or None if none is."""
         missing: Mask | None = None
         for fill in self.fills:
-            is_fill = np.asarray(np.isnan(elements) if _is_nan(fill) else elements == fill)
+            is_fill = np.asarray(np.isnan(elements) if fill != fill else elements == fill)
             missing = is_fill if missing is None else missing | is_fill
         if elements.dtype.kind in "mM" or (self.is_time and elements.dtype.kind == "f"):
             nothing = np.asarray(np.isnat(elements) if elements.dtype.kind in "mM" else np.isnan(elements))
@@ -461,10 +461,6 @@ def _missing_values(given: Values) -> Mask | None:
 
 def _is_missing(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and value.lower() in ("nan", "nat"))
-
-
-def _is_nan(fill: Any) -> bool:
-    return isinstance(fill, float | np.floating) and bool(fill != fill)
 
 
 def _typed_number(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -69,15 +69,15 @@ def options_of(cls: type[Settings]) -> Mapping[str, Option]:
             for each in dataclasses.fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
             if each.init
         }
-        options = _DECLARED[cls] = {name: declared[name] for name in (cls.order or declared)}
+        options = _DECLARED[cls] = {name: declared[name] for name in dict.fromkeys((*cls.order, *declared))}
     return options
 
 
 class Settings(Record):
     """The base of mutable options, which are slotted dataclasses.
 
-    ``repr`` is a call, ``str`` is a record with defaults. ``order`` has the fields in the order of printing,
-    if it is not their own order. ``whole`` says that a merge takes the value as a whole from one side.
+    ``repr`` is a call, ``str`` is a record with defaults. ``order`` has the fields that are printed first, if
+    they are not the first fields. ``whole`` says that a merge takes the value as a whole from one side.
     """
 
     __slots__ = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -293,7 +293,7 @@ class Schemas:
 SCHEMAS: Final = Schemas()
 
 
-@dataclass(slots=True)
+@dataclass
 class FileContents:
     """The contents of one group, as a reader reads them. `Reader.schema` makes a `FileSchema` of them."""
 
@@ -303,6 +303,10 @@ class FileContents:
     unlimited: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
+
+
+#: ``(start, stop)`` for each dimension.
+type Bounds = tuple[tuple[int, int], ...]
 
 
 class Reader:
@@ -325,6 +329,8 @@ class Reader:
         #: The values of the options that change the schema.
         self.options: tuple[str, ...] = ()
         self._schema: FileSchema | None = None
+        #: What `close` closes.
+        self._stack = ExitStack()
 
     def contents(self) -> FileContents:
         """Read the variables, dimensions and attributes of the group."""
@@ -332,6 +338,12 @@ class Reader:
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         """Return the raw values of a region (slices with step 1), in the order of the dimensions."""
+        variable, bounds = self.variable(name), self.region(name, region)
+        shape = tuple(stop - start for start, stop in bounds)
+        return np.empty(shape, variable.dtype) if 0 in shape else self.values(variable, bounds)
+
+    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        """Return the raw values of a region that is not empty."""
         raise NotImplementedError
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -371,14 +383,9 @@ class Reader:
             size=file.size,
             fingerprint=self.fingerprint(),
             group=self.group,
-            variables=variables,
-            attrs=contents.attrs,
-            dims=contents.dims,
-            unlimited=contents.unlimited,
             etag=file.etag,
             modified=file.modified,
-            groups=contents.groups,
-            skipped=contents.skipped,
+            **vars(contents) | {"variables": variables},
         )
         # `read` needs the schema.
         coords = {
@@ -396,7 +403,7 @@ class Reader:
             actual = f"one that cannot be read: {why}" if why else f"only {sorted(schema.variables)}"
             raise damaged(self.file.url, f"a variable {name!r} in {self.group}", actual) from None
 
-    def region(self, name: str, region: Sequence[slice]) -> tuple[tuple[int, int], ...]:
+    def region(self, name: str, region: Sequence[slice]) -> Bounds:
         """Return a region as (start, stop) for each dimension, or raise ``InvalidInputError``."""
         shape = self.variable(name).shape
         if len(region) != len(shape) or any(each.step not in (None, 1) for each in region):
@@ -421,6 +428,7 @@ class Reader:
 
     def close(self) -> None:
         """Close the file."""
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self

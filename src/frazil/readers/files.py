@@ -171,15 +171,11 @@ class File:
             return b""
         if self.path is not None:
             with file_access(self.url), open(self.path, "rb") as file:
-                data = os.pread(file.fileno(), stop - start, start)
-                while len(data) < stop - start:  # one call reads at most 2 GiB
-                    more = os.pread(file.fileno(), stop - start - len(data), start + len(data))
-                    if not more:
-                        raise damaged(self.url, f"{self.size} bytes", f"{start + len(data)}: it shrinks")
-                    data += more
-                return data
-        assert self.storage is not None
-        data = bytes(self.storage.get(self.key, start, stop))
+                file.seek(start)
+                data = file.read(stop - start)
+        else:
+            assert self.storage is not None
+            data = bytes(self.storage.get(self.key, start, stop))
         if len(data) != stop - start:
             raise damaged(self.url, f"{stop - start} bytes at {start}", f"{len(data)}")
         return data

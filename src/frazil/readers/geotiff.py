@@ -21,7 +21,7 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, override
 from xml.etree import ElementTree
@@ -38,6 +38,7 @@ from rasterio.errors import (  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.readers.base_reader import (
+    Bounds,
     ChunkReferences,
     FileContents,
     NotVirtual,
@@ -428,7 +429,6 @@ class GeoTiffReader(Reader):
         self._directory = read_directory(file)
         self._layout = read_layout(file, self._directory)
         self._page = page
-        self._stack = ExitStack()
         path = self._stack.enter_context(file.local())
         try:
             with self.library_call("a TIFF"), warnings.catch_warnings():
@@ -440,10 +440,6 @@ class GeoTiffReader(Reader):
         except BaseException:
             self._stack.close()
             raise
-
-    @override
-    def close(self) -> None:
-        self._stack.close()
 
     @override
     def contents(self) -> FileContents:
@@ -498,10 +494,8 @@ class GeoTiffReader(Reader):
         return FileContents(variables, {}, dims)
 
     @override
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        variable = self.variable(name)
-        bounds = self.region(name, region)
-        image, transform = self._image, self._transform
+    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        name, image, transform = variable.name, self._image, self._transform
         if name in _PIXEL_COORDS:  # the centres of these pixels
             per_column, per_row, at = transform[:3] if name == _PIXEL_COORDS[0] else transform[3:6]
             row, column = np.arange(*bounds[0])[:, np.newaxis], np.arange(*bounds[1])[np.newaxis]
@@ -515,11 +509,8 @@ class GeoTiffReader(Reader):
             elif name == "y":
                 values = transform.f + (np.arange(image.height) + 0.5) * transform.e
             return np.asarray(values[tuple(slice(*each) for each in bounds)])
-        shape = tuple(stop - start for start, stop in bounds)
-        if 0 in shape:
-            return np.empty(shape, variable.dtype)
         first, rows, columns = bounds
-        window = Window(columns[0], rows[0], shape[2], shape[1])
+        window = Window(columns[0], rows[0], columns[1] - columns[0], rows[1] - rows[0])
         with self.library_call("values"):
             return np.asarray(image.read([band + 1 for band in range(*first)], window=window))
 

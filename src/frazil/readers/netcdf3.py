@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.readers.base_reader import (
+    Bounds,
     ChunkReferences,
     FileContents,
     NotVirtual,
@@ -242,22 +243,17 @@ class NetCdf3Reader(Reader):
         return FileContents(variables, header.attrs, dict(header.dims), unlimited)
 
     @override
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        self.variable(name)
-        variable = self._header.variables[name]
-        bounds = self.region(name, region)
-        shape = tuple(stop - start for start, stop in bounds)
-        if 0 in shape:
-            return np.empty(shape, variable.dtype)
+    def values(self, schema: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        variable = self._header.variables[schema.name]
         if variable.is_record:
-            return self._records(variable, bounds).reshape(shape)
+            return self._records(variable, bounds)
         # Read the whole rows of the region, and cut them.
         row = variable.piece // max(variable.shape[0], 1) if variable.shape else variable.piece
         first, last = bounds[0] if bounds else (0, 1)
         data = self.file.read(variable.begin + first * row, variable.begin + last * row)
         values = np.frombuffer(data, variable.dtype).reshape((last - first, *variable.shape[1:]))
         inner = tuple(slice(start, stop) for start, stop in bounds[1:])
-        return values[(slice(None), *inner)].reshape(shape)
+        return values[(slice(None), *inner)].reshape([stop - start for start, stop in bounds])
 
     @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
@@ -280,7 +276,7 @@ class NetCdf3Reader(Reader):
             np.full(len(rows), variable.piece, np.int64),
         )
 
-    def _records(self, variable: Variable, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:
+    def _records(self, variable: Variable, bounds: Bounds) -> NDArray[Any]:
         """Return the records ``bounds[0]``. Records close to each other are read with one request."""
         (first, last), *inner = bounds
         stride, piece, count = self._header.stride, variable.piece, last - first

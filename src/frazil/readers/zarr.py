@@ -33,6 +33,7 @@ from zarr.registry import get_codec_class
 
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.readers.base_reader import (
+    Bounds,
     ChunkReferences,
     FileContents,
     NotVirtual,
@@ -285,11 +286,9 @@ class ZarrReader(Reader):
         return self._fingerprint
 
     @override
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        variable = self.variable(name)
-        bounds = self.region(name, region)
-        with self.library_call(f"values of {name!r}"):
-            values = np.asarray(self._arrays[name][tuple(slice(*each) for each in bounds)])
+    def values(self, variable: VariableSchema, bounds: Bounds) -> NDArray[Any]:
+        with self.library_call(f"values of {variable.name!r}"):
+            values = np.asarray(self._arrays[variable.name][tuple(slice(*each) for each in bounds)])
         return values.astype(variable.dtype, copy=False)
 
     @override

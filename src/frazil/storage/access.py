@@ -136,8 +136,6 @@ def _offences(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
         case ObjectStoreConfig.Http(opts, headers):
             yield from _offences_of(opts or {}, CLIENT_OPTIONS)
             yield from (f"the header `{name}`" for name in headers or {} if name.lower() not in PLAIN_HEADERS)
-        case _:
-            pass
 
 
 def _offences_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterator[str]:

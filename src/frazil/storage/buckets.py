@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from configparser import Error, RawConfigParser
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, override
@@ -231,14 +232,14 @@ class S3Bucket(Bucket):
             case _ if self.is_anonymous:
                 return None
             case S3Credentials.Static(keys):
-                return ConstantProvider(_answer(keys))
+                return partial(_answer, keys)
             case S3Credentials.Refreshable():
                 return RefreshProvider(self.credentials)
         profile = _profile("AWS_ACCESS_KEY_ID")
         key, secret = profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")
         if not key or not secret:
             return None
-        return ConstantProvider(_answer(S3StaticCredentials(key, secret, profile.get("aws_session_token"))))
+        return partial(_answer, S3StaticCredentials(key, secret, profile.get("aws_session_token")))
 
     @override
     def address(self, prefix: str) -> str:
@@ -364,17 +365,6 @@ _ANSWERS: Final = {
 def _answer(credential: Any) -> dict[str, Any]:
     """Return a credential as the client expects it from a provider."""
     return {name: getattr(credential, of) for of, name in _ANSWERS.items() if hasattr(credential, of)}
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantProvider:
-    """A provider that always returns the same credentials."""
-
-    answer: dict[str, Any] = field(repr=False)
-
-    def __call__(self) -> Any:
-        """Return the credentials."""
-        return self.answer
 
 
 class RefreshProvider:

@@ -251,19 +251,10 @@ class Flusher:
         The first call of the process also makes the name of the directory durable. Another process may have
         created the directory, and may have been killed before its flush.
         """
-        if directory not in self._named:
-            self._flush_name_of(directory)
-        flush = self._directories.get(directory)
-        if flush is None:
-            flush = self._directories.setdefault(directory, DirectoryFlush(directory))
-        flush.flush()
-
-    def _flush_name_of(self, directory: str) -> None:
-        """Make the names of a directory and of all directories above it durable, each once."""
-        paths = []
-        while directory not in self._named and os.path.dirname(directory) != directory:
-            paths.append(directory)
-            directory = os.path.dirname(directory)
+        paths, above = [], directory
+        while above not in self._named and os.path.dirname(above) != above:
+            paths.append(above)
+            above = os.path.dirname(above)
         for path in paths:
             try:
                 flush_directory(os.path.dirname(path))
@@ -272,6 +263,10 @@ class Flusher:
                     raise
                 break  # this process could not have created a directory there
         self._named.update(paths)
+        flush = self._directories.get(directory)
+        if flush is None:
+            flush = self._directories.setdefault(directory, DirectoryFlush(directory))
+        flush.flush()
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its missing parents, with durable names."""

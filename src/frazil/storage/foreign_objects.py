@@ -191,9 +191,9 @@ class ForeignObjects(ABC):
     def _read(self, byte_range: ForeignRange) -> Buffer:
         """Return the bytes of a range. Each kind of store implements this method for ``get``."""
 
-    @abstractmethod
     async def _read_async(self, byte_range: ForeignRange) -> Buffer:
         """Do the same as ``_read``, for an event loop."""
+        return self._read(byte_range)
 
     @abstractmethod
     def size(self, url: str) -> int:
@@ -312,10 +312,6 @@ class ForeignFiles(ForeignObjects):
                 return TRAFFIC.count_read(data)
             finally:
                 os.close(descriptor)
-
-    @override
-    async def _read_async(self, byte_range: ForeignRange) -> Buffer:
-        return self._read(byte_range)
 
     @override
     def size(self, url: str) -> int:

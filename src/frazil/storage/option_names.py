@@ -122,11 +122,6 @@ def secret_options(options: Mapping[str, str]) -> Iterator[str]:
     return (name for name, value in options.items() if shown[name] != value)
 
 
-def secret_headers(headers: Mapping[str, str]) -> Iterator[str]:
-    """Return the names of the headers that may contain a secret."""
-    return (name for name in headers if name.lower() not in PLAIN_HEADERS)
-
-
 def check_headers(headers: Mapping[str, str] | None) -> None:
     """Raise an error for headers that HTTP does not allow.
 

@@ -63,8 +63,7 @@ def tables() -> dict[str, Any]:
     """Return the tables of the profile file by their names, without checks; none where there is no file."""
     path = profile_file()
     try:
-        text = path.read_text("utf-8")
-        loaded = tomllib.loads(text)
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:  # of TOML, or of UTF-8
@@ -76,7 +75,6 @@ def tables() -> dict[str, Any]:
             f"the profile file {path} cannot be read: {error.strerror}. FRAZIL_PROFILES names another file",
             ErrorKind.INVALID_ARGUMENT,
         ) from error
-    return loaded
 
 
 def profile_file() -> Path:

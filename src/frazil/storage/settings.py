@@ -129,9 +129,6 @@ class StorageSettings(Settings):
         "metadata_storage_class",
         "chunks_storage_class",
         "minimum_size_for_multipart_upload",
-        "concurrency",
-        "retries",
-        "timeouts",
     )
 
 

@@ -376,7 +376,13 @@ class WebClient:
                     continue
             if answer is not None:
                 return answer
-            raise _unreachable(url, proxy, failure)
+            is_proxy = isinstance(failure, urllib3.exceptions.ProxyError)
+            through = f" through the proxy {shown_url(proxy or '')}" if is_proxy else ""
+            cause = None if failure is None else _cause(failure)
+            # The errors of urllib3 in between contain the URL with its query. They must not be in tracebacks.
+            raise UnreachableError(
+                f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"
+            ) from cause
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -433,21 +439,6 @@ def _cause(error: BaseException) -> BaseException:
         if below is None:
             return error
         error = below
-
-
-def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> UnreachableError:
-    through = (
-        f" through the proxy {shown_url(proxy or '')}"
-        if isinstance(error, urllib3.exceptions.ProxyError)
-        else ""
-    )
-    cause = None if error is None else _cause(error)
-    unreachable = UnreachableError(
-        f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"
-    )
-    # The errors of urllib3 in between contain the URL with its query. They must not be in tracebacks.
-    unreachable.__cause__ = cause
-    return unreachable
 
 
 async def in_thread[R](call: Callable[[], R]) -> R:

@@ -19,7 +19,7 @@ from operator import attrgetter, index
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, override
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Family, Numbered, quoted
+from frazil.display import PACKAGE, Family, Numbered, literal
 from frazil.lazy_names import ModuleOnDemand
 from frazil.options import unsigned
 
@@ -105,11 +105,13 @@ class CallShown(Numbered):
 
     __slots__ = ()
 
-    def _call(self) -> str:
-        raise NotImplementedError
+    def _name(self) -> str:
+        return type(self).__qualname__
 
     def __repr__(self) -> str:
-        return f"{PACKAGE}.config.{self._call()}"
+        values = [getattr(self, name) for name in self.__match_args__]
+        shown = (literal(list(each) if isinstance(each, tuple) else each) for each in values)
+        return f"{PACKAGE}.config.{self._name()}({', '.join(shown)})"
 
 
 class ArrayCondition(CallShown):
@@ -134,8 +136,8 @@ class ArrayCondition(CallShown):
         """
         raise NotImplementedError
 
-    def _call(self) -> str:
-        return f"{self.family}.{self.method}()"
+    def _name(self) -> str:
+        return f"{self.family}.{self.method}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -148,9 +150,6 @@ class AnyOf[C: ArrayCondition](ArrayCondition):
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return any(condition.holds(path, num_refs) for condition in self.conditions)
-
-    def _call(self) -> str:
-        return f"{self.family}.{self.method}([{', '.join(map(repr, self.conditions))}])"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -178,9 +177,6 @@ class PathMatch(ArrayCondition):
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return matches(self.regex, path)
-
-    def _call(self) -> str:
-        return f"{self.family}.{self.method}({quoted(self.regex)})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -369,6 +365,7 @@ class PreloadNumRefs(ManifestPreloadCondition):
 
     from_refs: int | None
     to_refs: int | None
+    method = "num_refs"
 
     def __post_init__(self) -> None:
         unsigned(32)("from_refs", self.from_refs)
@@ -382,9 +379,6 @@ class PreloadNumRefs(ManifestPreloadCondition):
     @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return (self.from_refs or 0) <= num_refs and (self.to_refs is None or num_refs < self.to_refs)
-
-    def _call(self) -> str:
-        return f"ManifestPreloadCondition.num_refs({self.from_refs}, {self.to_refs})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -479,9 +473,6 @@ class ManifestSplitDimCondition(metaclass=Family):
             """Return whether the condition holds for the dimension at position ``axis`` with this name."""
             return axis == self.axis
 
-        def _call(self) -> str:
-            return f"ManifestSplitDimCondition.Axis({self.axis})"
-
     @dataclass(frozen=True, slots=True, repr=False)
     class DimensionName(CallShown):
         """The dimensions whose name contains a match of the regular expression."""
@@ -492,9 +483,6 @@ class ManifestSplitDimCondition(metaclass=Family):
             """Return whether the condition holds for the dimension at position ``axis`` with this name."""
             return name is not None and matches(self.regex, name)
 
-        def _call(self) -> str:
-            return f"ManifestSplitDimCondition.DimensionName({quoted(self.regex)})"
-
     @dataclass(frozen=True, slots=True, repr=False)
     class Any(CallShown):
         """Every dimension."""
@@ -502,9 +490,6 @@ class ManifestSplitDimCondition(metaclass=Family):
         def holds(self, axis: int, name: str | None) -> bool:
             """Return True."""
             return True
-
-        def _call(self) -> str:
-            return "ManifestSplitDimCondition.Any()"
 
 
 AnyDimCondition = (

@@ -58,7 +58,7 @@ class VirtualChunkContainer(Settings):
     from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
     shown_as: ClassVar[str] = "virtual.VirtualChunkContainer"
-    order = ("name", "url_prefix", "store")
+    order = ("name",)
 
     def validate(self) -> None:
         """Raise an error if the prefix, the store and the name do not fit together.
@@ -157,7 +157,7 @@ class CompressionAlgorithm(IntEnum):
         return CompressionAlgorithm.Zstd
 
 
-class DefaultSettings(Settings):
+class DefaultSettings:
     """The base of configurations with the method ``default``, as in the reference."""
 
     __slots__ = ()
@@ -173,7 +173,7 @@ class DefaultSettings(Settings):
 
 
 @dataclass(slots=True, repr=False)
-class CompressionConfig(DefaultSettings):
+class CompressionConfig(DefaultSettings, Settings):
     """Compression of metadata files. Chunks are compressed by their own codecs.
 
     Attributes:
@@ -194,7 +194,7 @@ class CompressionConfig(DefaultSettings):
 
 
 @dataclass(slots=True, repr=False)
-class CachingConfig(DefaultSettings):
+class CachingConfig(DefaultSettings, Settings):
     """Sizes of the caches of a repository.
 
     A node counts as 1 KiB and a chunk reference as 64 bytes; larger ones count as several. A snapshot counts
@@ -310,7 +310,7 @@ def available_cpus() -> int:
 
 
 @dataclass(slots=True, repr=False)
-class RepositoryConfig(DefaultSettings):
+class RepositoryConfig(DefaultSettings, Settings):
     """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
     Attributes:
@@ -380,11 +380,6 @@ class RepositoryConfig(DefaultSettings):
         "storage",
         "manifest",
         "repo_update_retries",
-        "virtual_chunk_containers",
-        "packing",
-        "chunks",
-        "fast_forward_timeout",
-        "session_lifetime",
     )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:

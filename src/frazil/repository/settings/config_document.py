@@ -39,7 +39,7 @@ from frazil.repository.settings.manifest_config import (
     ManifestSplittingConfig,
 )
 from frazil.storage.object_store_config import ChecksumAlgorithm, ObjectStoreConfig, S3Options
-from frazil.storage.option_names import secret_headers, secret_options, shown_url
+from frazil.storage.option_names import PLAIN_HEADERS, secret_options, shown_url
 from frazil.storage.settings import StorageSettings, StorageTimeoutSettings
 
 
@@ -459,4 +459,5 @@ def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
             options = opts or {}
     yield from (f"option `{name}`" for name in secret_options(options))
     if isinstance(container.store, ObjectStoreConfig.Http):
-        yield from (f"header `{name}`" for name in secret_headers(container.store.headers or {}))
+        headers = container.store.headers or {}
+        yield from (f"header `{name}`" for name in headers if name.lower() not in PLAIN_HEADERS)
