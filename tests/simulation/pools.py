@@ -245,7 +245,7 @@ def _caches(count: int) -> list[Any]:
     return [
         value
         for key, module in list(sys.modules.items())
-        if key.startswith(("frazil.jobs.", "frazil.pipeline."))
+        if key.startswith(("frazil.jobs.", "frazil.pipeline.", "frazil.survey."))
         for value in list(vars(module).values())
         if hasattr(value, "cache_clear")
     ]
