@@ -244,7 +244,37 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> ImportedHistory:
         f"snapshot {id_to_text(id_)}: a branch once had it as its tip, but it has no file" for id_ in lost
     ]
     summaries = _read(source, tips | earlier - set(lost))
-    versions, missing = _ordered(summaries, ids)
+    by_inner = {summary.snapshot.id: file for file, summary in summaries.items()}
+    parents: dict[bytes, bytes | None] = {}
+    children: dict[bytes | None, list[bytes]] = {}
+    missing: set[bytes] = set()
+    for file, summary in sorted(summaries.items()):
+        quoted = summary.snapshot.parent
+        parent = quoted if quoted is None or quoted in summaries else by_inner.get(quoted)
+        if quoted is not None and parent is None:
+            missing.add(quoted)
+        parents[file] = parent
+        children.setdefault(parent, []).append(file)
+    versions: dict[bytes, ImportedVersion] = {}
+    # A child follows its parent if possible, because the parent's nodes are then still cached.
+    pending = children.get(None, [])
+    while pending:
+        file = pending.pop()
+        summary, parent = summaries[file], parents[file]
+        before = -1 if parent is None else versions[parent].flushed_at
+        versions[file] = ImportedVersion(
+            summary,
+            ids.snapshot(file),
+            parent,
+            None if parent is None else versions[parent].id,
+            max(summary.snapshot.flushed_at, before + 1),
+        )
+        pending += children.get(file, [])
+    if len(versions) < len(summaries):
+        left = id_to_text(min(summaries.keys() - versions.keys()))
+        raise FormatError(f"snapshot {left}: its ancestors form a cycle", ErrorKind.DESERIALIZATION)
+    if len({version.id for version in versions.values()}) < len(versions):
+        raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]
     # After an earlier import in place, the new files are listed, too.
     reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
@@ -297,41 +327,3 @@ def _summary(source: Source, file: bytes) -> SnapshotSummary:
         users,
         tuple(node.path for node in snapshot.nodes if node.attributes_elsewhere),
     )
-
-
-def _ordered(
-    summaries: Mapping[bytes, SnapshotSummary], ids: NewIds
-) -> tuple[dict[bytes, ImportedVersion], set[bytes]]:
-    """Return versions with parents before children, and the ids of missing parents."""
-    by_inner = {summary.snapshot.id: file for file, summary in summaries.items()}
-    parents: dict[bytes, bytes | None] = {}
-    children: dict[bytes | None, list[bytes]] = {}
-    missing: set[bytes] = set()
-    for file, summary in sorted(summaries.items()):
-        quoted = summary.snapshot.parent
-        parent = quoted if quoted is None or quoted in summaries else by_inner.get(quoted)
-        if quoted is not None and parent is None:
-            missing.add(quoted)
-        parents[file] = parent
-        children.setdefault(parent, []).append(file)
-    out: dict[bytes, ImportedVersion] = {}
-    # A child follows its parent if possible, because the parent's nodes are then still cached.
-    pending = children.get(None, [])
-    while pending:
-        file = pending.pop()
-        summary, parent = summaries[file], parents[file]
-        before = -1 if parent is None else out[parent].flushed_at
-        out[file] = ImportedVersion(
-            summary,
-            ids.snapshot(file),
-            parent,
-            None if parent is None else out[parent].id,
-            max(summary.snapshot.flushed_at, before + 1),
-        )
-        pending += children.get(file, [])
-    if len(out) < len(summaries):
-        left = id_to_text(min(summaries.keys() - out.keys()))
-        raise FormatError(f"snapshot {left}: its ancestors form a cycle", ErrorKind.DESERIALIZATION)
-    if len({version.id for version in out.values()}) < len(out):
-        raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
-    return out, missing

@@ -507,10 +507,25 @@ def _items(
     ]
     table = FileTable(inspection, conversions, checks)
     for group in groups:
-        if arrays[group.arrays[0]].target.axis is None:
-            yield from _fixed_items(arrays, group, table)
-        elif change.axis is not None:
-            yield from _axis_items(arrays, group, change.axis, table)
+        if arrays[group.arrays[0]].target.axis is not None:
+            if change.axis is not None:
+                yield from _axis_items(arrays, group, change.axis, table)
+            continue
+        small: list[Box] = []
+        for number in group.arrays:
+            array = arrays[number].target
+            whole = Box(number, (0,) * len(array.shape), array.shape)
+            row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
+            if not array.shape or row * array.shape[0] <= LARGE:
+                small.append(whole)
+                continue
+            step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
+            for at in range(0, array.shape[0], step):
+                stop = (min(at + step, array.shape[0]), *array.shape[1:])
+                box = Box(number, (at, *whole.start[1:]), stop)
+                yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
+        if small:
+            yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)
 
 
 def _axis_items(
@@ -607,22 +622,3 @@ def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[B
     for at in range(low[cut], last, step):
         low[cut], high[cut] = at, min(at + step, last)
         yield Box(number, tuple(low), tuple(high))
-
-
-def _fixed_items(arrays: Sequence[PlannedArray], group: ArrayGroup, table: FileTable) -> Iterator[Item]:
-    """Yield the items of arrays without the axis."""
-    small: list[Box] = []
-    for number in group.arrays:
-        array = arrays[number].target
-        whole = Box(number, (0,) * len(array.shape), array.shape)
-        row = int(np.prod(array.shape[1:], dtype=object)) * array.itemsize
-        if not array.shape or row * array.shape[0] <= LARGE:
-            small.append(whole)
-            continue
-        step = array.grid[0] * max(TASK // max(row * array.grid[0], 1), 1)
-        for at in range(0, array.shape[0], step):
-            stop = (min(at + step, array.shape[0]), *array.shape[1:])
-            box = Box(number, (at, *whole.start[1:]), stop)
-            yield table.item([box], group.pieces, NO_PIECES, virtual=group.virtual)
-    if small:
-        yield table.item(small, group.pieces, NO_PIECES, virtual=group.virtual)

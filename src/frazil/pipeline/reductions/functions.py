@@ -477,21 +477,17 @@ def zonal_stats(
             )
 
         def bands_of(session: Session, field: Field) -> Grouping:
-            return _latitude_bands(coordinate(session, field.parent, latitude), borders)
+            bands = coordinate(session, field.parent, latitude)
+            values, edges = np.asarray(bands.values, np.float64), np.asarray(borders, np.float64)
+            codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
+            codes[values == edges[-1]] = len(edges) - 2
+            codes[(codes >= len(edges) - 1) | np.isnan(values)] = -1
+            middles = (edges[:-1] + edges[1:]) / 2
+            attributes = {name: value for name, value in bands.attrs.items() if name != "bounds"}
+            return Grouping(tuple(map(str, bands.dims)), codes, "zone", middles, attributes)
 
         rule = GroupingRule(bands_of, (latitude,))
         parameters = {"zones": borders, "latitude": latitude}
     return run_reduction(
         "zonal_stats", source, paths, how, options, dims=dims, rule=rule, parameters=parameters
     )
-
-
-def _latitude_bands(latitude: xr.DataArray, borders: Sequence[float]) -> Grouping:
-    """Return the grouping of latitudes into the bands between ``borders``; labels are the middles."""
-    values, edges = np.asarray(latitude.values, np.float64), np.asarray(borders, np.float64)
-    codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
-    codes[values == edges[-1]] = len(edges) - 2
-    codes[(codes >= len(edges) - 1) | np.isnan(values)] = -1
-    middles = (edges[:-1] + edges[1:]) / 2
-    attributes = {name: value for name, value in latitude.attrs.items() if name != "bounds"}
-    return Grouping(tuple(map(str, latitude.dims)), codes, "zone", middles, attributes)

@@ -266,6 +266,25 @@ def create_result(
 ) -> None:
     """Create the array of a measure, and its coordinates of quantiles and groups."""
     session, path = coordinates.session, measure.path
+    attributes = dict(reduction.field.attributes) if keep_attrs else {}
+    if reduction.field.decode:
+        for name in [each for each in attributes.items() if each[0] in ENCODING or each == cf.BOOLEAN]:
+            del attributes[name[0]]
+    if keep_attrs and (names := str(reduction.field.attributes.get("coordinates", "")).split()):
+        attributes["coordinates"] = " ".join(names)
+    if measure.how in ("count", "any", "all"):
+        attributes["units"] = "1"
+    elif measure.how == "var" and "units" in attributes:
+        attributes["units"] = f"({attributes['units']})2"
+    over = [reduction.field.dims[axis] for axis in reduction.over]
+    method = f"{': '.join(over)}: {cf.cell_method(measure.how)}"
+    earlier_methods = str(reduction.field.attributes.get("cell_methods", "")).strip()
+    attributes["cell_methods"] = f"{earlier_methods} {method}".strip()
+    if isinstance(measure.kernel, Sketch):
+        attributes["quantile_rank_error"] = round(rank_error(measure.kernel.k), 6)
+    if measure.q is None and measure.how == "quantile":
+        assert isinstance(measure.kernel, Exact | Sketch)
+        attributes["quantile"] = measure.kernel.q[0]
     lead = () if measure.q is None else (len(measure.q),)
     zarr.create_array(
         session.store,
@@ -274,7 +293,7 @@ def create_result(
         chunks=tuple(max(1, n) for n in (*lead, *plan.chunks)),
         dtype=measure.dtype,
         fill_value=np.nan if measure.dtype.kind == "f" else None,
-        attributes=_result_attributes(reduction, measure, keep_attrs=keep_attrs),
+        attributes=attributes,
         dimension_names=(*(("quantile",) if lead else ()), *reduction.dims),
         overwrite=has_node(session, path),
     )
@@ -283,38 +302,12 @@ def create_result(
         coordinates.put_coordinate(f"{parent}/quantile", np.array(measure.q), {})
     if reduction.grouping is not None:
         grouping = reduction.grouping
-        attributes = dict(grouping.attributes)
+        labels_attributes = dict(grouping.attributes)
         if grouping.bounds is not None:
-            attributes["bounds"] = bounds = f"{grouping.name}_bnds"
+            labels_attributes["bounds"] = bounds = f"{grouping.name}_bnds"
             dims = (grouping.name, "bnds")
             coordinates.put_coordinate(f"{parent}/{bounds}", grouping.bounds, {}, dims=dims)
-        coordinates.put_coordinate(f"{parent}/{grouping.name}", grouping.labels, attributes)
-
-
-def _result_attributes(reduction: Reduction, measure: Measure, *, keep_attrs: bool) -> dict[str, Any]:
-    field = reduction.field
-    out = dict(field.attributes) if keep_attrs else {}
-    if field.decode:
-        out = {
-            name: value for name, value in out.items() if name not in ENCODING and (name, value) != cf.BOOLEAN
-        }
-    coordinates = str(field.attributes.get("coordinates", "")).split() if keep_attrs else []
-    if coordinates:
-        out["coordinates"] = " ".join(coordinates)
-    if measure.how in ("count", "any", "all"):
-        out["units"] = "1"
-    elif measure.how == "var" and "units" in out:
-        out["units"] = f"({out['units']})2"
-    dims = [field.dims[axis] for axis in reduction.over]
-    method = f"{': '.join(dims)}: {cf.cell_method(measure.how)}"
-    earlier_methods = str(field.attributes.get("cell_methods", "")).strip()
-    out["cell_methods"] = f"{earlier_methods} {method}".strip()
-    if isinstance(measure.kernel, Sketch):
-        out["quantile_rank_error"] = round(rank_error(measure.kernel.k), 6)
-    if measure.q is None and measure.how == "quantile":
-        assert isinstance(measure.kernel, Exact | Sketch)
-        out["quantile"] = measure.kernel.q[0]
-    return out
+        coordinates.put_coordinate(f"{parent}/{grouping.name}", grouping.labels, labels_attributes)
 
 
 _QUANTILES: Final = ("quantile", "median")
@@ -350,21 +343,9 @@ def reductions_of(
                 ErrorKind.INVALID_ARGUMENT,
             )
         empty = grouping.empty()
-    over = _reduced_axes(dims, field, grouping)
-    weights = weights_of(arrays, field, options.get("weights"))
-    has_empty = empty is not None and empty.any()
-    plain = Reduction(field, over, (), grouping, weights, options["skipna"], empty if has_empty else None)
-    named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
-    measures = [_measure(plain, own_path, options, each) for each, own_path in named]
-    quantiles = tuple(each for each in measures if each.how in _QUANTILES)
-    others = tuple(each for each in measures if each.how not in _QUANTILES)
-    return [replace(plain, measures=part) for part in (others, quantiles) if part]
-
-
-def _reduced_axes(given: Sequence[str] | None, field: Field, grouping: Grouping | None) -> tuple[int, ...]:
     label_dims = () if grouping is None else grouping.dims
-    default = field.dims if grouping is None else label_dims
-    dims = default if given is None else given
+    if dims is None:
+        dims = field.dims if grouping is None else label_dims
     unknown = [dim for dim in dims if dim not in field.dims]
     if unknown:
         raise InvalidInputError(
@@ -379,7 +360,15 @@ def _reduced_axes(given: Sequence[str] | None, field: Field, grouping: Grouping 
             f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
-    return tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
+    over = tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
+    weights = weights_of(arrays, field, options.get("weights"))
+    has_empty = empty is not None and empty.any()
+    plain = Reduction(field, over, (), grouping, weights, options["skipna"], empty if has_empty else None)
+    named = [(how, path)] if isinstance(how, str) else [(each, f"{path}_{each}") for each in how]
+    measures = [_measure(plain, own_path, options, each) for each, own_path in named]
+    quantiles = tuple(each for each in measures if each.how in _QUANTILES)
+    others = tuple(each for each in measures if each.how not in _QUANTILES)
+    return [replace(plain, measures=part) for part in (others, quantiles) if part]
 
 
 def _measure(reduction: Reduction, path: str, options: ReductionOptions, how: str) -> Measure:

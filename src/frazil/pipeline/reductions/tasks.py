@@ -180,15 +180,22 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     states, size = _states(shared, reduction, item)
     if combination is Combination.ON_DRIVER:
         return Outcome((item, states), bytes_read=size)
-    if combination is Combination.IN_SCRATCH:
-        output = _write_scratch(fork, shared.scratch, reduction, item, states)
-    else:
-        output = sum(
-            _write_part(fork, reduction, number, item, result_values(reduction, number, state))
-            for number, state in enumerate(states)
-        )
-    rows = item.groups[1] - item.groups[0]
-    return Outcome(None, rows=rows, chunks=1, bytes_read=size, bytes_written=output)
+    groups = np.arange(*item.groups, dtype=np.int64)
+    box, output = _box_region(item.retained_start, item.retained_stop), 0
+    for number, state in enumerate(states):
+        if combination is not Combination.IN_SCRATCH:
+            output += _write_part(fork, reduction, number, item, result_values(reduction, number, state))
+            continue
+        kernel = reduction.measures[number].kernel
+        if len(state.groups) < len(groups):
+            total = empty_partial(kernel, groups, box_shape(item.retained_start, item.retained_stop))
+            absorb_partial(kernel, total, state)
+            state = total
+        for field, values in enumerate(state.fields):
+            array = open_array(fork, scratch_path(shared.scratch, item.number, number, field), "r+")
+            array[(slice(item.slot, item.slot + 1), slice(*item.groups), *box)] = values[None]
+            output += values.nbytes
+    return Outcome(None, rows=len(groups), chunks=1, bytes_read=size, bytes_written=output)
 
 
 def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
@@ -333,26 +340,6 @@ def write_driver_results(
 def scratch_path(scratch: str, reduction: int, measure: int, field: int) -> str:
     """Return the path of the scratch array of one field of a partial result."""
     return f"{scratch.strip('/')}/p{reduction}_{measure}_{field}"
-
-
-def _write_scratch(
-    fork: ForkSession, scratch: str, reduction: Reduction, item: Item, states: list[Any]
-) -> int:
-    """Write the fields of partial results: (slots, groups, *retained dimensions). Returns the bytes."""
-    size = 0
-    groups = np.arange(*item.groups, dtype=np.int64)
-    box = _box_region(item.retained_start, item.retained_stop)
-    for number, state in enumerate(states):
-        kernel = reduction.measures[number].kernel
-        if len(state.groups) < len(groups):
-            total = empty_partial(kernel, groups, box_shape(item.retained_start, item.retained_stop))
-            absorb_partial(kernel, total, state)
-            state = total
-        for field, values in enumerate(state.fields):
-            array = open_array(fork, scratch_path(scratch, item.number, number, field), "r+")
-            array[(slice(item.slot, item.slot + 1), slice(*item.groups), *box)] = values[None]
-            size += values.nbytes
-    return size
 
 
 def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:

@@ -423,9 +423,7 @@ def _part_of(
 
 def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:
     """Return the transfer of whole chunks, if the part consists of whole chunks."""
-    if old.document["codecs"] != new.document["codecs"]:
-        return None
-    if old.document["chunk_grid"] != new.document["chunk_grid"]:
+    if any(old.document[name] != new.document[name] for name in ("codecs", "chunk_grid")):
         return None
     low, high = [], []
     for where, length, step in zip(positions, old.shape, old.grid, strict=True):
