@@ -12,7 +12,7 @@ from collections.abc import Generator
 import pytest
 
 pytest_plugins = ["tests.support.tiers", "tests.support.engines"]
-pytest.register_assert_rewrite("tests.expected", "tests.interop.both")
+pytest.register_assert_rewrite("tests.expected", "tests.interop.both", "tests.readers.comparing")
 
 # `make test` runs in a network namespace without a way out. These are for a plain `pytest`: cloud
 # clients, told to be anonymous, may still ask the metadata service, and hang; Spark must resolve its host.
