@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, cached_property
-from operator import eq
+from operator import attrgetter, eq, itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -79,7 +79,7 @@ def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
 
 def by_rank(arrays: Sequence[U32]) -> Iterator[tuple[list[int], I64 | slice, U32]]:
     """Yield the arrays of each rank, their rows among the rows of all arrays, and their coordinates."""
-    ndims = np.array([array.shape[1] for array in arrays], np.int64)
+    ndims = np.fromiter(map(itemgetter(1), map(attrgetter("shape"), arrays)), np.int64, len(arrays))
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     for ndim in sorted(set(ndims.tolist())):
         chosen = ndims == ndim
@@ -149,7 +149,7 @@ def unsorted_arrays(arrays: Sequence[U32]) -> Iterator[int]:
 
 def _with_owners(arrays: Sequence[U32], members: list[int], coords: U32) -> U32:
     """Return coordinates with the array's number first: one comparison covers all arrays of a rank."""
-    sizes = [len(arrays[each]) for each in members]
+    sizes = list(map(len, map(arrays.__getitem__, members)))
     return np.column_stack((np.repeat(np.arange(len(members), dtype=np.uint32), sizes), coords))
 
 
@@ -162,9 +162,11 @@ def in_order(arrays: Sequence[U32]) -> list[U32]:
         owned = _with_owners(arrays, members, coords)
         if not ascending(owned):
             order = keys(owned, box(owned)).argsort(kind="stable")
-            ends = np.cumsum([len(arrays[each]) for each in members])
-            for each, part in zip(members, np.split(owned[order, 1:], ends[:-1]), strict=True):
-                out[each] = np.ascontiguousarray(part)
+            sizes = np.fromiter(map(len, map(arrays.__getitem__, members)), np.int64, len(members))
+            ndim = coords.shape[1]
+            starts = (np.cumsum(sizes) - sizes) * ndim
+            parts = cut(owned[order, 1:].reshape(-1), starts, sizes, np.full(len(members), ndim))
+            out = list((dict(enumerate(out)) | dict(zip(members, parts, strict=True))).values())
     return out
 
 

@@ -96,7 +96,7 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
             ids = ids[np.unique(id_keys(ids), return_index=True)[1]]
         root[slot] = writer.vector(ids) if len(ids) else writer.no_elements()
     if nodes := sorted(log.updated_chunks):
-        arrays = in_order([log.updated_chunks[node] for node in nodes])
+        arrays = in_order(list(map(log.updated_chunks.__getitem__, nodes)))
         entries, (root[CHUNK_LISTS],) = writer.table_vectors(_ARRAY, [len(arrays)])
         entries.fields[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
         vectors = OffsetVectors(writer, list(map(len, arrays)))
