@@ -51,8 +51,9 @@ class Judge:
         before, is_whole = without_steps(self.run.network.objects), not self.run.history.collections
         if self.run.spec_version > 1:
             self._judge_attempts()
-            if not self.run.network.full_until:
-                # On a full storage, a collection that fails may delete backups that `repo` still names.
+            # On a full storage, a collection that fails may delete backups that `repo` still names.
+            collects = any("collect" in each.operations for each in self.run.plan.clients)
+            if not (self.run.network.full_until and collects):
                 self._judge_backups()
         self.run.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.run.scheduler.now_us) + timedelta(days=30)

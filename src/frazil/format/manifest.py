@@ -369,12 +369,17 @@ def read_references[T: HasFields](root: T) -> tuple[T, T, I64]:
 
     Without a required vector, an array would have fill values instead of its chunks.
     """
-    require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
-    arrays, _ = root.children(_ARRAYS)
-    require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+    arrays = _read_arrays(root)
     refs, counts = arrays.children(_REFS)
     require(refs, "chunk reference", _REQUIRED, index=_INDEX)
     return arrays, refs, counts
+
+
+def _read_arrays[T: HasFields](root: T) -> T:
+    require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
+    arrays, _ = root.children(_ARRAYS)
+    require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+    return arrays
 
 
 def read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
@@ -679,9 +684,7 @@ def open_manifest(data: Any, name: str) -> Manifest:
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        require(root, "manifest", _REQUIRED, id=_ID, arrays=_ARRAYS)
-        arrays, _ = root.children(_ARRAYS)
-        require(arrays, "array of a manifest", _REQUIRED, node_id=_NODE_ID, refs=_REFS)
+        arrays = _read_arrays(root)
         starts, counts = [column.tolist() for column in arrays.places(_REFS, 4)]
         payload = root.buffer.bytes
         searches = {

@@ -484,8 +484,11 @@ def create_file(key: str, path: str, parts: Sequence[memoryview], flusher: Flush
     return True
 
 
-def replace_file(path: str, is_expected: Callable[[bytes], bool], replace: Callable[[], None]) -> bool:
-    """Call ``replace`` under the lock of an object if the object has the expected bytes. Return whether."""
+def replace_file(path: str, version: Version, replace: Callable[[], None], old: Buffer | None = None) -> bool:
+    """Call ``replace`` under the lock of an object if the object has this version. Return whether it had.
+
+    ``old`` are the bytes of the version, if the caller has them: to compare them is faster than to hash them.
+    """
     if not os.path.isfile(path):
         return False
     with object_lock(path):
@@ -494,7 +497,7 @@ def replace_file(path: str, is_expected: Callable[[bytes], bool], replace: Calla
                 current = file.readall()
         except MISSING_FILE:
             return False
-        if is_expected(current):
+        if current == old or version_of(current) == version:
             replace()
             return True
     return False

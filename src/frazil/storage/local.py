@@ -280,11 +280,7 @@ class LocalStorage(SynchronousStorage, LocalCommit):
                     is_plain = is_plain and key.startswith(_NEVER_REPLACED)
                 case IfVersion(version):
                     is_plain = False
-                    if not replace_file(
-                        path,
-                        lambda current: version_of(current) == version,
-                        lambda: write_file(key, path, views, flusher),
-                    ):
+                    if not replace_file(path, version, lambda: write_file(key, path, views, flusher)):
                         return Refused()
         return Stored(Version() if is_plain else version_of(*views))
 
@@ -436,9 +432,7 @@ class FileReplacement(OpenReplacement):
         """
         new, path = self.replacement, self.new.path
         with file_errors(new.key, "write"):
-            if not replace_file(
-                path, lambda now: now == new.old or version_of(now) == new.version, self.new.rename
-            ):
+            if not replace_file(path, new.version, self.new.rename, new.old):
                 return Refused()
             self.flusher.flush_names(os.path.dirname(path))
         self.flusher.note_flushed(path, self.new.descriptor)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import batched
 from threading import Lock, RLock
 from typing import Any, Final, Protocol
@@ -43,6 +43,8 @@ from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
+_fields: Final = cache(fields)
+
 
 def held_bytes(value: object) -> int:
     """Return the number of bytes of the arrays and texts in a value of dataclasses and mappings.
@@ -66,7 +68,7 @@ def held_bytes(value: object) -> int:
         elif isinstance(each, str | bytes):
             total += len(each)
         elif is_dataclass(each):
-            for field in fields(each):
+            for field in _fields(each.__class__):
                 try:  # `suppress` takes much longer
                     pending.append(object.__getattribute__(each, field.name))
                 except AttributeError:  # a field that is not decoded yet
