@@ -226,7 +226,3 @@ class Operations:
             newer += later
             todo += later
         return newer
-
-    def is_later(self, one: bytes, other: bytes) -> bool:
-        """Return whether ``one`` was created after ``other``. True if the ops log does not tell."""
-        return one not in self.age or other not in self.age or self.age[one] < self.age[other]

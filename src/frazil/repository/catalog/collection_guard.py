@@ -173,11 +173,6 @@ class StoredLease:
     until: int
     info: LeaseInfo
 
-    @property
-    def protects_all(self) -> bool:
-        """Whether the lease protects files of any age, as that of a copy does."""
-        return self.since < _ANCIENT_US
-
 
 def leases(storage: Storage) -> list[StoredLease]:
     """Return all leases, the oldest first, expired leases included."""
@@ -200,11 +195,6 @@ def leases(storage: Storage) -> list[StoredLease]:
         )
         held.append(StoredLease(marker.key, taken, since, until, info))
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
-
-
-def lease_info(lease: StoredLease) -> LeaseInfo:
-    """Return a lease as a value for people."""
-    return lease.info
 
 
 def _is_running(process: int, machine: str) -> bool | None:
@@ -263,14 +253,14 @@ class LeaseLimit:
 
     @property
     def protects_all(self) -> bool:
-        """Whether a lease protects files of any age."""
-        return any(lease.protects_all for lease in self.leases.values())
+        """Whether a lease protects files of any age, as that of a copy does."""
+        return any(lease.since < _ANCIENT_US for lease in self.leases.values())
 
     def refresh(self) -> int:
         """Read the leases again, because some may be new. Return ``older_than``."""
         for lease in in_force(self.storage, self.now):
             if lease.since < self.limit and lease.key != self.own and lease.key not in self.leases:
-                holder = lease_info(lease).holder()
+                holder = lease.info.holder()
                 _log.info("%s has a lease, so only files older than the lease are collected", holder)
                 self.leases[lease.key] = lease
         return self.older_than
@@ -315,10 +305,6 @@ class CollectionRecord:
         with skip_missing():
             data = np.frombuffer(storage.get(self.list_key), np.uint8)
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
-
-    def is_current(self, storage: Storage) -> bool:
-        """Return whether the record still exists. Without it, the collection must not delete files."""
-        return storage.head(self.key) is not None
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
         """End the collection, which deletes no more files. With ``leaves_mark``, one record stays as a mark.
@@ -428,10 +414,6 @@ class RequiredFiles:
 
     chunks: U8
     manifests: U8
-
-    def with_manifests(self, ids: U8) -> RequiredFiles:
-        """Return these files and more manifests."""
-        return RequiredFiles(self.chunks, np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
         """Return the keys of all files."""

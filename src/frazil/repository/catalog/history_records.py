@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -363,7 +364,8 @@ class BatchHistory:
             places = [id_ for id_, is_in in zip(after, self.contains(after), strict=True) if is_in]
             moved += [replace(record, snapshot=id_) for id_ in places[:1]]
             for merge in lost if not places and snapshots.find_snapshot(record.snapshot) < 0 else ():
-                if ops.is_later(merge, record.snapshot):
+                # The merge may be later: also if the ops log does not tell.
+                if ops.age.get(merge, -1) < ops.age.get(record.snapshot, inf):
                     raise _unknown(
                         record.snapshot,
                         f"the history that the commit {id_to_text(merge)} has merged was expired",

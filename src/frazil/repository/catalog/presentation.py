@@ -41,14 +41,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class _Kind:
     """The base of the kinds, which print as a call on one line."""
 
-    __slots__ = ()
-
     def __repr__(self) -> str:
         texts = []
-        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+        for each in fields(self):
             value = getattr(self, each.name)
             text = literal(value)
             if isinstance(value, Record):
@@ -163,27 +162,6 @@ class UpdateType(metaclass=Family):
         """
 
 
-AnyUpdateType = (
-    UpdateType.RepoInitialized
-    | UpdateType.RepoMigrated
-    | UpdateType.RepoStatusChanged
-    | UpdateType.ConfigChanged
-    | UpdateType.MetadataChanged
-    | UpdateType.FeatureFlagChanged
-    | UpdateType.TagCreated
-    | UpdateType.TagDeleted
-    | UpdateType.BranchCreated
-    | UpdateType.BranchDeleted
-    | UpdateType.BranchReset
-    | UpdateType.NewCommit
-    | UpdateType.CommitAmended
-    | UpdateType.NewDetachedSnapshot
-    | UpdateType.GCRan
-    | UpdateType.ExpirationRan
-    | UpdateType.LogStart
-)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Update(Record):
     """One entry of the operations log.
@@ -195,7 +173,7 @@ class Update(Record):
             the newest update. Garbage collection deletes old files that the operations log does not need.
     """
 
-    kind: AnyUpdateType
+    kind: _Kind
     updated_at: datetime
     backup_path: str | None
 

@@ -245,8 +245,7 @@ class UpdateSettings:
     @staticmethod
     def of(settings: ResolvedConfig) -> UpdateSettings:
         """Return the options from the settings of a repository."""
-        retries = settings.repo_update_retries
-        policy = RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
+        policy = RetryPolicy(*settings.repo_update_retries)
         return UpdateSettings(policy, settings.num_updates_per_repo_info_file, settings.compression_level)
 
 

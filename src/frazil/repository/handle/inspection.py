@@ -5,6 +5,7 @@ Times are text in ISO 8601, ids are text. A field that a file does not have has 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any, Final
@@ -67,7 +68,7 @@ def iso(us: int) -> str:
 
 def _update_document(entry: OpsEntry) -> Json:
     kind = update(entry).kind
-    details: Json = {name: getattr(kind, name) for name in kind.__match_args__}
+    details: Json = {each.name: getattr(kind, each.name) for each in fields(kind)}
     if isinstance(kind, UpdateType.RepoMigrated):
         details = {name: f"{version}.0" for name, version in details.items()}
     if (status := entry.status) is not None:

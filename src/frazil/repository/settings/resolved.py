@@ -18,12 +18,11 @@ from frazil.repository.settings.manifest_config import (
     DEFAULT_SPLITTING,
     ManifestConfig,
     ManifestSplittingConfig,
-    split_sizes_for,
 )
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from frazil.repository.settings.config import VirtualChunkContainer
 
@@ -63,12 +62,6 @@ def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
     return False if flag.id in info.disabled_flags else None
 
 
-def is_enabled(info: RepoInfo, flag: Flag) -> bool:
-    """Return whether a feature is on, by the setting of the repository or by default."""
-    setting = setting_of(info, flag)
-    return flag.default_enabled if setting is None else setting
-
-
 #: Small coordinate arrays, by their usual names.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
     [
@@ -80,15 +73,6 @@ DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
 
 #: The highest level of zstd. Higher levels count as this one.
 _MAX_LEVEL: Final = 22
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """The number of tries, and the shortest and longest pause between them in milliseconds."""
-
-    max_tries: int
-    initial_backoff_ms: int
-    max_backoff_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +107,8 @@ class ResolvedConfig:
     location_compression_level: int
     concurrent_manifest_fetches: int
 
-    repo_update_retries: Retries
+    #: The number of tries, and the first and the longest pause in milliseconds.
+    repo_update_retries: tuple[int, int, int]
     packing: bool
     pack_threshold_bytes: int
     pack_size_bytes: int
@@ -167,7 +152,7 @@ class ResolvedConfig:
             location_dictionary_bytes=locations.dictionary_max_size_bytes,
             location_compression_level=min(locations.compression_level, _MAX_LEVEL),
             concurrent_manifest_fetches=manifest.max_concurrent_manifest_fetches_during_commit or 1,
-            repo_update_retries=Retries(**vars(full.repo_update_retries.default)),
+            repo_update_retries=tuple(vars(full.repo_update_retries.default).values()),
             packing=full.packing.enabled,
             pack_threshold_bytes=full.packing.threshold_bytes,
             pack_size_bytes=full.packing.pack_size_bytes,
@@ -179,17 +164,6 @@ class ResolvedConfig:
             storage=StorageSettings() if config.storage is None else config.storage,
             virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
         )
-
-    @property
-    def is_split_configured(self) -> bool:
-        """Whether the configuration sets the splitting of manifests."""
-        return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
-
-    def split_sizes_for(
-        self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Return the chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
-        return split_sizes_for(self.splitting, path, dimension_names, num_chunks)
 
     def preloads(self, path: str, num_refs: int) -> bool:
         """Return whether to load the manifests of this array when a session opens."""
