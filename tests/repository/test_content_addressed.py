@@ -1,7 +1,6 @@
 """Identical chunks are stored once, whoever writes them, and garbage collection does not get them."""
 
 import datetime as dt
-import multiprocessing
 import os
 import pickle
 import time
@@ -55,34 +54,6 @@ def commit(repo, name, values, size=CHUNK):
     session = repo.writable_session("main")
     fill(session, name, values, size)
     return session.commit(name)
-
-
-def elsewhere(path, name, values):
-    commit(frazil.Repository.open(storage_at(path)), name, values)
-
-
-@pytest.mark.deep
-def test_the_same_bytes_are_one_file_whoever_writes_them(repo, tmp_path):
-    commit(repo, "a", [1, 2, 1, 2])
-    assert len(files(tmp_path)) == 2
-    commit(frazil.Repository.open(repo.storage), "b", [2, 3])  # as it is configured for everybody
-    assert len(files(tmp_path)) == 3
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=elsewhere, args=(tmp_path / "repo", "c", [3, 1, 4]))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
-    assert len(files(tmp_path)) == 4
-    assert [read(repo, name) for name in "abc"] == [[1, 2, 1, 2], [2, 3], [3, 1, 4]]
-
-
-def test_it_is_off_unless_asked_for(tmp_path):
-    repo = frazil.Repository.create(
-        storage_at(tmp_path / "repo"),
-        frazil.RepositoryConfig(packing=frazil.PackingConfig(threshold_bytes=CHUNK)),
-    )
-    commit(repo, "a", [1, 1])
-    assert len(files(tmp_path)) == 2
 
 
 def test_packed_chunks_are_recognised_within_a_session(repo, tmp_path):

@@ -98,19 +98,6 @@ def test_sessions_merge_forks_of_their_kind_only(repo: frazil.Repository) -> Non
         assert error.value.kind == kind
 
 
-def test_discarded_moves_are_forgotten(repo: frazil.Repository) -> None:
-    session = repo.rearrange_session("main")
-    before = paths(session)
-    session.move("/a", "/q")
-    session.fork()
-    session.move("/q", "/d/q")
-    session.discard_changes()
-    assert not session.has_uncommitted_changes
-    assert paths(session) == before
-    session.move("/a", "/q")
-    assert session.status().moved_nodes[0] == ("/a", "/q")
-
-
 def test_a_node_that_moved_back_is_no_change(repo: frazil.Repository) -> None:
     session = repo.rearrange_session("main")
     session.move("/a", "/q")

@@ -3,13 +3,10 @@
 import threading
 
 import numpy as np
-import pytest
 import zarr
 
 import frazil
 from frazil.format.columns import Ragged
-from frazil.format.envelope import complete
-from frazil.format.snapshot import Snapshot, encode_snapshot, initial_snapshot, open_snapshot
 from frazil.repository.catalog.assets import DecodedCache, held_bytes
 
 
@@ -73,13 +70,6 @@ def test_the_oldest_go_first_and_the_newest_always_stays():
     assert [key in cache for key in (b"a", b"c", b"huge")] == [False, False, True]
 
 
-@pytest.mark.parametrize("asked", [1, 3])
-def test_a_hit_makes_nothing(asked):
-    cache = DecodedCache(5)
-    cache.store(b"k", "kept")
-    assert {cache.get_or_make(b"k", lambda _: pytest.fail("made again")) for _ in range(asked)} == {"kept"}
-
-
 def test_views_of_one_buffer_weigh_as_much_as_the_buffer():
     payload = bytes(10_000)
     views = [np.frombuffer(payload, np.uint8, 10, at) for at in (0, 100, 5_000)]
@@ -118,18 +108,3 @@ def test_large_attributes_weigh_what_they_take():
     repo = frazil.Repository.create(frazil.in_memory_storage(), frazil.RepositoryConfig(caching=caching))
     commit(repo, 6, attributes={"note": "x" * 2_000_000})
     assert held(repo._context.assets._snapshots)[0] == 1
-
-
-def test_fields_that_are_decoded_later_weigh_nothing():
-    snapshot = open_snapshot(encode_snapshot(initial_snapshot(0)), "s")
-    weight = held_bytes(snapshot)
-    assert "message" not in {name for name in Snapshot.__slots__ if _has_value(snapshot, name)}
-    assert held_bytes(complete(snapshot)) > weight > 0
-
-
-def _has_value(value, name):
-    try:
-        object.__getattribute__(value, name)
-    except AttributeError:
-        return False
-    return True

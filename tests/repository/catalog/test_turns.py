@@ -62,17 +62,6 @@ def folder_of(storage: Storage, branch: str) -> str:
         return tickets(storage)[0].rpartition("/")[0]
 
 
-def test_the_turn_is_free(clock):
-    storage = MemoryStorage()
-    with commit_queue(storage, "main") as waited:
-        assert not waited
-        assert len(tickets(storage)) == 1
-        with commit_queue(storage, "other") as other_waited:
-            assert not other_waited
-    assert not tickets(storage)
-    assert not clock.pauses
-
-
 def test_the_oldest_ticket_is_first(clock):
     """The second writer waits until the first one ends."""
     storage = MemoryStorage()

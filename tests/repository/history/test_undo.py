@@ -188,17 +188,8 @@ def test_restoration_is_one_update(repo: frazil.Repository) -> None:
     assert state(repo) == last
     repo.history.redo().apply()
     assert state(repo) == expected
-    assert repo.history.restore_to(next(repo.ops_log())).apply().changes == []
-
-
-def test_restoration_to_a_time(repo: frazil.Repository) -> None:
-    states = {}
-    for name in ("commit", "metadata", "flag"):
-        UPDATES[name](repo)
-        states[next(repo.ops_log()).updated_at] = state(repo)
-    for moment, expected in states.items():
-        repo.history.restore_to(moment + timedelta(microseconds=1)).apply()
-        assert state(repo) == expected
+    moment = next(repo.ops_log()).updated_at + timedelta(microseconds=1)
+    assert repo.history.restore_to(moment).apply().changes == []
     with pytest.raises(frazil.SessionStateError, match="no update at or before"):
         repo.history.restore_to(datetime(2000, 1, 1, tzinfo=UTC)).apply()
 
