@@ -43,19 +43,6 @@ def write(session, region, value, path="a"):
     array[region] = value
 
 
-def test_forks_see_what_the_session_had_changed(repo):
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i4")
-    write(session, slice(0, 2), 7)
-    fork = travelled(session.fork())
-    assert zarr.open_array(fork.store, path="a")[:].tolist() == [7, 7, 0, 0]
-    write(fork, slice(2, 4), 8)
-    assert zarr.open_array(session.store, path="a", mode="r")[:].tolist() == [7, 7, 0, 0]
-    session.merge(travelled(fork))
-    session.commit("both")
-    assert read(repo).tolist() == [7, 7, 8, 8]
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 def test_two_forks_may_not_write_one_chunk(repo, at_once):
     session = with_array(repo).writable_session("main")

@@ -46,20 +46,6 @@ def history(repo):
 # ------------------------------------------------------------------- writers that do not know each other
 
 
-def test_aligned_writes_both_succeed(storage):
-    repo = with_array(storage)
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    write(one, 0, 20, 1)
-    write(two, 20, 30, 2)
-    ids = [one.commit("one", {"by": 1}), two.commit("two", {"by": 2})]
-    assert read(repo) == [1, 1, 1, 1, 2, 2]
-    commits = list(repo.ancestry(branch="main"))
-    assert [commit.id for commit in commits[:2]] == ids[::-1]
-    assert commits[0].parent_id == ids[0]
-    assert commits[1].metadata == {"by": 1}  # as it was given, where nothing came between
-    assert {key: value for key, value in commits[0].metadata.items() if key[0] != "_"} == {"by": 2}
-
-
 class Race:
     """Rivals that commit while we do: before our snapshot is written, each time it is."""
 

@@ -37,23 +37,6 @@ def values(session, path="a"):
     return zarr.open_array(session.store, path=path, mode="r")[:].tolist()
 
 
-def test_a_commit_is_seen_by_new_sessions_only(repo):
-    before = repo.readonly_session("main")
-    session = repo.writable_session("main")
-    fill(session.store)
-    during = repo.readonly_session("main")
-    id_ = session.commit("first", {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]})
-    after = repo.readonly_session("main")
-    assert [list(zarr.open_group(s.store, mode="r").array_keys()) for s in (after,)] == [["a"]]
-    for early in (before, during):
-        with pytest.raises(FileNotFoundError):
-            zarr.open_group(early.store, mode="r")
-    commit = next(repo.ancestry(branch="main"))
-    assert (commit.id, commit.message) == (id_, "first")
-    assert commit.metadata == {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]}
-    assert commit.parent_id == before.snapshot_id
-
-
 def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
     session = repo.writable_session("main")
     fill(session.store)

@@ -18,7 +18,6 @@ from frazil.repository.settings.conditions import (
     ManifestSplitDimCondition,
 )
 from frazil.repository.settings.config import (
-    CachingConfig,
     ChunksConfig,
     CompressionConfig,
     PackingConfig,
@@ -33,7 +32,6 @@ from frazil.repository.settings.manifest_config import (
     ManifestConfig,
     ManifestPreloadConfig,
     ManifestSplittingConfig,
-    ManifestVirtualChunkLocationCompressionConfig,
     split_sizes_for,
 )
 from frazil.repository.settings.resolved import ResolvedConfig
@@ -131,47 +129,6 @@ def test_virtual_chunk_spec() -> None:
 # ------------------------------------------------------------------------------------------- merging
 
 RULES = ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 1}})
-OTHER_RULES = ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 2}})
-
-
-def test_merge_takes_the_other_s_fields_where_it_has_them() -> None:
-    mine = RepositoryConfig(
-        inline_chunk_threshold_bytes=1,
-        compression=CompressionConfig(level=3),
-        caching=CachingConfig(1),
-        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(1, 2)),
-        packing=PackingConfig(enabled=False),
-    )
-    theirs = RepositoryConfig(
-        get_partial_values_concurrency=2,
-        caching=CachingConfig(None, 5),
-        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(None, 3, 4)),
-        packing=PackingConfig(threshold_bytes=7),
-    )
-    assert mine.merge(theirs) == RepositoryConfig(
-        inline_chunk_threshold_bytes=1,
-        get_partial_values_concurrency=2,
-        compression=CompressionConfig(level=3),
-        caching=CachingConfig(1, 5),
-        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(1, 3, 4)),
-        packing=PackingConfig(False, 7),
-    )
-    assert mine.caching == CachingConfig(1)
-    assert RepositoryConfig().merge(mine) == mine == mine.merge(RepositoryConfig())
-
-
-def test_preload_and_splitting_merge_as_a_whole() -> None:
-    mine = RepositoryConfig(manifest=ManifestConfig(ManifestPreloadConfig(max_total_refs=3), RULES))
-    theirs = RepositoryConfig(manifest=ManifestConfig(ManifestPreloadConfig(None, None, 7), OTHER_RULES))
-    assert mine.merge(theirs).manifest == theirs.manifest
-    locations = ManifestVirtualChunkLocationCompressionConfig
-    left = RepositoryConfig(manifest=ManifestConfig(virtual_chunk_location_compression=locations(1)))
-    right = RepositoryConfig(
-        manifest=ManifestConfig(virtual_chunk_location_compression=locations(compression_level=2))
-    )
-    assert left.merge(right).manifest == ManifestConfig(
-        virtual_chunk_location_compression=locations(1, compression_level=2)
-    )
 
 
 def test_merge_keeps_containers_of_both_but_opening_replaces_them() -> None:
