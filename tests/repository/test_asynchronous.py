@@ -43,17 +43,6 @@ def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
     assert pairs > 40
 
 
-async def test_the_loops_own_threads_are_left_alone() -> None:
-    blocked = threading.Event()
-    loop = asyncio.get_running_loop()
-    stuck = [loop.run_in_executor(None, blocked.wait) for _ in range(100)]
-    try:
-        assert await asyncio.wait_for(_repository().list_branches_async(), 10) == {"main"}
-    finally:
-        blocked.set()
-        await asyncio.gather(*stuck)
-
-
 async def test_calls_see_the_context_of_their_caller() -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
 
