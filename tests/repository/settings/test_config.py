@@ -259,7 +259,7 @@ def test_every_default() -> None:
     assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (True, 1 << 20, 16 << 20)
     assert (e.session_lifetime, e.fast_forward_timeout) == (timedelta(hours=24), timedelta(0))
     assert (e.deduplicate, e.compare_chunks) == (False, True)
-    assert (e.location_compression_min_chunks, e.location_dictionary_bytes) == (1000, 2048)
+    assert (e.locations.min_num_chunks, e.locations.max_dictionary_bytes) == (1000, 2048)
     assert split_sizes_for(e.splitting, "/a", None, [5]) == (UNSPLIT,)
     cases = (("/g/time", 1000), ("/g/time", 1001), ("/g/temperature", 10))
     assert [e.preloads(*case) for case in cases] == [True, False, False]

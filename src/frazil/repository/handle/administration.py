@@ -93,7 +93,11 @@ class Administration(RepositoryBase):
             >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
             'a group'
         """
-        expected = None if from_snapshot_id is None else self._snapshot_id(from_snapshot_id)
+        expected = (
+            None
+            if from_snapshot_id is None
+            else resolve_id(from_snapshot_id, self._context.catalog.repo_info)
+        )
         self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
@@ -173,10 +177,7 @@ class Administration(RepositoryBase):
     def _resolve(self, text: str) -> bytes:
         """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""
         snapshot = find_snapshot(text, self._context.catalog.repo_info)
-        return self._snapshot_id(text) if snapshot is None else snapshot
-
-    def _snapshot_id(self, text: str) -> bytes:
-        return resolve_id(text, self._context.catalog.repo_info)
+        return resolve_id(text, self._context.catalog.repo_info) if snapshot is None else snapshot
 
     list_branches_async = awaitable(list_branches)
     create_branch_async = awaitable(create_branch)

@@ -27,7 +27,6 @@ from frazil.repository.catalog.presentation import UpdateType, update
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
 from frazil.repository.handle.sessions import RepositoryBase
-from frazil.storage.checks import skip_missing
 
 #: A dictionary that JSON can hold.
 Json = dict[str, Any]
@@ -298,11 +297,7 @@ class Inspection(RepositoryBase):
         snapshots = self._context.catalog.repo_info().snapshots
         row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
-        logs: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
-        for each in ids:
-            with skip_missing():
-                logs[each] = self._context.assets.transaction_log(each)
-        return logs
+        return dict(zip(ids, self._context.assets.transaction_logs(ids), strict=True))
 
     inspect_repo_info_async = awaitable(inspect_repo_info)
     inspect_snapshot_async = awaitable(inspect_snapshot)

@@ -41,7 +41,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
+from frazil.format.manifest import ChunkTable, Manifest, encode_manifest
 from frazil.format.repo_info import SnapshotEntry
 from frazil.format.snapshot import (
     ArrayData,
@@ -364,16 +364,10 @@ def put_manifests(
 ) -> list[NewManifest]:
     """Put manifests with the tables of each node id. Small arrays share a file."""
     settings = context.settings
-    locations = LocationCompression(
-        settings.location_compression_min_chunks,
-        settings.location_dictionary_samples,
-        settings.location_dictionary_bytes,
-        settings.location_compression_level,
-    )
     encode = partial(
         encode_manifest,
         level=settings.compression_level,
-        locations=locations,
+        locations=settings.locations,
         spec_version=context.spec_version,
     )
     files = share(updates)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_trailer import IS_FAST
+from frazil.format.manifest import LocationCompression
 from frazil.format.repo_info import RepoInfo
 from frazil.options import with_defaults
 from frazil.repository.settings.conditions import COORDINATE_NAMES, ManifestPreloadCondition
@@ -101,10 +102,7 @@ class ResolvedConfig:
     splitting: ManifestSplittingConfig
     #: Whether the number of references decides about the splitting (``AUTO``).
     has_windows: bool
-    location_compression_min_chunks: int
-    location_dictionary_samples: int
-    location_dictionary_bytes: int
-    location_compression_level: int
+    locations: LocationCompression
     concurrent_manifest_fetches: int
 
     #: The number of tries, and the first and the longest pause in milliseconds.
@@ -147,10 +145,12 @@ class ResolvedConfig:
             preload_max_arrays_to_scan=manifest.preload.max_arrays_to_scan,
             splitting=splitting,
             has_windows=given.splitting == AUTO,
-            location_compression_min_chunks=locations.min_num_chunks,
-            location_dictionary_samples=locations.dictionary_max_training_samples,
-            location_dictionary_bytes=locations.dictionary_max_size_bytes,
-            location_compression_level=min(locations.compression_level, _MAX_LEVEL),
+            locations=LocationCompression(
+                locations.min_num_chunks,
+                locations.dictionary_max_training_samples,
+                locations.dictionary_max_size_bytes,
+                min(locations.compression_level, _MAX_LEVEL),
+            ),
             concurrent_manifest_fetches=manifest.max_concurrent_manifest_fetches_during_commit or 1,
             repo_update_retries=tuple(vars(full.repo_update_retries.default).values()),
             packing=full.packing.enabled,
