@@ -99,11 +99,6 @@ class BranchHistory:
         self._info = info
         self._own = rows
 
-    @staticmethod
-    def of(info: RepoInfo, tip: bytes) -> BranchHistory:
-        """Return the line of a snapshot and its ancestors."""
-        return BranchHistory(info, info.snapshots.chain(require_snapshot(info, tip)))
-
     @cached_property
     def _pruned(self) -> tuple[U8, I64]:
         """The ids of the removed snapshots, shape (k, 12), and for each the row that names it, (k,)."""

@@ -283,18 +283,13 @@ class CollectionRecord:
     is_listed: bool = False
     is_done: bool = False
 
-    @property
-    def list_key(self) -> str:
-        """The key of the list of the files to delete."""
-        return self.key + _LIST
-
     def put(self, storage: Storage) -> None:
         """Store the record."""
         put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
 
     def with_list(self, storage: Storage, garbage: U8) -> CollectionRecord:
         """Store the list of the chunk files and manifests to delete, ids of shape (k, 12)."""
-        storage.put(self.list_key, np.ascontiguousarray(garbage).tobytes())
+        storage.put(self.key + _LIST, np.ascontiguousarray(garbage).tobytes())
         record = replace(self, is_listed=True)
         record.put(storage)
         return record
@@ -303,7 +298,7 @@ class CollectionRecord:
         """Return the ids in the list, shape (k, 12). Empty if the collection has ended in the meantime."""
         data = np.zeros(0, np.uint8)
         with skip_missing():
-            data = np.frombuffer(storage.get(self.list_key), np.uint8)
+            data = np.frombuffer(storage.get(self.key + _LIST), np.uint8)
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
@@ -312,11 +307,11 @@ class CollectionRecord:
         It is the one whose key sorts last, so collections that end together keep each other's marks.
         """
         if not leaves_mark:
-            storage.delete([self.key, self.list_key])
+            storage.delete([self.key, self.key + _LIST])
             return
         replace(self, is_done=True).put(storage)
         marks = sorted(other.key for other in collection_records(storage) if other.is_done)
-        storage.delete([self.list_key, *marks[:-1]])
+        storage.delete([self.key + _LIST, *marks[:-1]])
 
 
 @dataclass(frozen=True, slots=True)

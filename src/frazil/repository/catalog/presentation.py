@@ -180,18 +180,6 @@ class Update(Record):
     shown_as: ClassVar[str] = "ops.Update"
 
 
-_AVAILABILITY: Final = {
-    Availability.ONLINE: RepoAvailability.online,
-    Availability.READ_ONLY: RepoAvailability.read_only,
-    # The public enum has no member for offline. Both refuse changes.
-    Availability.OFFLINE: RepoAvailability.read_only,
-}
-#: The value that the repo info stores for a public availability.
-STORED_AVAILABILITY: Final = {
-    RepoAvailability.online: Availability.ONLINE,
-    RepoAvailability.read_only: Availability.READ_ONLY,
-}
-
 _CHUNK_TYPES: Final = {
     NativeRef: ChunkType.native,
     VirtualRef: ChunkType.virtual,
@@ -207,7 +195,10 @@ def chunk_type(ref: ChunkRef | None) -> ChunkType:
 
 def repo_status(status: Status) -> RepoStatus:
     """Return the public status of a repository."""
-    return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
+    # The public enum has no member for offline. Both refuse changes.
+    is_online = status.availability is Availability.ONLINE
+    availability = RepoAvailability.online if is_online else RepoAvailability.read_only
+    return RepoStatus(availability, to_datetime(status.set_at), status.reason)
 
 
 def diff(changes: ChangedPaths) -> Diff:

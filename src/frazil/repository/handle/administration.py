@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import Availability
 from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
@@ -399,11 +400,9 @@ class Administration(RepositoryBase):
             >>> repo.status.limited_availability_reason
             'archived'
         """
-        self._context.catalog.update_repo_info(
-            repo_changes.set_status(
-                presentation.STORED_AVAILABILITY[status.availability], status.limited_availability_reason
-            )
-        )
+        availability = Availability[status.availability.name.upper()]
+        change = repo_changes.set_status(availability, status.limited_availability_reason)
+        self._context.catalog.update_repo_info(change)
 
     def feature_flags(self) -> list[FeatureFlag]:
         """Return all features that can be turned off.

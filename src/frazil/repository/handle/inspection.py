@@ -31,12 +31,6 @@ from frazil.repository.handle.sessions import RepositoryBase
 #: A dictionary that JSON can hold.
 Json = dict[str, Any]
 
-_TYPES: Final = {
-    FileType.SNAPSHOT: "snapshot",
-    FileType.MANIFEST: "manifest",
-    FileType.TRANSACTION_LOG: "transaction-log",
-    FileType.REPO_INFO: "repo-info",
-}
 _KINDS: Final = {"inline": ChunkKind.INLINE, "native": ChunkKind.NATIVE, "virtual": ChunkKind.VIRTUAL}
 
 
@@ -49,7 +43,7 @@ def header_document(data: Any, file_type: FileType) -> Json:
         "app_name": name,
         "app_version": version,
         "spec_version": f"{header.spec_version}.0",
-        "file_type": _TYPES[header.file_type],
+        "file_type": header.file_type.name.lower().replace("_", "-"),
         "compression": "zstd" if header.compression is Compression.ZSTD else "none",
     }
 
