@@ -31,6 +31,7 @@ def test_concurrent_requests_for_one_asset_load_it_once(fails):
     assert fails or calls == [1]
     assert [each.exception() is not None for each in answers] == [fails] * 8
     assert (b"k" in cache) is not fails
+    assert cache.get_or_make(b"k", lambda _: "again") == ("again" if fails else "value")
 
 
 def test_the_oldest_go_first_and_the_newest_always_stays():
