@@ -232,18 +232,3 @@ def test_what_can_succeed_does(operation: str, meanwhile: str) -> None:
         assert messages.count("mine") == 1
         if requests < step:
             break
-
-
-def test_an_amended_commit_follows_what_the_expiration_left() -> None:
-    """The parent of the tip is expired while the tip is amended."""
-    for step in range(1, 30):
-        storage = repository(2)
-        result, requests = outcome_at(step, storage, HASTY, "amend", "expire")
-        assert isinstance(result, str), (step, repr(result))
-        repo = frazil.Repository.open(storage)
-        first, *_ = repo.ancestry(branch="main")
-        assert first.message == "mine"
-        changed = repo.diff(from_snapshot_id="1CECHNKREP0F1RSTCMT0", to_branch="main")
-        assert changed.new_arrays == {"/x"}
-        if requests < step:
-            break

@@ -1,7 +1,6 @@
 """Identical chunks are stored once, whoever writes them, and garbage collection does not get them."""
 
 import datetime as dt
-import multiprocessing
 import os
 import pickle
 import time
@@ -13,8 +12,6 @@ import pytest
 import zarr
 
 import frazil
-from frazil.format.chunk_trailer import encode_trailer
-from frazil.repository.catalog import collection_guard as collection_watch
 from frazil.repository.catalog.collection_guard import CollectionWatch
 
 CHUNK = 1 << 18
@@ -39,60 +36,22 @@ def files(tmp_path):
     return sorted(path for path in (tmp_path / "repo" / "chunks").iterdir() if "#" not in path.name)
 
 
-def fill(session, name, values, size=CHUNK):
-    """An array of one chunk of ``size`` bytes for each value."""
+def fill(session, name, values):
+    """An array of one chunk for each value."""
     array = zarr.create_array(
-        session.store, name=name, shape=(len(values) * size,), chunks=(size,), dtype="u1", compressors=None
+        session.store, name=name, shape=(len(values) * CHUNK,), chunks=(CHUNK,), dtype="u1", compressors=None
     )
-    array[:] = np.repeat(np.array(values, "u1"), size)
+    array[:] = np.repeat(np.array(values, "u1"), CHUNK)
 
 
-def read(repo, name, size=CHUNK):
-    return zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::size].tolist()
+def read(repo, name):
+    return zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::CHUNK].tolist()
 
 
-def commit(repo, name, values, size=CHUNK):
+def commit(repo, name, values):
     session = repo.writable_session("main")
-    fill(session, name, values, size)
+    fill(session, name, values)
     return session.commit(name)
-
-
-def elsewhere(path, name, values):
-    commit(frazil.Repository.open(storage_at(path)), name, values)
-
-
-@pytest.mark.deep
-def test_the_same_bytes_are_one_file_whoever_writes_them(repo, tmp_path):
-    commit(repo, "a", [1, 2, 1, 2])
-    assert len(files(tmp_path)) == 2
-    commit(frazil.Repository.open(repo.storage), "b", [2, 3])  # as it is configured for everybody
-    assert len(files(tmp_path)) == 3
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=elsewhere, args=(tmp_path / "repo", "c", [3, 1, 4]))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
-    assert len(files(tmp_path)) == 4
-    assert [read(repo, name) for name in "abc"] == [[1, 2, 1, 2], [2, 3], [3, 1, 4]]
-
-
-def test_it_is_off_unless_asked_for(tmp_path):
-    repo = frazil.Repository.create(
-        storage_at(tmp_path / "repo"),
-        frazil.RepositoryConfig(packing=frazil.PackingConfig(threshold_bytes=CHUNK)),
-    )
-    commit(repo, "a", [1, 1])
-    assert len(files(tmp_path)) == 2
-
-
-def test_packed_chunks_are_recognised_within_a_session(repo, tmp_path):
-    size = 1 << 16
-    commit(repo, "a", [1, 2] * 8, size)
-    pack = 2 * size + len(encode_trailer(bytes(12), [size] * 2, [0] * 2))
-    assert [path.stat().st_size for path in files(tmp_path)] == [pack]
-    commit(repo, "b", [1, 2] * 8, size)
-    assert [path.stat().st_size for path in files(tmp_path)] == [pack] * 2
-    assert read(repo, "a", size) == read(repo, "b", size) == [1, 2] * 8
 
 
 def test_forks_find_each_other_s_chunks_and_bring_the_end_of_the_session_forward(repo, tmp_path):
@@ -181,17 +140,6 @@ def test_a_chunk_that_was_collected_before_is_stored_again(repo, tmp_path):
     assert collect(tmp_path / "repo") == 1
     fill(session, "found", [7])
     assert collect(tmp_path / "repo") == 0
-    session.commit("found")
-    assert read(repo, "found") == [7]
-
-
-def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, monkeypatch):
-    """It has seen the old file, and deletes it after the session found it."""
-    file = garbage(repo, tmp_path, 30)
-    session = repo.writable_session("main")
-    monkeypatch.setattr(collection_watch, "is_collecting", lambda storage: True)
-    fill(session, "found", [7])
-    file.unlink()
     session.commit("found")
     assert read(repo, "found") == [7]
 

@@ -8,7 +8,6 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
-from zarr.core.group import Group
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
@@ -42,33 +41,6 @@ def read(repo, path="a", **ref):
 def write(session, region, value, path="a"):
     array = zarr.open_array(session.store, path=path, mode="r+")
     array[region] = value
-
-
-def test_work_of_forks_is_one_commit(repo):
-    session = with_array(repo).writable_session("main")
-    forks = [travelled(session.fork()) for _ in range(4)]
-    for n, fork in enumerate(forks):
-        write(fork, slice(2 * n, 2 * n + 2), n)
-    back = [travelled(fork) for fork in forks]
-    assert not session.has_uncommitted_changes
-    session.merge(*back)
-    assert session.has_uncommitted_changes
-    session.commit("by four", {"workers": 4})
-    assert read(repo)[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert next(repo.ancestry(branch="main")).message == "by four"
-
-
-def test_forks_see_what_the_session_had_changed(repo):
-    session = repo.writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i4")
-    write(session, slice(0, 2), 7)
-    fork = travelled(session.fork())
-    assert zarr.open_array(fork.store, path="a")[:].tolist() == [7, 7, 0, 0]
-    write(fork, slice(2, 4), 8)
-    assert zarr.open_array(session.store, path="a", mode="r")[:].tolist() == [7, 7, 0, 0]
-    session.merge(travelled(fork))
-    session.commit("both")
-    assert read(repo).tolist() == [7, 7, 8, 8]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -212,20 +184,6 @@ def test_two_forks_may_not_change_one_node_differently(repo, first, second):
     assert not session.has_uncommitted_changes
 
 
-def test_forks_may_create_and_delete_different_nodes(repo):
-    session = with_array(repo).writable_session("main")
-    one, two = travelled(session.fork()), travelled(session.fork())
-    array = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
-    array[:] = 5
-    del zarr.open_group(two.store)["a"]
-    session.merge(travelled(one), travelled(two))
-    session.commit("swap")
-    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    assert isinstance(group, Group)
-    assert sorted(group.array_keys()) == ["b"]
-    assert group["b"][:].tolist() == [5, 5, 5]
-
-
 def test_what_forks_cannot_do(repo):
     session = with_array(repo).writable_session("main")
     fork = session.fork()
@@ -246,21 +204,6 @@ def test_what_forks_cannot_do(repo):
     with pytest.raises(SessionStateError) as error:
         session.merge(stranger)
     assert error.value.kind == ErrorKind.MERGE_NOT_ALLOWED
-
-
-def test_nothing_of_a_fork_is_lost_when_the_session_conflicts(repo):
-    session = with_array(repo).writable_session("main")
-    fork = travelled(session.fork())
-    write(fork, slice(0, 2), 1)
-    session.merge(travelled(fork))
-    with repo.transaction("main", message="first") as store:
-        zarr.open_group(store, mode="r+").update_attributes({"first": True})
-    with pytest.raises(frazil.ConflictError) as error:
-        session.commit("second")
-    assert error.value.actual_parent == repo.lookup_branch("main")
-    assert error.value.expected_parent == session.snapshot_id
-    assert session.has_uncommitted_changes
-    assert zarr.open_array(session.store, path="a", mode="r")[0, 0] == 1
 
 
 @settings(max_examples=examples(30))

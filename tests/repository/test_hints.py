@@ -300,19 +300,6 @@ def test_a_saved_container_stays_a_hint_until_it_is_adopted(listener: Listener) 
     assert saved.as_own() == saved
 
 
-def test_a_container_that_was_saved_by_its_user_is_a_hint_to_the_next_one(listener: Listener) -> None:
-    prefix, storage = "s3://box/", hostile("s3://box/", {"s3": {}})
-    config = frazil.RepositoryConfig()
-    trust(config, prefix, listener)
-    mine = opened(storage, prefix, s3_anonymous_credentials(), config)
-    mine.save_config()
-    assert read(mine) == DATA
-    assert read(mine.reopen()) == DATA
-    listener.visits.clear()
-    refused(storage, prefix, "untrusted-virtual-chunk-container", "`endpoint_url`, `allow_http`")
-    assert listener.visits == []
-
-
 def test_a_repository_cannot_replace_the_users_container_by_another_spelling(listener: Listener) -> None:
     prefix = "s3://box/"
     storage = hostile("S3://box/", {"s3": {"region": "us-east-1"}}, "s3://box/data")
@@ -442,11 +429,3 @@ def test_another_prefix_is_not_authorised(tmp_path: Path) -> None:
         with pytest.raises(frazil.InvalidInputError) as error:
             read(opened(storage, given, LocalFileSystemAccess))
         assert error.value.kind == "unauthorized-virtual-chunk-container"
-
-
-def test_a_container_that_is_not_authorised_gets_no_request(listener: Listener) -> None:
-    storage = hostile(f"{listener.url}/", {"http": {}})
-    with pytest.raises(frazil.InvalidInputError) as error:
-        read(opened(storage, "https://elsewhere.example/", None))
-    assert error.value.kind == "unauthorized-virtual-chunk-container"
-    assert listener.visits == []

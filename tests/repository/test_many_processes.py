@@ -1,9 +1,7 @@
-"""Eight processes commit to one repository on the local file system, undisturbed and killed at random."""
+"""Eight processes commit to one repository on the local file system."""
 
-import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -57,24 +55,3 @@ def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
     for process in [start(tmp_path, worker, count) for worker in range(PROCESSES)]:
         finish(process)
     check(tmp_path, count, spec_version)
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(300)
-def test_killed_at_random_and_started_again(tmp_path):
-    Repository.create(local_filesystem_storage(str(tmp_path)))
-    chance = random.Random(7)
-    running = {worker: start(tmp_path, worker, 50) for worker in range(PROCESSES)}
-    kills = 0
-    while kills < 24 and any(process.poll() is None for process in running.values()):
-        time.sleep(chance.uniform(0.05, 0.6))
-        worker = chance.choice([w for w, process in running.items() if process.poll() is None] or [0])
-        if running[worker].poll() is None:
-            running[worker].kill()
-            running[worker].communicate()
-            kills += 1
-            running[worker] = start(tmp_path, worker, 50)
-    assert kills >= 8
-    for process in running.values():
-        finish(process)
-    check(tmp_path, 50)

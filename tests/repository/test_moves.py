@@ -98,19 +98,6 @@ def test_sessions_merge_forks_of_their_kind_only(repo: frazil.Repository) -> Non
         assert error.value.kind == kind
 
 
-def test_discarded_moves_are_forgotten(repo: frazil.Repository) -> None:
-    session = repo.rearrange_session("main")
-    before = paths(session)
-    session.move("/a", "/q")
-    session.fork()
-    session.move("/q", "/d/q")
-    session.discard_changes()
-    assert not session.has_uncommitted_changes
-    assert paths(session) == before
-    session.move("/a", "/q")
-    assert session.status().moved_nodes[0] == ("/a", "/q")
-
-
 def test_a_node_that_moved_back_is_no_change(repo: frazil.Repository) -> None:
     session = repo.rearrange_session("main")
     session.move("/a", "/q")
@@ -143,7 +130,7 @@ ENDS: dict[str, Callable[[frazil.Session], Any]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_every_end_asks_for_the_feature(repo: frazil.Repository, end: str) -> None:
+def test_every_end_asks_for_the_feature_and_the_status(repo: frazil.Repository, end: str) -> None:
     session = repo.rearrange_session("main")
     session.move("/a", "/q")
     repo.set_feature_flag("move_node", False)
@@ -153,6 +140,11 @@ def test_every_end_asks_for_the_feature(repo: frazil.Repository, end: str) -> No
     assert error.value.kind == ErrorKind.FEATURE_FLAG_DISABLED
     assert {each.key for each in repo.storage.list("")} == before
     repo.set_feature_flag("move_node", None)
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only))
+    with pytest.raises(frazil.ReadOnlyError) as closed:
+        ENDS[end](session)
+    assert closed.value.kind == ErrorKind.READ_ONLY_REPOSITORY
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
     ENDS[end](session)
     assert session.read_only
 
@@ -167,20 +159,6 @@ def test_the_feature_is_asked_for_again_at_the_last_moment(repo: frazil.Reposito
     with pytest.raises(frazil.SessionStateError) as error:
         new_snapshot(entry, "main", tip, MOVE_NODE)(info, 2**50)
     assert error.value.kind == ErrorKind.FEATURE_FLAG_DISABLED
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_every_end_asks_for_the_status(repo: frazil.Repository, end: str) -> None:
-    session = repo.writable_session("main")
-    zarr.create_group(session.store, path="new")
-    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only))
-    with pytest.raises(frazil.ReadOnlyError) as error:
-        ENDS[end](session)
-    assert error.value.kind == ErrorKind.READ_ONLY_REPOSITORY
-    assert not session.read_only
-    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
-    ENDS[end](session)
-    assert "new" in zarr.open_group(session.store, mode="r")
 
 
 def test_many_moves_ask_for_little() -> None:

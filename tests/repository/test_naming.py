@@ -97,15 +97,6 @@ def test_names_of_no_snapshot(repo: frazil.Repository, use: str) -> None:
 
 
 @pytest.mark.parametrize("use", BY_NAME)
-def test_names_of_refs(repo: frazil.Repository, use: str) -> None:
-    repo.create_tag("v1", whole(repo, 0))
-    assert BY_NAME[use](repo, "v1") == whole(repo, 0)
-    repo.delete_tag("v1")
-    with pytest.raises(InvalidInputError):
-        BY_NAME[use](repo, "v1")
-
-
-@pytest.mark.parametrize("use", BY_NAME)
 def test_a_name_that_begins_an_id(repo: frazil.Repository, use: str) -> None:
     repo.create_branch("ABCD", whole(repo, 0))
     assert BY_NAME[use](repo, "ABCD") == whole(repo, 0)  # both are the same

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -16,9 +16,15 @@ from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 
 import frazil
-from frazil.errors import ConflictError, ErrorKind, IcechunkError, OutcomeUnknownError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, OutcomeUnknownError, StorageError
 from frazil.storage.base import ALWAYS, Condition, Refused, Stored
 from frazil.storage.memory import MemoryStorage
+
+
+@contextmanager
+def _raise_after(what: str) -> Iterator[None]:
+    yield
+    raise StorageError(f"injected after {what}", ErrorKind.OBJECT_STORE)
 
 
 class Failing(Seen):
@@ -37,17 +43,6 @@ class Failing(Seen):
         if fault == "before":
             raise StorageError(f"injected before {what}", ErrorKind.OBJECT_STORE)
         return _raise_after(what) if fault == "after" else nullcontext()
-
-
-class _raise_after:  # noqa: N801  # a context manager, used as a function
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            raise StorageError(f"injected after {self.what}", ErrorKind.OBJECT_STORE)
 
 
 def quick(**options: Any) -> frazil.RepositoryConfig:
@@ -283,15 +278,6 @@ def test_creation(version: int, local: bool) -> None:
     with pytest.raises(OutcomeUnknownError, match=r"Repository\.exists"):
         frazil.Repository.create(failing, spec_version=version)
     assert frazil.Repository.exists(storage)
-
-
-def test_a_conflict_is_one_where_the_answer_says_so() -> None:
-    storage = copy_of(_template(2))
-    repo = frazil.Repository.open(storage)
-    session = _session(repo)
-    write(repo, 3)
-    with pytest.raises(ConflictError):
-        session.commit("mine")
 
 
 def test_what_was_stored_is_not_reported_as_failed() -> None:

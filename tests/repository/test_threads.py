@@ -78,24 +78,6 @@ def test_writes_to_a_fork_during_its_merge(repo, monkeypatch):
     assert committed(repo, session) == [VALUE, 0, 0, 0]
 
 
-def test_writes_to_a_fork_after_its_merge_stay_in_the_fork(repo):
-    session = repo.writable_session("main")
-    fork = session.fork()
-    write(fork, 0)
-    session.merge(fork)
-    write(fork, 1)
-    assert committed(repo, session) == [VALUE, 0, 0, 0]
-
-
-def test_writes_to_a_fork_during_pickling(repo):
-    fork = repo.writable_session("main").fork()
-    write(fork, 0)
-    make, arguments = fork.workspace.__reduce__()
-    write(fork, 1)
-    workspace = make(*pickle.loads(pickle.dumps(arguments)))
-    assert [workspace.read_chunk("/t", (at,)) is not None for at in range(2)] == [True, False]
-
-
 def test_writes_during_a_reindexing(repo):
     session = repo.writable_session("main")
     write(session, 0)

@@ -1,16 +1,14 @@
 """Writers at work on one repository: cooperating in one session, or not knowing of each other."""
 
 import datetime as dt
-import multiprocessing
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zarr
 from tests.support.patience import patience
 
 import frazil
-from frazil.conflicts import ConflictType
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.host import Host
 from frazil.testing import FaultyStorage
@@ -46,56 +44,6 @@ def history(repo):
 
 
 # ------------------------------------------------------------------- writers that do not know each other
-
-
-def test_aligned_writes_both_succeed(storage):
-    repo = with_array(storage)
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    write(one, 0, 20, 1)
-    write(two, 20, 30, 2)
-    ids = [one.commit("one", {"by": 1}), two.commit("two", {"by": 2})]
-    assert read(repo) == [1, 1, 1, 1, 2, 2]
-    commits = list(repo.ancestry(branch="main"))
-    assert [commit.id for commit in commits[:2]] == ids[::-1]
-    assert commits[0].parent_id == ids[0]
-    assert commits[1].metadata == {"by": 1}  # as it was given, where nothing came between
-    assert {key: value for key, value in commits[0].metadata.items() if key[0] != "_"} == {"by": 2}
-
-
-def test_overlapping_writes_conflict_and_the_user_tries_again(storage):
-    repo = with_array(storage)
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    write(one, 0, 20, 1)
-    write(two, 15, 30, 2)
-    won = one.commit("one")
-    with pytest.raises(frazil.RebaseFailedError) as error:
-        two.commit("two")
-    assert error.value.snapshot == won
-    (conflict,) = error.value.conflicts
-    assert (conflict.conflict_type, conflict.path) == (ConflictType.ChunkDoubleUpdate, "/a")
-    assert conflict.conflicted_chunks == [[1]]
-    assert repo.lookup_branch("main") == won
-    # What the loser wrote can still be read, and saved.
-    assert zarr.open_array(two.store, path="a")[15:].tolist() == [2] * 15
-    # The user's own code: start from the latest state, and do it again.
-    again = repo.writable_session("main")
-    write(again, 15, 30, 2)
-    again.commit("two")
-    assert read(repo) == [1, 1, 1, 2, 2, 2]
-    assert history(repo) == ["one", "two"]
-
-
-def test_nobody_waits_without_a_timeout(storage):
-    repo = with_array(storage, None)
-    one, two = repo.writable_session("main"), repo.writable_session("main")
-    write(one, 0, 20, 1)
-    write(two, 20, 30, 2)
-    won = one.commit("one")
-    with pytest.raises(frazil.ConflictError) as error:
-        two.commit("two")
-    assert error.value.actual_parent == won
-    assert error.value.kind == ErrorKind.COMMIT_CONFLICT
-    assert not isinstance(error.value, frazil.RebaseFailedError)
 
 
 class Race:
@@ -219,60 +167,4 @@ def test_many_threads_that_know_nothing_of_each_other(storage):
     assert sorted(history(repo)) == sorted(f"{row}/{column}" for row in range(8) for column in range(3))
 
 
-def commit_alone(path, worker):
-    repo = frazil.Repository.open(frazil.local_filesystem_storage(path))
-    for number in range(4):
-        with repo.transaction("main", message=f"{worker}/{number}") as store:
-            zarr.open_array(store, path="a", mode="r+")[10 * worker : 10 * worker + 10] = number + 1
-
-
-@pytest.mark.deep
-def test_many_processes_that_know_nothing_of_each_other(tmp_path):
-    path = str(tmp_path / "repo")
-    repo = with_array(frazil.local_filesystem_storage(path))
-    repo.save_config()  # so that all others are as patient
-    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(commit_alone, [path] * 3, range(3)))
-    assert read(repo) == [4] * 6
-    assert sorted(history(repo)) == sorted(f"{w}/{n}" for w in range(3) for n in range(4))
-
-
 # ------------------------------------------------------------------------------- writers that cooperate
-
-
-def write_part(fork, part):
-    write(fork, 10 * part, 10 * part + 10, part + 1)
-    return fork
-
-
-@pytest.mark.deep
-def test_workers_whose_writes_are_aligned_share_a_session_and_commit_once(tmp_path):
-    repo = with_array(frazil.local_filesystem_storage(str(tmp_path / "repo")), None)
-    session = repo.writable_session("main")
-    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
-        forks = list(pool.map(write_part, [session.fork() for _ in range(3)], range(3)))
-    assert {fork.session_id for fork in forks} == {session.session_id}
-    session.merge(*forks)
-    session.commit("all of it")
-    assert read(repo) == [1, 1, 2, 2, 3, 3]
-    assert history(repo) == ["all of it"]
-
-
-def test_dask_workers_share_a_session(tmp_path):
-    dask = pytest.importorskip("dask")
-    repo = with_array(frazil.local_filesystem_storage(str(tmp_path / "repo")), None)
-    session = repo.writable_session("main")
-    parts = [dask.delayed(write_part)(session.fork(), part) for part in range(3)]
-    session.merge(*dask.compute(*parts, scheduler="threads"))
-    session.commit("all of it")
-    assert read(repo) == [1, 1, 2, 2, 3, 3]
-
-
-def test_workers_that_get_in_each_other_s_way_are_refused(storage):
-    session = with_array(storage).writable_session("main")
-    forks = [session.fork(), session.fork()]
-    write(forks[0], 0, 20, 1)
-    write(forks[1], 15, 30, 2)
-    with pytest.raises(SessionStateError) as error:
-        session.merge(*forks)
-    assert error.value.kind == ErrorKind.MERGE_FAILED

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
+from frazil.errors import ConflictError, ErrorKind
 from frazil.format.ids import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
-from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
+from frazil.repository.catalog.repo_changes import set_metadata
 from frazil.repository.catalog.repo_update import UpdateSettings, ops_log, read_repo_info, update_repo_info
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
@@ -76,13 +76,6 @@ def test_the_update_is_in_the_history_after_updates_of_others(keep):
     assert len(log(storage)) == 7
 
 
-def test_a_storage_that_never_answers_is_an_error_and_stores_nothing():
-    storage = repository(lambda key, condition: Fault.LOST if key == REPO else None)
-    with pytest.raises(StorageError):
-        update(storage, counting())
-    assert read_repo_info(storage)[0].metadata == {}
-
-
 def test_always_refused_ends_after_the_given_tries_and_leaves_no_backups():
     storage = repository(lambda key, condition: Fault.REFUSED if key == REPO else None)
     with pytest.raises(ConflictError) as error:
@@ -90,65 +83,3 @@ def test_always_refused_ends_after_the_given_tries_and_leaves_no_backups():
     assert error.value.kind == ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED
     assert storage.puts.count(REPO) == 7
     assert len(list(storage.list(OVERWRITTEN))) <= 1
-
-
-def test_what_the_change_raises_ends_the_loop():
-    storage = repository()
-    with pytest.raises(RefNotFoundError):
-        update(storage, delete_branch("nope"))
-    assert storage.puts == []
-
-
-def test_a_change_that_became_impossible_after_a_refusal():
-    """Refused once because another writer made the same branch: the second look says so."""
-    storage = repository()
-    main = read_repo_info(storage)[0].branches["main"]
-    first = iter([True])
-
-    def choose(key, condition):
-        if key == REPO and next(first, False):
-            storage.choose = lambda key, condition: None
-            update(FaultyStorage(storage.inner, storage.choose), create_branch("dev", main))
-        return
-
-    storage.choose = choose
-    with pytest.raises(Exception, match="already exists"):
-        update(storage, create_branch("dev", main))
-    assert len(log(storage)) == 2
-
-
-@pytest.mark.deep
-def test_threads_count_exactly():
-    storage = repository()
-
-    def work():
-        for _ in range(20):
-            update(
-                storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4)
-            )
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    info = read_repo_info(storage)[0]
-    assert info.metadata == {"n": 160}
-    entries = log(storage)
-    assert len(entries) == 161
-    times = [entry.updated_at for entry in entries]
-    assert times == sorted(set(times), reverse=True)
-
-
-def test_the_ops_log_goes_on_in_the_backups():
-    storage = repository()
-    for _ in range(7):
-        update(storage, counting(), keep=2)
-    info = read_repo_info(storage)[0]
-    assert len(info.ops) == 2
-    assert [entry.kind for entry in log(storage)].count(UpdateKind.METADATA_CHANGED) == 7
-
-
-def test_no_repository():
-    with pytest.raises(RepositoryNotFoundError):
-        read_repo_info(MemoryStorage())

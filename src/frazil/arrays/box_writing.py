@@ -241,7 +241,7 @@ def _fill_chunks(
     # zarr stores no chunk for the fill value: then the row of the first chunk is a deletion
     stored = workspace.refs_at(path, index[:1]).prune()
     rows = stored.select_chunks(np.zeros(len(index), np.int64))
-    workspace.replace_refs(path, replace(rows, index=index), workspace.discards)
+    workspace.set_refs(path, replace(rows, index=index))
 
 
 #: The coordinates and the bytes of encoded chunks, and the coordinates of chunks of the fill value.
@@ -338,7 +338,7 @@ class BoxWriting:
                 index, chunks, fill = box
                 rows.add(index, chunks)
                 rows.delete(fill)
-            if workspace.replace_refs(self._path, rows.table(), discards):
+            if workspace.set_refs(self._path, rows.table(), discards):
                 return True
 
     def _encoded(

@@ -209,7 +209,7 @@ def status(output: Output, target: args.Location) -> None:
         frazil status ice          the state of a repository
         frazil status ice --json   the same for programs
     """
-    from frazil.repository.catalog.collection_guard import lease_info, leases
+    from frazil.repository.catalog.collection_guard import leases
     from frazil.repository.catalog.presentation import repo_status
 
     context = Opened(target).context
@@ -219,7 +219,7 @@ def status(output: Output, target: args.Location) -> None:
     held: list[dict[str, Any]] = [
         {"id": each.id, "holder": each.holder()}
         | picked(each, since="taken_at", ends="ends_at", stale="is_stale")
-        for each in map(lease_info, leases(context.storage))
+        for each in (lease.info for lease in leases(context.storage))
     ]
     document = {
         "status": state.availability.name,

@@ -126,12 +126,6 @@ class Snapshots(Protocol):
     def added(self, entry: SnapshotEntry) -> Snapshots:
         """Return the snapshots with one more."""
 
-    def select_snapshots(
-        self,
-        keep: NDArray[np.bool_],
-        new_parents: Mapping[bytes, bytes | None],
-        pruned: Mapping[bytes, tuple[bytes, ...]],
-    ) -> Snapshots: ...
     def __len__(self) -> int: ...
 
 

@@ -30,7 +30,7 @@ from frazil.repository.catalog.history_records import (
     with_replacements,
 )
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_changes import branch_tip, require_snapshot
 from frazil.repository.handle.repository import Repository, context_of
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import CommitLogs, read_logs
@@ -362,7 +362,7 @@ def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> 
     every = list(with_replacements(info, entries))
     if not every:
         return []
-    line = BranchHistory.of(info, tip)
+    line = BranchHistory(info, info.snapshots.chain(require_snapshot(info, tip)))
     contained = line.contains([each.snapshot for each in every]).tolist()
     return [
         entry.in_version(line.holder(entry.snapshot))

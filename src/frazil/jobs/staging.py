@@ -40,7 +40,6 @@ from frazil.repository.session.staged_work import (
     clean_up,
     ends,
     give_up,
-    has_ended,
     place_of,
     take_lease,
 )
@@ -235,7 +234,7 @@ class Staging:
             )
         if plan is not None:
             snapshots = context_of(repo).catalog.repo_info().snapshots
-            if has_ended(plan.started) or snapshots.find_snapshot(id_from_text(plan.base)) < 0:
+            if now_us() >= ends(plan.started) or snapshots.find_snapshot(id_from_text(plan.base)) < 0:
                 _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
                 give_up(repo.storage, place)
                 plan = None

@@ -60,7 +60,6 @@ from frazil.repository.catalog.collection_guard import (
     announce,
     delete_ended,
     delete_killed_records,
-    lease_info,
 )
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import require_online
@@ -444,7 +443,7 @@ class Collection:
         sweeper = self._sweeper()
         done: dict[str, DeletionResult] = {}
         for kind, files in phases.items():
-            if not record.is_current(self._context.storage):
+            if self._context.storage.head(record.key) is None:
                 break
             dead = files.select_files(files.modified < spared.refresh())
             if self._has_tasks:
@@ -549,7 +548,7 @@ def _summary(phases: Files, done: dict[str, DeletionResult], spared: LeaseLimit)
         skipped_phases=[kind for kind in phases if kind not in done],
         leases_respected=len(spared.leases),
         spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
-        leases=list(map(lease_info, spared.leases.values())),
+        leases=[lease.info for lease in spared.leases.values()],
     )
 
 
@@ -558,9 +557,7 @@ def _with_held_files(spared: LeaseLimit, unused: Files) -> list[LeaseInfo]:
     modified = np.concatenate([files.modified for files in unused.values()])
     sizes = np.concatenate([files.sizes for files in unused.values()])
     held = [(lease, sizes[modified >= lease.since]) for lease in spared.leases.values()]
-    return [
-        replace(lease_info(lease), held_objects=len(each), held_bytes=int(each.sum())) for lease, each in held
-    ]
+    return [replace(lease.info, held_objects=len(each), held_bytes=int(each.sum())) for lease, each in held]
 
 
 def _garbage_table(info: RepoInfo, phases: Files, backups: Backups, survey: Survey) -> GarbageFiles:

@@ -47,7 +47,7 @@ from frazil.repository.session.commit_files import (
     uploading,
 )
 from frazil.repository.session.workspace import Workspace
-from frazil.repository.settings.config_document import splitting_document
+from frazil.repository.settings.config_document import SPLITTING
 from frazil.survey.columns import ObjectListing, among, distinct, each_once, list_objects, no_ids
 from frazil.survey.steps import NO_PROGRESS, Progress, manifest_batches, run_with
 
@@ -107,7 +107,7 @@ def commit_manifests(
     metadata = commit.metadata
     if writes_others:
         before = metadata.get(RESERVED)
-        splitting = splitting_document(context.settings.splitting)
+        splitting: dict[str, Any] = SPLITTING.write(context.settings.splitting)
         reserved = {**(before if isinstance(before, dict) else {}), "splitting_config": splitting}
         metadata = {**metadata, RESERVED: reserved}
     changes = ChangeSet(ready=manifests)

@@ -30,7 +30,6 @@ from frazil.repository.catalog.collection_guard import (
     COLLECTIONS,
     LEASES,
     LONGEST,
-    lease_info,
     leases,
     read_markers,
 )
@@ -209,7 +208,7 @@ def _over_split(patient: _Patient) -> Iterator[_Finding]:
 def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
     now = now_us()
     for lease in leases(patient.context.storage):
-        is_stale = lease_info(lease).is_stale
+        is_stale = lease.info.is_stale
         if lease.until >= now and (is_stale or lease.taken < now - _STALE_US):
             why = ", and its process has ended" if is_stale else ""
             detail = (

@@ -13,11 +13,6 @@ from frazil.errors import ErrorKind, InvalidInputError
 HIDDEN: Final = ".frazil"
 
 
-def is_hidden(path: str) -> bool:
-    """Return whether a node is in a group that Frazil writes for itself."""
-    return HIDDEN in path.split("/")
-
-
 def absolute(path: str) -> str:
     """Return the canonical form of the path of a node, with or without a leading slash."""
     inner = path.strip("/") if path in ("", "/") else path.removeprefix("/").removesuffix("/")

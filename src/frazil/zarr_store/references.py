@@ -70,7 +70,7 @@ def chunks_from(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 def names_below(workspace: Workspace, path: str) -> list[str]:
     """Return the names directly below a path."""
     node = workspace.node(path)
-    workspace.note_members(path)
+    workspace.note_tree(path, "members")
     if node is not None:
         own = ["zarr.json"] if node.array is None else ["zarr.json", "c"]
         return list(dict.fromkeys(own + workspace.children(path)))

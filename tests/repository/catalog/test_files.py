@@ -14,9 +14,9 @@ import zarr
 
 import frazil
 from frazil.errors import FormatError
-from frazil.format.ids import OVERWRITTEN, backup_key, id_from_text
+from frazil.format.ids import OVERWRITTEN, backup_key
 from frazil.format.transaction_log import Move, empty_log, encode_transaction_log
-from frazil.repository.catalog.assets import TRANSACTION_LOG, Assets, CacheLimits
+from frazil.repository.catalog.assets import TRANSACTION_LOG
 from frazil.repository.catalog.repo_update import read_repo_info
 from frazil.storage.memory import MemoryStorage
 
@@ -121,21 +121,6 @@ def test_histories_of_spec_version_1_are_not_taken_from_another_file() -> None:
         versions(frazil.Repository.open(repo.storage))
     with pytest.raises(FormatError, match=f"snapshots/{ids[4]}"):
         frazil.upgrade_icechunk_repository(frazil.Repository.open(repo.storage), dry_run=False)
-
-
-def test_all_files_of_assets_are_compared_with_their_names(repo: frazil.Repository) -> None:
-    one, other, *_ = versions(repo)
-    mine = manifests(repo)
-    for folder, key, wrong in (
-        ("snapshots", one, other),
-        ("transactions", one, other),
-        ("manifests", *mine[:2]),
-    ):
-        repo.storage.put(f"{folder}/{key}", repo.storage.get(f"{folder}/{wrong}"))
-    assets = Assets(repo.storage, CacheLimits())
-    for read, id_ in ((assets.snapshot, one), (assets.transaction_log, one), (assets.manifest, mine[0])):
-        with pytest.raises(FormatError, match=id_):
-            read(id_from_text(id_))
 
 
 def short_log() -> frazil.Repository:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import gc
-import pickle
 from threading import Barrier, Thread
-from typing import Any
 
 import pytest
 from tests.counting import python_steps
@@ -59,18 +56,6 @@ def test_as_one_by_one(count: int) -> None:
     assert list(history_infos(info, entries[-1].id)) == expected
     middle = list(history_infos(info, entries[count // 2].id))
     assert [each.parent_id for each in middle] == [*(each.id for each in middle[1:]), None]
-
-
-@pytest.mark.parametrize("use", [copy.copy, copy.deepcopy, lambda info: pickle.loads(pickle.dumps(info))])
-def test_copies_have_all_fields(use: Any) -> None:
-    entries = line(20)
-    first = next(history_infos(opened(entries), entries[-1].id))
-    [expected] = snapshot_infos([entries[-1]])
-    assert use(first) == expected
-    assert (repr(use(first)), hash(use(first))) == (repr(expected), hash(expected))
-    again = next(history_infos(opened(entries), entries[-1].id))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        again.message = "other"  # type: ignore[misc]
 
 
 def test_threads_read_the_same_values() -> None:

@@ -62,17 +62,6 @@ def folder_of(storage: Storage, branch: str) -> str:
         return tickets(storage)[0].rpartition("/")[0]
 
 
-def test_the_turn_is_free(clock):
-    storage = MemoryStorage()
-    with commit_queue(storage, "main") as waited:
-        assert not waited
-        assert len(tickets(storage)) == 1
-        with commit_queue(storage, "other") as other_waited:
-            assert not other_waited
-    assert not tickets(storage)
-    assert not clock.pauses
-
-
 def test_the_oldest_ticket_is_first(clock):
     """The second writer waits until the first one ends."""
     storage = MemoryStorage()
@@ -222,25 +211,19 @@ def test_a_commit_of_many_arrays_waits_and_writes_its_files_once(clock):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "policy"),
+    ("arrays", "solver", "is_local"),
     [
-        (1, {"rebase_with": frazil.ConflictDetector()}),
-        (8, {}),
-        (8, {"rebase_with": frazil.ConflictDetector()}),
+        (1, frazil.ConflictDetector(), False),
+        (8, None, False),
+        (8, frazil.ConflictDetector(), False),
+        (8, frazil.ConflictDetector(), True),
     ],
-    ids=["small", "plain", "large"],
 )
-def test_which_commits_take_a_turn(clock, arrays, policy):
+def test_which_commits_take_a_turn(clock, arrays, solver, is_local):
     repo, storage = repository(arrays)
-    session_with(repo, arrays, 0).commit("alone", **policy)
-    assert puts_by_folder(storage)["turns"] == (arrays == 8 and bool(policy))
-
-
-def test_a_commit_to_a_local_disk_takes_no_turn(clock, tmp_path):
-    repo, storage = repository(8)
-    storage.is_local = True
-    session_with(repo, 8, 0).commit("alone", rebase_with=frazil.ConflictDetector())
-    assert not puts_by_folder(storage)["turns"]
+    storage.is_local = is_local
+    session_with(repo, arrays, 0).commit("alone", rebase_with=solver)
+    assert puts_by_folder(storage)["turns"] == (arrays == 8 and solver is not None and not is_local)
 
 
 @pytest.mark.parametrize("losses", [1, 2, 3])

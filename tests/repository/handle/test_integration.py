@@ -109,41 +109,16 @@ def test_a_merge_brings_chunks_nodes_and_metadata(repo):
     assert (diff.new_arrays, diff.deleted_arrays, diff.updated_groups) == ({"/g/d"}, {"/g/c"}, {"/g"})
 
 
-def test_a_merge_of_an_ancestor(repo):
-    tip = edit(repo, "main", put("a", 0, 1))
-    assert repo.merge("dev") == tip == repo.lookup_branch("main")
-    assert repo.merge("main", into="main") == tip
-
-
 def test_fast_forward(repo):
     tip = repo.lookup_branch("main")
     source = edit(repo, "dev", put("a", 0, 1))
     repo.create_branch("other", tip)
     assert repo.merge("dev") == source == repo.lookup_branch("main")
+    assert repo.merge("dev") == source  # an ancestor
     merged = repo.merge("dev", into="other", fast_forward=False, message="all")
     assert merged != source
     assert content(repo, "other") == content(repo, "dev")
     assert repo.lookup_snapshot(merged).parent_id == tip
-
-
-def test_conflicts_of_a_merge(repo):
-    edit(repo, "main", put("a", 0, 1), put("a", 1, 1), note("b", x=1), drop("g/c"))
-    source = edit(repo, "dev", put("a", 0, 2), put("a", 2, 2), note("b", x=2), put("g/c", 0, 2))
-    before = repo.lookup_branch("main")
-    with pytest.raises(RebaseFailedError) as error:
-        repo.merge("dev")
-    assert repo.lookup_branch("main") == before
-    assert error.value.snapshot == source
-    actual = {(conflict.conflict_type, conflict.path) for conflict in error.value.conflicts}
-    assert actual == {
-        (ConflictType.ChunkDoubleUpdate, "/a"),
-        (ConflictType.ZarrMetadataDoubleUpdate, "/b"),
-        (ConflictType.ChunksUpdatedInDeletedArray, "/g/c"),
-    }
-    repo.merge("dev", solver=Always(OURS))
-    assert numbers(repo, "a") == [2, 1, 2, 0]
-    assert content(repo)["b"][0] == {"x": 2}
-    assert numbers(repo, "g/c") == [2, 0, 0, 0]
 
 
 class Always:

@@ -292,24 +292,6 @@ def test_the_ops_log_after_a_collection_and_a_restore(number: int) -> None:
     assert [update.updated_at for update in repo.ops_log()][5:] == times
 
 
-@pytest.mark.deep
-@pytest.mark.interop
-def test_the_reference_reads_a_log_that_ends_early(tmp_path: Path) -> None:
-    lengths = set()
-    for number in range(6):
-        storage, repo = restored_after_a_collection(number)
-        path = tmp_path / str(number)
-        for info in storage.list(""):
-            target = path / info.key
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(bytes(storage.get(info.key)))
-        theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
-        lengths.add(len(list(theirs.ops_log())))
-        assert len(list(theirs.ops_log())) == len(list(repo.ops_log()))
-        commit(theirs, 5)
-    assert min(lengths) < max(lengths)
-
-
 def test_versions_without_files_are_reported() -> None:
     """They were expired and collected after the backup: only an expiration gets rid of them again."""
     storage = MemoryStorage()

@@ -11,7 +11,6 @@ import zarr
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError, StorageError
-from frazil.testing import Fault, FaultyStorage
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -36,23 +35,6 @@ def fill(store, name="a", value=1, shape=(4,), chunks=(2,)):
 
 def values(session, path="a"):
     return zarr.open_array(session.store, path=path, mode="r")[:].tolist()
-
-
-def test_a_commit_is_seen_by_new_sessions_only(repo):
-    before = repo.readonly_session("main")
-    session = repo.writable_session("main")
-    fill(session.store)
-    during = repo.readonly_session("main")
-    id_ = session.commit("first", {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]})
-    after = repo.readonly_session("main")
-    assert [list(zarr.open_group(s.store, mode="r").array_keys()) for s in (after,)] == [["a"]]
-    for early in (before, during):
-        with pytest.raises(FileNotFoundError):
-            zarr.open_group(early.store, mode="r")
-    commit = next(repo.ancestry(branch="main"))
-    assert (commit.id, commit.message) == (id_, "first")
-    assert commit.metadata == {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]}
-    assert commit.parent_id == before.snapshot_id
 
 
 def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
@@ -173,29 +155,6 @@ def test_time_travel(repo):
     for wrong in ({}, {"branch": "main", "tag": "t"}, {"tag": "t", "snapshot_id": ids[0]}):
         with pytest.raises(ValueError, match="one of"):
             repo.readonly_session(**wrong)
-
-
-@pytest.mark.parametrize("part", ["chunks/", "manifests/", "snapshots/", "transactions/"])
-def test_a_failed_upload_fails_the_commit_and_a_retry_succeeds(part):
-    broken = False
-    storage = FaultyStorage(
-        frazil.in_memory_storage(),
-        lambda key, condition: Fault.LOST if broken and key.startswith(part) else None,
-    )
-    repo = frazil.Repository.create(storage)
-    session = repo.writable_session("main")
-    array = zarr.create_array(
-        session.store, name="a", shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
-    )
-    broken = True
-    array[:] = np.arange(4000) % 251
-    with pytest.raises(frazil.StorageError):
-        session.commit("no")
-    assert len(list(repo.ancestry(branch="main"))) == 1
-    broken = False
-    session.commit("yes")
-    stored = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
-    assert np.array_equal(stored, np.arange(4000) % 251)
 
 
 def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):

@@ -184,29 +184,6 @@ def test_a_writer_of_ours_learns_of_the_upgrade(template: MemoryStorage) -> None
     assert next(entry.message for entry in upgraded.ancestry(branch="main")) == "commit 9"
 
 
-def test_no_writer_of_version_2_is_between(template: MemoryStorage) -> None:
-    """A writer that sees a repository of version 2 before the refs are read again must wait for the end."""
-    storage = copy_of(template)
-    old = frazil.Repository.open(storage)
-    tips: list[str] = []
-
-    class Watched(FaultyStorage):
-        def put(self, key: str, *arguments: Any) -> Any:
-            if key == REPO and not tips:
-                tips.append(commit(old, 9))  # version 1 may still be changed
-                answer = self.inner.put(key, *arguments)
-                with pytest.raises(frazil.IcechunkError, match="upgrade_icechunk_repository again") as error:
-                    commit(frazil.Repository.open(storage), 10)
-                assert error.value.kind == ErrorKind.READ_ONLY_REPOSITORY
-                return answer
-            return self.inner.put(key, *arguments)
-
-    upgraded = upgrade(frazil.Repository.open(Watched(storage, lambda key, condition: None)), dry_run=False)
-    assert upgraded.lookup_branch("main") == tips[0]
-    assert upgraded.status.availability is frazil.RepoAvailability.online
-    assert commit(upgraded, 10)
-
-
 @pytest.mark.parametrize("keeps", [False, True])
 def test_an_interrupted_upgrade_is_completed(keeps: bool, template: MemoryStorage, wanted: Any) -> None:
     storage = copy_of(template)

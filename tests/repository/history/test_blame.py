@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -177,26 +175,6 @@ def test_versions_and_wrong_arguments(repo: frazil.Repository) -> None:
         assert error.value.kind == "invalid-chunk-index"
 
 
-def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> None:
-    with repo.transaction("main", message="more") as store:
-        zarr.create_array(store, name="s", shape=(), dtype="i4")[()] = 3
-        zarr.create_array(store, name="m", shape=(3, 4), chunks=(2, 3), dtype="i4")[:] = 1
-    blame = repo.history.blame("s")
-    assert (blame.grid().tolist(), blame.commits[0].message) == (0, "more")
-    assert [each.message for each in repo.history.history_of("s", ())] == ["more"]
-    with repo.transaction("main", message="corner") as store:
-        zarr.open_array(store, path="m")[-1, -1] = 7
-    assert repo.history.blame("m").grid().tolist() == [[1, 1], [1, 0]]
-    assert np.array_equal(repo.history.blame("m").index[-1], [1, 1])
-
-
-def test_labels_need_the_extra_pipeline() -> None:
-    if find_spec("xarray"):
-        pytest.skip("the extra is installed")
-    with pytest.raises(frazil.errors.MissingExtraError, match=r"frazil\[pipeline\]"):
-        importlib.import_module("frazil.pipeline").cell  # noqa: B018
-
-
 def test_the_history_of_a_cell_by_labels() -> None:
     xr = pytest.importorskip("xarray")
     pytest.importorskip("pyarrow")  # of the extra `pipeline`
@@ -221,11 +199,3 @@ def test_the_history_of_a_cell_by_labels() -> None:
         with pytest.raises(frazil.InvalidInputError) as error:
             history(**labels)
         assert error.value.kind == "invalid-chunk-index"
-
-
-def test_spec_version_1() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
-    with repo.transaction("main", message="create") as store:
-        zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
-    write(repo, 1, "one")
-    assert messages(repo.history.blame("a")) == ["create", "one"]

@@ -68,18 +68,6 @@ def test_every_version_comes_once_from_any_cursor(repo: frazil.Repository) -> No
         assert rest.cursor == versions[-1].cursor
 
 
-def test_a_poll_after_each_update(repo: frazil.Repository) -> None:
-    watch = repo.history.watch("main")
-    ids = []
-    for path in "abc":
-        id_ = commit(repo, path)
-        assert shown([next(watch)]) == [("commit", id_)]
-        ids.append(id_)
-        repo.create_tag(path, "main")
-        assert watch.poll() == []
-    assert shown(repo.history.watch("main", cursor=watch.cursor).poll()) == []
-
-
 @pytest.mark.parametrize("has_etags", [True, False])
 def test_a_poll_makes_one_request_while_nothing_changes(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, *, has_etags: bool

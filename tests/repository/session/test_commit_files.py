@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import zarr
 
-from frazil.errors import ConflictError, StorageError
+from frazil.errors import StorageError
 from frazil.repository.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import Fault, FaultyStorage
@@ -45,17 +45,6 @@ def test_nothing_is_committed_while_a_file_is_missing(folder):
     assert fresh[1000] == 2
 
 
-def test_the_repository_changes_after_all_files_exist():
-    repo, storage = repository()
-    session = repo.writable_session("main")
-    write(session, 1000, 2)
-    storage.puts.clear()
-    session.commit("two chunks")
-    folders = [key.split("/")[0] for key in storage.puts]
-    assert folders[-1] == "repo"
-    assert set(folders[:-1]) >= {"chunks", "manifests", "snapshots", "transactions"}
-
-
 def test_a_new_manifest_is_not_read():
     repo, storage = repository()
     for number in range(1, 8):
@@ -68,26 +57,3 @@ def test_a_new_manifest_is_not_read():
     for reader in (repo, stored):
         array = zarr.open_array(reader.readonly_session("main").store, path="a")
         assert np.array_equal(array[:], np.repeat(np.arange(1, 9), 1000))
-
-
-def test_a_manifest_of_a_refused_commit_is_not_seen():
-    repo, _ = repository()
-    first, second = repo.writable_session("main"), repo.writable_session("main")
-    write(first, 1000, 2)
-    write(second, 2000, 3)
-    first.commit("first")
-    with pytest.raises(ConflictError):
-        second.commit("second")
-    array = zarr.open_array(repo.readonly_session("main").store, path="a")
-    assert array[1000] == 2
-    assert array[2000] == 0
-
-
-def test_a_change_by_others_is_seen():
-    repo, storage = repository()
-    other = Repository.open(storage)
-    assert repo.lookup_branch("main") == other.lookup_branch("main")
-    session = other.writable_session("main")
-    write(session, 1000, 5)
-    tip = session.commit("by another")
-    assert repo.lookup_branch("main") == tip

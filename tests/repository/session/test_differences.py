@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,9 +166,3 @@ def test_histories_that_have_nothing_in_common() -> None:
     # Another node at the same path is another node.
     assert (diff.deleted_arrays, diff.new_arrays, diff.updated_chunks) == ({"/a"}, {"/a"}, {"/a": [[0]]})
     assert not diff.moved_nodes
-
-
-def test_an_unknown_version() -> None:
-    repo = frazil.Repository.create(frazil.in_memory_storage())
-    with pytest.raises(frazil.SnapshotNotFoundError):
-        repo.diff(from_branch="main", to_snapshot_id="ZZZZZZZZZZZZZZZZZZZ0")

@@ -12,7 +12,6 @@ import zarr
 
 import frazil
 from frazil.changes import manifests as windows
-from frazil.conflicts import ConflictDetector
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.testing import LatencyStorage
 
@@ -53,16 +52,6 @@ def counts(repo: frazil.Repository) -> list[int]:
 
 def content(repo: frazil.Repository) -> np.ndarray:
     return np.asarray(zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:])
-
-
-def test_new_repositories_split_their_manifests() -> None:
-    repo = plain()
-    create(repo, 16)
-    assert counts(repo) == [16] * 4
-    for step in range(6):
-        append(repo, step + 1)
-    assert counts(repo) == [8, *[16] * 5]
-    assert content(repo)[15:].max(axis=1).tolist() == [1, *range(1, 7)]
 
 
 def test_rules_and_old_repositories_have_no_windows() -> None:
@@ -110,36 +99,6 @@ def test_a_cold_look_up_costs_four_requests(rows: int, monkeypatch: pytest.Monke
     session = repo.readonly_session("main")
     assert session.workspace.read_chunk("/x", (rows - 1, 2)) is not None
     assert sorted(key.split("/")[0] for key in reads) == ["chunks", "manifests", "repo", "snapshots"]
-
-
-def test_writers_of_one_window_rebase_and_merge() -> None:
-    repo = plain()
-    create(repo, 8)
-    one, other = repo.writable_session("main"), repo.writable_session("main")
-    zarr.open_array(one.store, path="x")[0, 0] = 7
-    zarr.open_array(other.store, path="x")[1, 1] = 8
-    one.commit("one")
-    other.commit("other", rebase_with=ConflictDetector())
-    session = repo.writable_session("main")
-    forks = [session.fork() for _ in range(3)]
-    for number, fork in enumerate(forks):
-        zarr.open_array(fork.store, path="x")[2 + number, 2] = number + 20
-    session.merge(*forks)
-    session.commit("merged")
-    assert counts(repo) == [16, 16]
-    assert content(repo)[[0, 1, 2, 3, 4], [0, 1, 2, 2, 2]].tolist() == [7, 8, 20, 21, 22]
-
-
-def test_compaction_agrees_with_the_windows() -> None:
-    repo = plain()
-    create(repo, 8)
-    for step in range(9):
-        append(repo, step + 1)
-    before, values = counts(repo), content(repo)
-    limits = frazil.CompactionLimits(manifests=True)
-    repo.upkeep.compact("compact", branch="main", limits=limits).apply()
-    assert counts(repo) == before == [4, 16, 16, 16, 16]
-    assert (content(repo) == values).all()
 
 
 @pytest.mark.deep

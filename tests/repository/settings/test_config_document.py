@@ -140,11 +140,6 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_all_keys_exist_and_are_null() -> None:
-    assert list(NULL.values()) == [None] * 12
-    assert sorted(NULL) == sorted(FULL)
-
-
 def test_a_full_document_round_trips() -> None:
     config = from_document(FULL)
     assert to_document(config) == FULL
@@ -182,12 +177,6 @@ def test_unknown_keys_are_ignored_and_missing_ones_are_null() -> None:
     assert from_document({}) == RepositoryConfig()
     document = {"inline_chunk_threshold_bytes": 7, "later": {"x": 1}, "frazil": {"later": 1, "packing": None}}
     assert from_document(document) == RepositoryConfig(inline_chunk_threshold_bytes=7)
-
-
-def test_containers_of_old_versions_are_read_although_they_do_not_validate() -> None:
-    old = {"virtual_chunk_containers": {"file": {"url_prefix": "file", "store": {"local_file_system": ""}}}}
-    (container,) = (from_document(old).virtual_chunk_containers or {}).values()
-    assert container.url_prefix == "file"
 
 
 def test_other_ends_of_ranges_are_read() -> None:

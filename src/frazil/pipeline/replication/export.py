@@ -30,7 +30,7 @@ from frazil.pipeline.replication.operation import Copied, read_stored
 from frazil.pipeline.replication.part import nodes_of_arrays
 from frazil.remedies import argument
 from frazil.repository.handle.repository import Repository
-from frazil.repository.paths import absolute, is_hidden
+from frazil.repository.paths import HIDDEN, absolute
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
@@ -259,7 +259,9 @@ def _documents(session: Session, arrays: Sequence[str]) -> Documents:
     """Return the metadata of the nodes, deepest nodes first. Chunks must have the default keys."""
     nodes = nodes_of_arrays(session.workspace.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
-    by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
+    by_path = {
+        path: (document, is_array) for path, document, is_array in rows if HIDDEN not in path.split("/")
+    }
     for path, (document, is_array) in by_path.items():
         encoding = json.loads(document).get("chunk_key_encoding") if is_array else None
         separator = ((encoding or {}).get("configuration") or {}).get("separator", "/")

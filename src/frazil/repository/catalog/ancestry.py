@@ -99,11 +99,6 @@ class BranchHistory:
         self._info = info
         self._own = rows
 
-    @staticmethod
-    def of(info: RepoInfo, tip: bytes) -> BranchHistory:
-        """Return the line of a snapshot and its ancestors."""
-        return BranchHistory(info, info.snapshots.chain(require_snapshot(info, tip)))
-
     @cached_property
     def _pruned(self) -> tuple[U8, I64]:
         """The ids of the removed snapshots, shape (k, 12), and for each the row that names it, (k,)."""
@@ -226,7 +221,3 @@ class Operations:
             newer += later
             todo += later
         return newer
-
-    def is_later(self, one: bytes, other: bytes) -> bool:
-        """Return whether ``one`` was created after ``other``. True if the ops log does not tell."""
-        return one not in self.age or other not in self.age or self.age[one] < self.age[other]

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.errors import FormatError
 from frazil.format.envelope import Violation
 from frazil.format.flexbuffer import MetadataColumn
 from frazil.format.ids import id_to_text, manifest_key, snapshot_key, transaction_key, transaction_keys
@@ -41,6 +41,7 @@ from frazil.format.snapshot import Snapshot, SnapshotEntry, decode_entry, decode
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.catalog.repo_update import RepoInfoCache
 from frazil.storage.base import Storage
+from frazil.storage.checks import skip_missing
 from frazil.threads import Purpose, map_bounded
 
 _fields: Final = cache(fields)
@@ -189,9 +190,9 @@ TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
 
 
 _NODE_BYTES: Final = 1024
-_LEAST_NODES: Final = 1_000
+_LEAST_SNAPSHOT: Final = 1_000 * _NODE_BYTES
 _REFERENCE_BYTES: Final = 64
-_LEAST_REFERENCES: Final = 2_000
+_LEAST_MANIFEST: Final = 2_000 * _REFERENCE_BYTES
 #: The largest number of transaction logs that are decoded together.
 _MOST_LOGS: Final = 1024
 
@@ -272,14 +273,8 @@ class Assets:
     ) -> None:
         self.storage = storage
         self.limits = limits
-        snapshot_bytes, manifest_bytes = (
-            limits.snapshot_nodes * _NODE_BYTES,
-            limits.chunk_refs * _REFERENCE_BYTES,
-        )
-        self._snapshots: DecodedCache[Snapshot] = DecodedCache(snapshot_bytes, _LEAST_NODES * _NODE_BYTES)
-        self._manifests: DecodedCache[Manifest] = DecodedCache(
-            manifest_bytes, _LEAST_REFERENCES * _REFERENCE_BYTES
-        )
+        self._snapshots = DecodedCache[Snapshot](limits.snapshot_nodes * _NODE_BYTES, _LEAST_SNAPSHOT)
+        self._manifests = DecodedCache[Manifest](limits.chunk_refs * _REFERENCE_BYTES, _LEAST_MANIFEST)
         self.repo_info_cache = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
@@ -330,12 +325,9 @@ class Assets:
         """Return the transaction logs of many snapshots. A log that was deleted is None."""
 
         def fetch(id_: bytes) -> tuple[bytes, Buffer | None]:
-            try:
+            with skip_missing():
                 return id_, self.storage.get(keys[id_])
-            except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                    raise
-                return id_, None
+            return id_, None
 
         ids = list(snapshot_ids)
         keys = dict(zip(ids, transaction_keys(ids), strict=True))

@@ -63,6 +63,7 @@ from frazil.repository.retries import not_applied, outcome_unknown, retried
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.storage.checks import skip_missing
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, map_bounded
 
@@ -409,13 +410,10 @@ class CatalogV1(Catalog):
         The search ends at the parent of the new snapshot. If the history does not contain the parent, the
         outcome is unknown: the branch was reset, or the versions since the parent were expired.
         """
-        try:
-            new = self.snapshots.entry(self.snapshots.find_snapshot(id_))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
+        number, row = self.snapshots.find_snapshot(id_), self.snapshots.find_snapshot(tip)
+        if number < 0:
             return WriteOutcome.OVERWRITTEN  # a garbage collection deleted it, so no branch contained it
-        row = self.snapshots.find_snapshot(tip)
+        new = self.snapshots.entry(number)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:
@@ -432,13 +430,10 @@ def first_config(config: dict[str, Any]) -> PutFile:
 
 def _stored_config(storage: Storage) -> tuple[bytes, Version] | None:
     """Return the file of the configuration and its version, or None if there is no file."""
-    try:
+    with skip_missing():
         data, version = storage.get_versioned(CONFIG)
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        return None
-    return bytes(data), version
+        return bytes(data), version
+    return None
 
 
 def read_config_v1(storage: Storage) -> tuple[RepositoryConfig | None, Version | None]:

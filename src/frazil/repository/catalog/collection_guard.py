@@ -173,11 +173,6 @@ class StoredLease:
     until: int
     info: LeaseInfo
 
-    @property
-    def protects_all(self) -> bool:
-        """Whether the lease protects files of any age, as that of a copy does."""
-        return self.since < _ANCIENT_US
-
 
 def leases(storage: Storage) -> list[StoredLease]:
     """Return all leases, the oldest first, expired leases included."""
@@ -200,11 +195,6 @@ def leases(storage: Storage) -> list[StoredLease]:
         )
         held.append(StoredLease(marker.key, taken, since, until, info))
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
-
-
-def lease_info(lease: StoredLease) -> LeaseInfo:
-    """Return a lease as a value for people."""
-    return lease.info
 
 
 def _is_running(process: int, machine: str) -> bool | None:
@@ -263,14 +253,14 @@ class LeaseLimit:
 
     @property
     def protects_all(self) -> bool:
-        """Whether a lease protects files of any age."""
-        return any(lease.protects_all for lease in self.leases.values())
+        """Whether a lease protects files of any age, as that of a copy does."""
+        return any(lease.since < _ANCIENT_US for lease in self.leases.values())
 
     def refresh(self) -> int:
         """Read the leases again, because some may be new. Return ``older_than``."""
         for lease in in_force(self.storage, self.now):
             if lease.since < self.limit and lease.key != self.own and lease.key not in self.leases:
-                holder = lease_info(lease).holder()
+                holder = lease.info.holder()
                 _log.info("%s has a lease, so only files older than the lease are collected", holder)
                 self.leases[lease.key] = lease
         return self.older_than
@@ -293,18 +283,13 @@ class CollectionRecord:
     is_listed: bool = False
     is_done: bool = False
 
-    @property
-    def list_key(self) -> str:
-        """The key of the list of the files to delete."""
-        return self.key + _LIST
-
     def put(self, storage: Storage) -> None:
         """Store the record."""
         put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
 
     def with_list(self, storage: Storage, garbage: U8) -> CollectionRecord:
         """Store the list of the chunk files and manifests to delete, ids of shape (k, 12)."""
-        storage.put(self.list_key, np.ascontiguousarray(garbage).tobytes())
+        storage.put(self.key + _LIST, np.ascontiguousarray(garbage).tobytes())
         record = replace(self, is_listed=True)
         record.put(storage)
         return record
@@ -313,12 +298,8 @@ class CollectionRecord:
         """Return the ids in the list, shape (k, 12). Empty if the collection has ended in the meantime."""
         data = np.zeros(0, np.uint8)
         with skip_missing():
-            data = np.frombuffer(storage.get(self.list_key), np.uint8)
+            data = np.frombuffer(storage.get(self.key + _LIST), np.uint8)
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
-
-    def is_current(self, storage: Storage) -> bool:
-        """Return whether the record still exists. Without it, the collection must not delete files."""
-        return storage.head(self.key) is not None
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
         """End the collection, which deletes no more files. With ``leaves_mark``, one record stays as a mark.
@@ -326,11 +307,11 @@ class CollectionRecord:
         It is the one whose key sorts last, so collections that end together keep each other's marks.
         """
         if not leaves_mark:
-            storage.delete([self.key, self.list_key])
+            storage.delete([self.key, self.key + _LIST])
             return
         replace(self, is_done=True).put(storage)
         marks = sorted(other.key for other in collection_records(storage) if other.is_done)
-        storage.delete([self.list_key, *marks[:-1]])
+        storage.delete([self.key + _LIST, *marks[:-1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,10 +409,6 @@ class RequiredFiles:
 
     chunks: U8
     manifests: U8
-
-    def with_manifests(self, ids: U8) -> RequiredFiles:
-        """Return these files and more manifests."""
-        return RequiredFiles(self.chunks, np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
         """Return the keys of all files."""

@@ -26,7 +26,6 @@ from frazil.errors import (
     ErrorKind,
     FormatError,
     IcechunkError,
-    InternalError,
     InvalidInputError,
     RefNotFoundError,
     SnapshotNotFoundError,
@@ -169,10 +168,9 @@ class Refs(Mapping[str, bytes]):
         return ref
 
     def _read(self, name: str) -> Ref | None:
-        ref = read_ref(self._storage, self._kind, name)
-        if ref is not None and self._kind is RefKind.TAG:
-            return None if self._storage.head(tombstone_key(self._storage, name)) else ref
-        return ref
+        ref, is_tag = read_ref(self._storage, self._kind, name), self._kind is RefKind.TAG
+        is_deleted = ref and is_tag and self._storage.head(tombstone_key(self._storage, name))
+        return None if is_deleted else ref
 
     def __getitem__(self, name: str) -> bytes:
         return self.ref(name).snapshot
@@ -462,12 +460,3 @@ class SnapshotsV1:
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
         """Return this object, because a new snapshot is read from its file."""
         return self
-
-    def select_snapshots(
-        self,
-        keep: NDArray[np.bool_],
-        new_parents: Mapping[bytes, bytes | None],
-        pruned: Mapping[bytes, tuple[bytes, ...]],
-    ) -> SnapshotsV1:
-        """Raise ``InternalError``, because there is no table."""
-        raise InternalError("snapshots of a repository of spec version 1 are not kept in a table")

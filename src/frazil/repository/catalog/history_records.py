@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -282,10 +283,6 @@ class BatchHistory:
         merged = [all_ancestors(self._info, id_) for each in silent for id_ in second_parents(each)]
         return BranchHistory(self._info, np.unique(np.concatenate([self._chain, *merged])))
 
-    def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Return whether snapshots are in the history, expired snapshots included; bool, shape (k,)."""
-        return self._line.contains(list(ids))
-
     def queries(self, other: BatchHistory) -> set[str]:
         """Return the names of the queries that may have batches here, but not in the other history."""
         snapshots = self._info.snapshots
@@ -297,7 +294,7 @@ class BatchHistory:
     def done(self, query: str) -> BatchSet:
         """Return the batches of a query."""
         records = self._records.get(query, [])
-        is_contained = self.contains([each.snapshot for each in records]).tolist() if records else []
+        is_contained = self._line.contains([each.snapshot for each in records]).tolist() if records else []
         contained = [record for record, is_in in zip(records, is_contained, strict=True) if is_in]
         # Pairs of a batch, and whether it is alone.
         found = [(batch, False) for batch in self._of_commits(query)]
@@ -360,10 +357,11 @@ class BatchHistory:
         moved = []
         for record in near:
             after = ops.replacements(record.snapshot)
-            places = [id_ for id_, is_in in zip(after, self.contains(after), strict=True) if is_in]
+            places = [id_ for id_, is_in in zip(after, self._line.contains(after), strict=True) if is_in]
             moved += [replace(record, snapshot=id_) for id_ in places[:1]]
             for merge in lost if not places and snapshots.find_snapshot(record.snapshot) < 0 else ():
-                if ops.is_later(merge, record.snapshot):
+                # The merge may be later: also if the ops log does not tell.
+                if ops.age.get(merge, -1) < ops.age.get(record.snapshot, inf):
                     raise _unknown(
                         record.snapshot,
                         f"the history that the commit {id_to_text(merge)} has merged was expired",

@@ -41,14 +41,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class _Kind:
     """The base of the kinds, which print as a call on one line."""
 
-    __slots__ = ()
-
     def __repr__(self) -> str:
         texts = []
-        for each in fields(self):  # type: ignore[arg-type]  # a dataclass
+        for each in fields(self):
             value = getattr(self, each.name)
             text = literal(value)
             if isinstance(value, Record):
@@ -163,27 +162,6 @@ class UpdateType(metaclass=Family):
         """
 
 
-AnyUpdateType = (
-    UpdateType.RepoInitialized
-    | UpdateType.RepoMigrated
-    | UpdateType.RepoStatusChanged
-    | UpdateType.ConfigChanged
-    | UpdateType.MetadataChanged
-    | UpdateType.FeatureFlagChanged
-    | UpdateType.TagCreated
-    | UpdateType.TagDeleted
-    | UpdateType.BranchCreated
-    | UpdateType.BranchDeleted
-    | UpdateType.BranchReset
-    | UpdateType.NewCommit
-    | UpdateType.CommitAmended
-    | UpdateType.NewDetachedSnapshot
-    | UpdateType.GCRan
-    | UpdateType.ExpirationRan
-    | UpdateType.LogStart
-)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Update(Record):
     """One entry of the operations log.
@@ -195,24 +173,12 @@ class Update(Record):
             the newest update. Garbage collection deletes old files that the operations log does not need.
     """
 
-    kind: AnyUpdateType
+    kind: _Kind
     updated_at: datetime
     backup_path: str | None
 
     shown_as: ClassVar[str] = "ops.Update"
 
-
-_AVAILABILITY: Final = {
-    Availability.ONLINE: RepoAvailability.online,
-    Availability.READ_ONLY: RepoAvailability.read_only,
-    # The public enum has no member for offline. Both refuse changes.
-    Availability.OFFLINE: RepoAvailability.read_only,
-}
-#: The value that the repo info stores for a public availability.
-STORED_AVAILABILITY: Final = {
-    RepoAvailability.online: Availability.ONLINE,
-    RepoAvailability.read_only: Availability.READ_ONLY,
-}
 
 _CHUNK_TYPES: Final = {
     NativeRef: ChunkType.native,
@@ -229,7 +195,10 @@ def chunk_type(ref: ChunkRef | None) -> ChunkType:
 
 def repo_status(status: Status) -> RepoStatus:
     """Return the public status of a repository."""
-    return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
+    # The public enum has no member for offline. Both refuse changes.
+    is_online = status.availability is Availability.ONLINE
+    availability = RepoAvailability.online if is_online else RepoAvailability.read_only
+    return RepoStatus(availability, to_datetime(status.set_at), status.reason)
 
 
 def diff(changes: ChangedPaths) -> Diff:

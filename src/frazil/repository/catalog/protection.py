@@ -156,10 +156,8 @@ def has_audit(protection: BranchProtection, info: RepoInfo, snapshot: bytes) -> 
 
 
 def _require_principal(protection: BranchProtection, label: str | None, action: str) -> None:
-    if (
-        protection.principals
-        and (name := current_user() if label is None else label) not in protection.principals
-    ):
+    name = current_user() if label is None else label
+    if protection.principals and name not in protection.principals:
         raise _refusal(
             protection,
             f"`{name}` may not {action}, only {some_of(protection.principals)} may. A handle acts for the "

@@ -38,7 +38,7 @@ from frazil.format.repo_info import Availability, OpsEntry, RepoInfo, SnapshotEn
 from frazil.remedies import argument, call
 from frazil.repository.catalog.files_v1 import Refs
 from frazil.repository.catalog.repo_update import RepoChange, RepoUpdate
-from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+from frazil.repository.settings.resolved import CREATE_TAG, DELETE_TAG, Flag, setting_of
 
 #: A message for a missing path compares at most this number of nodes.
 _MOST_NODES: Final = 10_000
@@ -50,17 +50,6 @@ def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOU
         error = RefNotFoundError(f"no branch `{name}`, but a tag `{name}` exists", kind)
         return error.with_remedy("Use {}", argument(tag=name), shell="")
     return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
-
-
-def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
-    """Return the error for an unknown tag."""
-    kind = ErrorKind.REF_NOT_FOUND
-    if name in info.branches:
-        error = RefNotFoundError(f"no tag `{name}`, but a branch `{name}` exists", kind)
-        return error.with_remedy("Use {}", argument(branch=name), shell="")
-    if name in info.deleted_tags:
-        return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name cannot be used again", kind)
-    return RefNotFoundError(_unknown("tag", "tags", name, info.tags), kind)
 
 
 def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
@@ -120,9 +109,15 @@ def branch_tip(info: RepoInfo, branch: str, kind: ErrorKind = ErrorKind.REF_NOT_
 
 def tag_target(info: RepoInfo, tag: str) -> bytes:
     """Return the snapshot of a tag. Raises ``RefNotFoundError`` if there is no such tag."""
-    if tag not in info.tags:
-        raise no_tag(info, tag)
-    return info.tags[tag]
+    kind = ErrorKind.REF_NOT_FOUND
+    if tag in info.tags:
+        return info.tags[tag]
+    if tag in info.branches:
+        error = RefNotFoundError(f"no tag `{tag}`, but a branch `{tag}` exists", kind)
+        raise error.with_remedy("Use {}", argument(branch=tag), shell="")
+    if tag in info.deleted_tags:
+        raise RefNotFoundError(f"no tag `{tag}`: it was deleted, and its name cannot be used again", kind)
+    raise RefNotFoundError(_unknown("tag", "tags", tag, info.tags), kind)
 
 
 def require_snapshot(info: RepoInfo, id_: bytes) -> int:
@@ -161,7 +156,8 @@ def base_not_found(id_: bytes) -> SnapshotNotFoundError:
 
 def require_flag(info: RepoInfo, flag: Flag) -> None:
     """Raise ``SessionStateError`` (``feature-flag-disabled``) if the feature is disabled."""
-    if not is_enabled(info, flag):
+    setting = setting_of(info, flag)
+    if not (flag.default_enabled if setting is None else setting):
         raise SessionStateError(
             f"the feature `{flag.name}` is disabled in this repository",
             ErrorKind.FEATURE_FLAG_DISABLED,

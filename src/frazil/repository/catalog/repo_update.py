@@ -245,8 +245,7 @@ class UpdateSettings:
     @staticmethod
     def of(settings: ResolvedConfig) -> UpdateSettings:
         """Return the options from the settings of a repository."""
-        retries = settings.repo_update_retries
-        policy = RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
+        policy = RetryPolicy(*settings.repo_update_retries)
         return UpdateSettings(policy, settings.num_updates_per_repo_info_file, settings.compression_level)
 
 
@@ -417,11 +416,6 @@ class BackupState:
     name: str
     info: RepoInfo
 
-    @property
-    def newest_update(self) -> datetime:
-        """The time of the last update in the backup."""
-        return to_datetime(newest_update(self.info))
-
 
 def read_backup(storage: Storage, name: str) -> BackupState:
     """Read and decode a whole backup. Raises ``StorageError`` or ``FormatError`` if that fails."""
@@ -462,7 +456,7 @@ def with_restore_advice[E: IcechunkError](storage: Storage, error: E) -> E:
         return error
     return type(error)(
         f"{error.problem}. The newest backup that can be read is `{backup_key(state.name)}`, of the update "
-        f"at {state.newest_update.isoformat()}",
+        f"at {to_datetime(newest_update(state.info)).isoformat()}",
         error.kind,
     ).with_remedy("`{}` restores it", call("restore"))
 

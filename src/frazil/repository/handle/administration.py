@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import Availability
 from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
@@ -93,7 +94,11 @@ class Administration(RepositoryBase):
             >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
             'a group'
         """
-        expected = None if from_snapshot_id is None else self._snapshot_id(from_snapshot_id)
+        expected = (
+            None
+            if from_snapshot_id is None
+            else resolve_id(from_snapshot_id, self._context.catalog.repo_info)
+        )
         self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
@@ -173,10 +178,7 @@ class Administration(RepositoryBase):
     def _resolve(self, text: str) -> bytes:
         """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""
         snapshot = find_snapshot(text, self._context.catalog.repo_info)
-        return self._snapshot_id(text) if snapshot is None else snapshot
-
-    def _snapshot_id(self, text: str) -> bytes:
-        return resolve_id(text, self._context.catalog.repo_info)
+        return resolve_id(text, self._context.catalog.repo_info) if snapshot is None else snapshot
 
     list_branches_async = awaitable(list_branches)
     create_branch_async = awaitable(create_branch)
@@ -398,11 +400,9 @@ class Administration(RepositoryBase):
             >>> repo.status.limited_availability_reason
             'archived'
         """
-        self._context.catalog.update_repo_info(
-            repo_changes.set_status(
-                presentation.STORED_AVAILABILITY[status.availability], status.limited_availability_reason
-            )
-        )
+        availability = Availability[status.availability.name.upper()]
+        change = repo_changes.set_status(availability, status.limited_availability_reason)
+        self._context.catalog.update_repo_info(change)
 
     def feature_flags(self) -> list[FeatureFlag]:
         """Return all features that can be turned off.

@@ -5,6 +5,7 @@ Times are text in ISO 8601, ids are text. A field that a file does not have has 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any, Final
@@ -26,17 +27,10 @@ from frazil.repository.catalog.presentation import UpdateType, update
 from frazil.repository.catalog.repo_changes import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
 from frazil.repository.handle.sessions import RepositoryBase
-from frazil.storage.checks import skip_missing
 
 #: A dictionary that JSON can hold.
 Json = dict[str, Any]
 
-_TYPES: Final = {
-    FileType.SNAPSHOT: "snapshot",
-    FileType.MANIFEST: "manifest",
-    FileType.TRANSACTION_LOG: "transaction-log",
-    FileType.REPO_INFO: "repo-info",
-}
 _KINDS: Final = {"inline": ChunkKind.INLINE, "native": ChunkKind.NATIVE, "virtual": ChunkKind.VIRTUAL}
 
 
@@ -49,7 +43,7 @@ def header_document(data: Any, file_type: FileType) -> Json:
         "app_name": name,
         "app_version": version,
         "spec_version": f"{header.spec_version}.0",
-        "file_type": _TYPES[header.file_type],
+        "file_type": header.file_type.name.lower().replace("_", "-"),
         "compression": "zstd" if header.compression is Compression.ZSTD else "none",
     }
 
@@ -67,7 +61,7 @@ def iso(us: int) -> str:
 
 def _update_document(entry: OpsEntry) -> Json:
     kind = update(entry).kind
-    details: Json = {name: getattr(kind, name) for name in kind.__match_args__}
+    details: Json = {each.name: getattr(kind, each.name) for each in fields(kind)}
     if isinstance(kind, UpdateType.RepoMigrated):
         details = {name: f"{version}.0" for name, version in details.items()}
     if (status := entry.status) is not None:
@@ -297,11 +291,7 @@ class Inspection(RepositoryBase):
         snapshots = self._context.catalog.repo_info().snapshots
         row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
-        logs: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
-        for each in ids:
-            with skip_missing():
-                logs[each] = self._context.assets.transaction_log(each)
-        return logs
+        return dict(zip(ids, self._context.assets.transaction_logs(ids), strict=True))
 
     inspect_repo_info_async = awaitable(inspect_repo_info)
     inspect_snapshot_async = awaitable(inspect_snapshot)

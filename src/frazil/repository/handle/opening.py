@@ -265,7 +265,8 @@ def open_current(storage: Storage, options: HandleOptions) -> Opened:
         if storage.head(V1_MAIN) is None:
             refuse_older(storage)
             raise with_restore_advice(storage, error) from error.__cause__
-        context = build_context(storage, options, _stored_settings_v1(storage), cache)
+        config, version = read_config_v1(storage)
+        context = build_context(storage, options, StoredSettings(config, 1, version), cache)
         return Opened(context, context.catalog.repo_info())
     return Opened(opened_before(storage, options, info, cache), info)
 
@@ -289,17 +290,12 @@ def saved_config(storage: Storage) -> RepositoryConfig | None:
     except RepositoryNotFoundError:
         if storage.head(V1_MAIN) is None:
             raise
-        return _stored_settings_v1(storage).config
+        return read_config_v1(storage)[0]
     return _config_of(info)
 
 
 def _config_of(info: RepoInfo) -> RepositoryConfig | None:
     return None if info.config is None else from_document(info.config)
-
-
-def _stored_settings_v1(storage: Storage) -> StoredSettings:
-    config, version = read_config_v1(storage)
-    return StoredSettings(config, 1, version)
 
 
 def repository_exists(storage: Storage) -> bool:

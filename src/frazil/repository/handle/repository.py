@@ -538,13 +538,12 @@ class Repository(
             >>> repo.expire_snapshots(datetime.now(UTC))
             set()
         """
-        plan = self.upkeep.expire(
+        return self.upkeep.expire(
             older_than,
             delete_expired_branches=delete_expired_branches,
             delete_expired_tags=delete_expired_tags,
             progress=progress,
-        )
-        return plan.apply()
+        ).apply()
 
     def rewrite_manifests(
         self,

@@ -27,7 +27,6 @@ from frazil.changes.rebase import without_identical_changes
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    InternalError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
@@ -672,7 +671,9 @@ class Integration(RepositoryBase):
         """Plan for the current tip of the branch and commit the plan; repeat if another commit came first."""
         solver, context = solver or ConflictDetector(), self._context
         require_solver(solver)
-        for tries_left in reversed(range(_TRIES)):
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
             info = context.catalog.repo_info()
             tip = repo_changes.branch_tip(info, branch)
             try:
@@ -695,6 +696,3 @@ class Integration(RepositoryBase):
             except (SnapshotNotFoundError, SessionStateError) as error:
                 if not tries_left or not is_outdated(context, info, error):
                     raise
-        raise InternalError(
-            "the merge ended without an attempt. This is a defect in Frazil, please report it"
-        )

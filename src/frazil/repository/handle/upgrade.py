@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from frazil.arguments import checked
 from frazil.errors import (
@@ -156,7 +156,7 @@ def upgrade_icechunk_repository(
     readers = prefetch_concurrency or _PREFETCH
     if dry_run:
         if not is_version_2:
-            encode_repo_info(_build_repo_info(storage, _read_state(storage), readers), level=level)
+            encode_repo_info(_build_repo_info(storage, readers, *_read_state(storage)), level=level)
         return repo.reopen()
     _write_repo_info(storage, level, readers)
     if delete_unused_v1_files:
@@ -174,23 +174,18 @@ def _files_of_version_1(storage: Storage) -> list[str]:
 # Reading
 
 
-class _StateV1(NamedTuple):
-    """All contents of a repository of version 1 that can change."""
-
-    refs: AllRefs
-    config: dict[str, Any] | None
-
-
-def _read_state(storage: Storage) -> _StateV1:
+def _read_state(storage: Storage) -> tuple[AllRefs, dict[str, Any] | None]:
+    """Return the refs and the configuration of a repository of spec version 1."""
     refs, config = read_all_refs(storage), read_config_v1(storage)[0]
-    return _StateV1(refs, None if config is None else to_document(config))
+    return refs, None if config is None else to_document(config)
 
 
 # Building
 
 
-def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInfo:
-    refs = state.refs
+def _build_repo_info(
+    storage: Storage, readers: int, refs: AllRefs, config: dict[str, Any] | None
+) -> RepoInfo:
     if MAIN not in refs.branches:
         raise RefNotFoundError(
             f"{storage.label()} has no branch `{MAIN}`, which every repository must have. Create it with a "
@@ -212,7 +207,7 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
         status=Status(Availability.ONLINE, snapshots[root].flushed_at),
         metadata={},
         ops=OpsLog.of([migrated, *reversed(events)]),
-        config=state.config,
+        config=config,
     )
 
 
@@ -251,19 +246,16 @@ def _next_step(storage: Storage, readers: int) -> tuple[RepoInfo, Condition] | N
     if existing is not None:
         info, condition = existing
         is_incomplete = info.status.reason == _INCOMPLETE
-        is_left = storage.head(V1_MAIN) is not None
-        state = _read_state(storage) if is_left else None
-        upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
-        if state is None or upgraded == (
-            state.refs.branches,
-            state.refs.tags,
-            set(state.refs.deleted_tags),
-            state.config,
-        ):
+        is_current = storage.head(V1_MAIN) is None
+        if not is_current:
+            state = refs, config = _read_state(storage)
+            upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
+            is_current = upgraded == (refs.branches, refs.tags, set(refs.deleted_tags), config)
+        if is_current:
             return (_with_status(info, Availability.ONLINE), condition) if is_incomplete else None
         if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
             # Others have written to the upgraded repository, and the refs of version 1 are out of date.
-            for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
+            for name, id_ in (*refs.branches.items(), *refs.tags.items()):
                 if info.snapshots.find_snapshot(id_) < 0:
                     raise ConflictError(
                         message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
@@ -272,7 +264,7 @@ def _next_step(storage: Storage, readers: int) -> tuple[RepoInfo, Condition] | N
                         kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
                     )
             return None
-    built = _build_repo_info(storage, state or _read_state(storage), readers)
+    built = _build_repo_info(storage, readers, *(state or _read_state(storage)))
     unfinished = _with_status(built, Availability.READ_ONLY, _INCOMPLETE)
     return unfinished, IfAbsent() if existing is None else existing[1]
 

@@ -26,13 +26,13 @@ from frazil.maintenance.plan import (
     UpkeepPlan,
 )
 from frazil.remedies import call
-from frazil.repository.catalog.collection_guard import LEASES, lease_info, leases
+from frazil.repository.catalog.collection_guard import LEASES, leases
 from frazil.repository.catalog.repo_changes import require_online, snapshot_id
-from frazil.repository.catalog.version_info import CommitMethod, LeaseInfo
+from frazil.repository.catalog.version_info import JOB_LEASE, CommitMethod, LeaseInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.handle.recovery import Recovery
-from frazil.repository.session.staged_work import give_up, place_of_lease
+from frazil.repository.session.staged_work import give_up
 from frazil.survey.steps import Progress, one_step, progress_of
 from frazil.survey.survey import Bounds
 
@@ -517,7 +517,7 @@ class Upkeep(Recovery):
             >>> [lease.purpose for lease in repo.upkeep.leases()]
             ['fork']
         """
-        return list(map(lease_info, leases(self._context.storage)))
+        return [lease.info for lease in leases(self._context.storage)]
 
     def break_lease(self, lease_id: str | None = None, *, name: str | None = None) -> None:
         """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
@@ -563,11 +563,10 @@ class Upkeep(Recovery):
                 ErrorKind.NOT_ALLOWED,
             ).with_remedy("`{}` lists the leases", call("leases"))
         for lease in held:
-            place = place_of_lease(lease.key)
-            if place is None:
-                storage.delete([lease.key])
+            if lease.info.is_of_job:
+                give_up(storage, lease.info.id.removeprefix(JOB_LEASE))
             else:
-                give_up(storage, place)
+                storage.delete([lease.key])
 
 
 def _bounds(**limits: int) -> Bounds:

@@ -29,8 +29,6 @@ from frazil.repository.catalog.repo_changes import require_snapshot
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.paths import absolute
 from frazil.repository.session.differences import logs_of
-from frazil.storage.checks import skip_missing
-from frazil.threads import Purpose, map_bounded
 
 #: The most logs that are in memory at the same time.
 _BATCH: Final = 256
@@ -137,16 +135,11 @@ def _candidates(
     if not paths:
         return list(range(len(line)))
     prefixes = [absolute(path) for path in paths]
-
-    def read_log(entry: SnapshotEntry) -> TransactionLog | None:
-        """Return the log of a commit. None if the log does not tell everything."""
-        if entry.pruned_ancestor_tx_logs and not is_of_compaction(entry.metadata):
-            return None
-        with skip_missing():
-            return context.assets.transaction_log(entry.id)
-        return None
-
-    logs = map_bounded(Purpose.CATALOG_READS, read_log, line)
+    read = context.assets.transaction_logs([entry.id for entry in line])
+    logs = [  # None for those that do not tell everything
+        None if entry.pruned_ancestor_tx_logs and not is_of_compaction(entry.metadata) else log
+        for entry, log in zip(line, read, strict=True)
+    ]
     ids = _relevant_ids(context, [good, line[-1].id], prefixes, [log for log in logs if log is not None])
     numbers = [number for number, log in enumerate(logs) if log is None or _touches(log, ids)]
     if not numbers:

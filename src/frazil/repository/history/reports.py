@@ -113,10 +113,6 @@ class StateChange(Record):
     shown_as: ClassVar[str] = "ops.StateChange"
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class UndoPlan(Record):
     """The plan of an undo, a redo or a restoration (``Repository.history``). Only ``apply`` makes changes.
@@ -135,7 +131,7 @@ class UndoPlan(Record):
     changes: list[StateChange] = field(default_factory=list, hash=False)
     notes: list[str] = field(default_factory=list, hash=False)
     is_applied: bool = False
-    perform: Callable[[], object] = field(default=_nothing, compare=False)
+    perform: Callable[[], object] = field(default=lambda: None, compare=False)
 
     shown_as: ClassVar[str] = "ops.UndoPlan"
 

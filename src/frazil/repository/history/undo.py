@@ -29,17 +29,25 @@ from numpy.typing import NDArray
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.format.ids import backup_key, id_to_text
-from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, Status, UpdateKind, open_repo_info
+from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, UpdateKind, open_repo_info
 from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history_records import with_branch
 from frazil.repository.catalog.protection import PROTECTION
-from frazil.repository.catalog.repo_changes import require_flag, require_online, with_ref
+from frazil.repository.catalog.repo_changes import (
+    require_flag,
+    require_online,
+    save_config,
+    set_flag,
+    set_metadata,
+    set_status,
+    with_ref,
+)
 from frazil.repository.catalog.repo_update import RepoUpdate, ops_parts
 from frazil.repository.clock import utc_text
 from frazil.repository.history.reports import StateChange, UndoPlan
-from frazil.repository.settings.resolved import DELETE_TAG, FLAGS
+from frazil.repository.settings.resolved import DELETE_TAG, FLAGS, Flag
 from frazil.storage.base import Storage
 from frazil.storage.checks import skip_missing
 
@@ -145,11 +153,6 @@ class FieldChange:
     after: Any
 
     @property
-    def field(self) -> Field:
-        """The kind and the name of the field."""
-        return (self.part, self.name)
-
-    @property
     def subject(self) -> str:
         """The field in words, such as "branch `main`"."""
         return f"{self.part} `{self.name}`" if self.name else str(self.part)
@@ -216,11 +219,6 @@ class UpdateStep:
 
     entries: tuple[OpsEntry, ...]
     place: Place
-
-    @property
-    def time(self) -> int:
-        """The time of the newest entry, which identifies the step."""
-        return self.place.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +301,7 @@ class History:
         if place.backup is not None:
             return place
         step, _ = next(self.steps(state, at=place.time), (None, None))
-        if step is None or step.time != place.time:
+        if step is None or step.place.time != place.time:
             raise no_update(place.time)
         return step.place
 
@@ -367,7 +365,7 @@ def require_possible(info: RepoInfo, changes: Iterable[FieldChange]) -> None:
     fields = fields_of(info)
     for change in changes:
         is_ref, is_tag, after = change.part in REFS, change.part is Part.TAG, change.after
-        if (current := fields.get(change.field)) != change.before:
+        if (current := fields.get((change.part, change.name))) != change.before:
             expected, actual = (shown_value(change.part, each) for each in (change.before, current))
             raise ConflictError(
                 expected if is_ref else None,
@@ -411,25 +409,19 @@ def _changed(info: RepoInfo, change: FieldChange, now: int) -> tuple[RepoInfo, O
             info = replace(info, deleted_tags=info.deleted_tags | {name})
             return info, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=before)
         case Part.CONFIG:
-            return replace(info, config=after), OpsEntry(UpdateKind.CONFIG_CHANGED, now)
+            update = save_config(after)
         case Part.METADATA:
             metadata = {each: value for each, value in info.metadata.items() if each != name}
             if after is not None:
                 metadata[name] = after[0]
-            return replace(info, metadata=metadata), OpsEntry(UpdateKind.METADATA_CHANGED, now)
+            update = set_metadata(lambda _: metadata)
         case Part.FLAG:
             ids = {flag.name: flag.id for flag in FLAGS}
-            id_ = ids[name] if name in ids else int(name)
-            sets = {True: info.enabled_flags - {id_}, False: info.disabled_flags - {id_}}
-            if after is not None:
-                sets[after] |= {id_}
-            info = replace(info, enabled_flags=sets[True], disabled_flags=sets[False])
-            flag = (id_, bool(after), after is not None)
-            return info, OpsEntry(UpdateKind.FEATURE_FLAG_CHANGED, now, flag=flag)
+            update = set_flag(Flag(ids[name] if name in ids else int(name), name), after)
         case Part.STATUS:
-            status = Status(after[0], now, after[1])
-            entry = OpsEntry(UpdateKind.REPO_STATUS_CHANGED, now, status=status)
-            return replace(info, status=status), entry
+            update = set_status(*after)
+    changed = update(info, now)
+    return changed.info, changed.entry
 
 
 _FOR_GOOD: Final = {
@@ -566,8 +558,8 @@ def _candidates(history: History, branch: str | None) -> Iterator[_Candidate]:
         left = [
             each
             for each in changes
-            if now.get(each.field) == each.after
-            and (each.subject not in fields or step.time <= fields[each.subject].time)
+            if now.get((each.part, each.name)) == each.after
+            and (each.subject not in fields or step.place.time <= fields[each.subject].time)
         ]
         if left or not changes:
             yield _Candidate(step, place, left, fields)
@@ -591,7 +583,7 @@ def _named(history: History, time: int) -> _Candidate:
     if not changes:
         raise _refusal(step, "it changed no branch, tag, configuration, metadata, feature flag or status")
     now = fields_of(history.current.info)
-    if all(now.get(each.field) == each.before for each in changes):
+    if all(now.get((each.part, each.name)) == each.before for each in changes):
         raise _refusal(step, "it is undone already; redo makes it again")
     return _Candidate(step, place, changes, {})
 
@@ -628,7 +620,7 @@ def _changes_of(history: History, step: UpdateStep, before: UpdateStep | None) -
 def _name(step: UpdateStep) -> str:
     entry = step.entries[0]
     name = _FOR_GOOD.get(entry.kind) or f"the update `{type(presentation.update(entry).kind).__name__}`"
-    return f"{name} at {utc_text(step.time)}"
+    return f"{name} at {utc_text(step.place.time)}"
 
 
 def _refusal(step: UpdateStep, why: str) -> SessionStateError:

@@ -310,7 +310,7 @@ def _required_files(pending: PendingCommit, new_manifests: U8) -> RequiredFiles:
     chunks = np.concatenate(parts)
     chunks = chunks[np.unique(id_keys(chunks), return_index=True)[1]]
     of_parent = pending.parent.manifests.ids if pending.is_unconditional else _NO_IDS
-    return RequiredFiles(chunks, np.concatenate([manifests, of_parent])).with_manifests(new_manifests)
+    return RequiredFiles(chunks, np.concatenate([manifests, of_parent, new_manifests]))
 
 
 def write_commit(pending: PendingCommit) -> bytes:

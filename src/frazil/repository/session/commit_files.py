@@ -41,7 +41,7 @@ from frazil.format.ids import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
+from frazil.format.manifest import ChunkTable, Manifest, encode_manifest
 from frazil.format.repo_info import SnapshotEntry
 from frazil.format.snapshot import (
     ArrayData,
@@ -59,6 +59,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import MetadataEdit
 from frazil.repository.clock import now_us
 from frazil.repository.ids import new_object_id, object_id_series
+from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING, split_sizes_for
 from frazil.storage.base import Storage
 from frazil.storage.local_commit import put_many
 from frazil.threads import Purpose, shared_pool, start_threads
@@ -328,8 +329,9 @@ def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     if context.settings.has_windows and num_chunks:
         order = axes_of(node.array, num_chunks).order
         return boxes_with(num_chunks, refs, capacity_for(refs), order)
-    if context.settings.is_split_configured:
-        return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
+    splitting = context.settings.splitting
+    if splitting.split_sizes != DEFAULT_SPLITTING.split_sizes:
+        return split_sizes_for(splitting, node.path, node.array.dimension_names, num_chunks)
     return auto_split(num_chunks, refs)
 
 
@@ -362,16 +364,10 @@ def put_manifests(
 ) -> list[NewManifest]:
     """Put manifests with the tables of each node id. Small arrays share a file."""
     settings = context.settings
-    locations = LocationCompression(
-        settings.location_compression_min_chunks,
-        settings.location_dictionary_samples,
-        settings.location_dictionary_bytes,
-        settings.location_compression_level,
-    )
     encode = partial(
         encode_manifest,
         level=settings.compression_level,
-        locations=locations,
+        locations=settings.locations,
         spec_version=context.spec_version,
     )
     files = share(updates)

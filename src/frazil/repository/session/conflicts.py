@@ -368,27 +368,21 @@ class BasicConflictSolver(ConflictSolver):
                 f"on_chunk_conflict must be VersionSelection, got {type(on_chunk_conflict).__name__}"
             )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
-        self._answers = {
+        fails = (fail_on_delete_of_updated_array, fail_on_delete_of_updated_group)
+        array, group = (fail if each else ours for each in fails)
+        self._answers: dict[tuple[ConflictType, ChangeKind | None], VersionSelection] = {
             (ConflictType.ChunkDoubleUpdate, ChangeKind.WROTE): on_chunk_conflict,
             (ConflictType.ChunksUpdatedInUpdatedArray, ChangeKind.UPDATED): (
                 ours if on_chunk_conflict is ours else fail
             ),
-            (ConflictType.DeleteOfUpdatedArray, ChangeKind.DELETED): fail
-            if fail_on_delete_of_updated_array
-            else ours,
-            (ConflictType.DeleteOfUpdatedGroup, ChangeKind.DELETED): fail
-            if fail_on_delete_of_updated_group
-            else ours,
+            (ConflictType.DeleteOfUpdatedArray, ChangeKind.DELETED): array,
+            (ConflictType.DeleteOfUpdatedGroup, ChangeKind.DELETED): group,
         }
 
     @override
     def solve(self, conflicts: Sequence[Conflict]) -> list[VersionSelection]:
-        return [
-            self._answers.get((conflict.conflict_type, conflict.did[0]), VersionSelection.Fail)
-            if conflict.did
-            else VersionSelection.Fail
-            for conflict in conflicts
-        ]
+        kinds = ((each.conflict_type, each.did[0] if each.did else None) for each in conflicts)
+        return [self._answers.get(kind, VersionSelection.Fail) for kind in kinds]
 
 
 def require_solver(solver: Any) -> None:

@@ -84,12 +84,11 @@ def chunk_box(node: Node, selection: Any) -> U32:
     assert node.array is not None
     lengths = node.array.shape
     parts = selection if isinstance(selection, tuple) else (selection,)
-    if sum(part is Ellipsis for part in parts) > 1:
-        raise _bad_selection(node.path, len(lengths), selection)
-    at = next((number for number, part in enumerate(parts) if part is Ellipsis), len(parts))
+    ellipses = [number for number, part in enumerate(parts) if part is Ellipsis]
+    at = ellipses[0] if ellipses else len(parts)
     head, tail = parts[:at], parts[at + 1 :]
     missing = len(lengths) - len(head) - len(tail)
-    if missing < 0:
+    if missing < 0 or len(ellipses) > 1:
         raise _bad_selection(node.path, len(lengths), selection)
     axes = (*head, *[slice(None)] * missing, *tail)
     spans = [_span(node.path, each, length) for each, length in zip(axes, lengths, strict=True)]
@@ -100,16 +99,13 @@ def chunk_box(node: Node, selection: Any) -> U32:
 
 def _span(path: str, part: Any, length: int) -> tuple[int, int]:
     """Return the half-open range of elements of one dimension; (0, 0) if it is empty."""
-    if isinstance(part, slice):
-        try:
-            numbers = range(*part.indices(length))
-        except (TypeError, ValueError):
-            raise _bad_selection(path, None, part) from None
-        return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]) + 1) if numbers else (0, 0)
     try:
-        number = index(part)
-    except TypeError:
+        numbers = range(*part.indices(length)) if isinstance(part, slice) else None
+        number = 0 if isinstance(part, slice) else index(part)
+    except (TypeError, ValueError):
         raise _bad_selection(path, None, part) from None
+    if numbers is not None:
+        return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]) + 1) if numbers else (0, 0)
     if isinstance(part, bool | np.bool_):
         raise _bad_selection(path, None, part)
     if not -length <= number < length:

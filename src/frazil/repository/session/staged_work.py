@@ -18,7 +18,7 @@ from typing import Final
 from frazil.errors import StorageError
 from frazil.repository.catalog.collection_guard import LEASES, LONGEST, Lease
 from frazil.repository.catalog.version_info import JOB_LEASE
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import from_datetime
 from frazil.storage.base import ObjectInfo, Storage
 
 STAGING: Final = "staging"
@@ -61,12 +61,6 @@ def take_lease(
     return Lease.take(storage, since - _MARGIN_US, until, key, purpose, name=name, only_if_absent=resumes)
 
 
-def place_of_lease(key: str) -> str | None:
-    """Return the folder of the job that holds a lease, or None for the lease of a session."""
-    name = key.removeprefix(f"{LEASES}/")
-    return name.removeprefix(JOB_LEASE) if name.startswith(JOB_LEASE) else None
-
-
 def give_up(storage: Storage, place: str) -> None:
     """Delete the lease and all staged files of a job."""
     storage.delete([_lease_key(place)])
@@ -101,11 +95,6 @@ def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
 def ends(started: int) -> int:
     """Return the time after which a job that started at ``started`` cannot be resumed, in microseconds."""
     return started + LIFETIME // _MICROSECOND
-
-
-def has_ended(started: int) -> bool:
-    """Return whether a job that started at ``started`` can no longer be resumed."""
-    return now_us() >= ends(started)
 
 
 def _lease_key(place: str) -> str:

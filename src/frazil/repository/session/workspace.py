@@ -50,7 +50,7 @@ from frazil.repository.catalog.repo_changes import no_node
 from frazil.repository.ids import new_node_id
 from frazil.repository.session.chunk_refs import ArrayEntry, ChunkRows
 from frazil.repository.session.commit_files import ManifestUpdate
-from frazil.repository.session.read_tracker import ReadTracker
+from frazil.repository.session.read_tracker import PathKind, ReadTracker
 
 if TYPE_CHECKING:
     import asyncio
@@ -432,20 +432,14 @@ class Workspace:
             self._require_uncommitted()
             self._set_ref(self._entry_with_chunk(path, coords), path, coords, ref)
 
-    def set_refs(self, path: str, table: ChunkTable) -> None:
-        """Set many references of one array."""
-        with self.commit_lock, self.lock:
-            self._require_uncommitted()
-            self.changes.set_chunks(self.moved_base, path, table)
-            self._drop_outdated_entry(path)
+    def set_refs(self, path: str, table: ChunkTable, discards: int | None = None) -> bool:
+        """Set many references of one array; delete the ``ABSENT`` ones.
 
-    def replace_refs(self, path: str, table: ChunkTable, discards: int) -> bool:
-        """Set references of chunks that were stored after ``discards`` discards; delete the ``ABSENT`` ones.
-
-        Return False if the session has discarded its changes since: the writer has then dropped the bytes.
+        Return False if the session has discarded its changes since ``discards`` discards, when the bytes of
+        the chunks were stored: the writer has then dropped the bytes.
         """
         with self.commit_lock, self.lock:
-            if discards != self.discards:
+            if discards is not None and discards != self.discards:
                 return False
             self._require_uncommitted()
             self.changes.set_chunks(self.moved_base, path, table)
@@ -540,7 +534,7 @@ class Workspace:
     def _set_stored_ref(
         self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef, discards: int
     ) -> bool:
-        """Set the reference of stored bytes. See ``replace_refs``."""
+        """Set the reference of stored bytes. See ``set_refs``."""
         with self.commit_lock, self.lock:
             if discards != self.discards:
                 return False
@@ -562,15 +556,10 @@ class Workspace:
         if self.reads is not None and not any(path in layer.nodes for layer in self._layers()):
             self.reads.path("documents", path)
 
-    def note_members(self, path: str) -> None:
-        """Note a listing of the members of a group."""
-        if self.reads is not None and not self._is_own_tree(path):
-            self.reads.path("members", path)
-
-    def note_tree(self, path: str) -> None:
+    def note_tree(self, path: str, kind: PathKind = "trees") -> None:
         """Note a read of all nodes and chunks at and below ``path``."""
         if self.reads is not None and not self._is_own_tree(path):
-            self.reads.path("trees", path)
+            self.reads.path(kind, path)
 
     def note_chunk(self, path: str, coords: Coords) -> None:
         """Note a read of a chunk, or a test whether there is a chunk."""

@@ -336,12 +336,6 @@ CONFIG: Final = options_form(
 _SPLITTING: Final = "splitting"
 
 
-def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
-    """Return the splitting of manifests as a part of a saved configuration."""
-    document: dict[str, Any] = SPLITTING.write(splitting)
-    return document
-
-
 #: The keys whose values are regular expressions.
 _EXPRESSIONS: Final = ("regex", "DimensionName")
 #: The largest number of regular expressions. Each may take 10 ms to compile, and 256 KiB of memory.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_trailer import IS_FAST
+from frazil.format.manifest import LocationCompression
 from frazil.format.repo_info import RepoInfo
 from frazil.options import with_defaults
 from frazil.repository.settings.conditions import COORDINATE_NAMES, ManifestPreloadCondition
@@ -18,12 +19,11 @@ from frazil.repository.settings.manifest_config import (
     DEFAULT_SPLITTING,
     ManifestConfig,
     ManifestSplittingConfig,
-    split_sizes_for,
 )
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from frazil.repository.settings.config import VirtualChunkContainer
 
@@ -63,12 +63,6 @@ def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
     return False if flag.id in info.disabled_flags else None
 
 
-def is_enabled(info: RepoInfo, flag: Flag) -> bool:
-    """Return whether a feature is on, by the setting of the repository or by default."""
-    setting = setting_of(info, flag)
-    return flag.default_enabled if setting is None else setting
-
-
 #: Small coordinate arrays, by their usual names.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
     [
@@ -80,15 +74,6 @@ DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
 
 #: The highest level of zstd. Higher levels count as this one.
 _MAX_LEVEL: Final = 22
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """The number of tries, and the shortest and longest pause between them in milliseconds."""
-
-    max_tries: int
-    initial_backoff_ms: int
-    max_backoff_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +102,11 @@ class ResolvedConfig:
     splitting: ManifestSplittingConfig
     #: Whether the number of references decides about the splitting (``AUTO``).
     has_windows: bool
-    location_compression_min_chunks: int
-    location_dictionary_samples: int
-    location_dictionary_bytes: int
-    location_compression_level: int
+    locations: LocationCompression
     concurrent_manifest_fetches: int
 
-    repo_update_retries: Retries
+    #: The number of tries, and the first and the longest pause in milliseconds.
+    repo_update_retries: tuple[int, int, int]
     packing: bool
     pack_threshold_bytes: int
     pack_size_bytes: int
@@ -162,12 +145,14 @@ class ResolvedConfig:
             preload_max_arrays_to_scan=manifest.preload.max_arrays_to_scan,
             splitting=splitting,
             has_windows=given.splitting == AUTO,
-            location_compression_min_chunks=locations.min_num_chunks,
-            location_dictionary_samples=locations.dictionary_max_training_samples,
-            location_dictionary_bytes=locations.dictionary_max_size_bytes,
-            location_compression_level=min(locations.compression_level, _MAX_LEVEL),
+            locations=LocationCompression(
+                locations.min_num_chunks,
+                locations.dictionary_max_training_samples,
+                locations.dictionary_max_size_bytes,
+                min(locations.compression_level, _MAX_LEVEL),
+            ),
             concurrent_manifest_fetches=manifest.max_concurrent_manifest_fetches_during_commit or 1,
-            repo_update_retries=Retries(**vars(full.repo_update_retries.default)),
+            repo_update_retries=tuple(vars(full.repo_update_retries.default).values()),
             packing=full.packing.enabled,
             pack_threshold_bytes=full.packing.threshold_bytes,
             pack_size_bytes=full.packing.pack_size_bytes,
@@ -179,17 +164,6 @@ class ResolvedConfig:
             storage=StorageSettings() if config.storage is None else config.storage,
             virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
         )
-
-    @property
-    def is_split_configured(self) -> bool:
-        """Whether the configuration sets the splitting of manifests."""
-        return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
-
-    def split_sizes_for(
-        self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Return the chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
-        return split_sizes_for(self.splitting, path, dimension_names, num_chunks)
 
     def preloads(self, path: str, num_refs: int) -> bool:
         """Return whether to load the manifests of this array when a session opens."""
