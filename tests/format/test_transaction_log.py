@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import FormatError
-from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.format.flatbuffer import Buffer
+from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_matrix
 from frazil.format.transaction_log import (
     Move,
     TransactionLog,
     decode_transaction_log,
-    empty_log,
     encode_transaction_log,
 )
 
@@ -60,13 +58,6 @@ def test_round_trip(log: TransactionLog) -> None:
     back = decode_transaction_log(file, "t")
     assert same(log, back)
     assert encode_transaction_log(back) == file
-
-
-def test_the_log_of_nothing_has_all_vectors() -> None:
-    file = encode_transaction_log(empty_log(ID))
-    root = Buffer(open_envelope(file, FileType.TRANSACTION_LOG)[1]).root()
-    assert [bool(root.present(slot)[0]) for slot in range(10)] == [True] * 9 + [False]
-    assert same(empty_log(ID), decode_transaction_log(file, "t"))
 
 
 def test_everything_is_sorted_in_the_file() -> None:
