@@ -139,6 +139,7 @@ MUSTS: list[tuple[str, str, str, str]] = [
     ("snapshots", "nodes[0].node_data_type", "= 127", "kind"),
     ("manifests", "id", "is another id", "must contain the manifest"),
     ("manifests", "arrays", "is absent", "lacks the required field"),
+    ("manifests", "arrays", "has equal elements", "must have different node ids"),
     ("manifests", "arrays[0].refs", "is absent", "lacks the required field"),
     ("manifests", "arrays[0].refs[0].index", "is absent", "lacks the required field"),
     ("transactions", "id", "is absent", "lacks the required field"),
