@@ -343,21 +343,6 @@ def test_saved_configurations_with_absurd_values(config: dict[str, Any], groups:
     assert ask(storage, groups).offences == {}
 
 
-def test_a_hostile_document_of_an_array() -> None:
-    grid = {
-        "name": "rectilinear",
-        "configuration": {"kind": "inline", "chunk_shapes": [[[1, (1 << 32) - 1]]]},
-    }
-    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(4,), dtype="i4")
-    document = json.loads(session.store.get_sync("a/zarr.json").to_bytes())  # type: ignore[union-attr]
-    buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(
-        json.dumps({**document, "chunk_grid": grid}).encode()
-    )
-    with pytest.raises(frazil.InvalidInputError, match="at most 16777216 chunks"):
-        session.store.set_sync("a/zarr.json", buffer)
-
-
 @pytest.mark.parametrize("time_of_update", [(1 << 64) - 1, *deep((1 << 63) - 1, 1 << 63)])
 def test_times_beyond_the_calendar(time_of_update: int) -> None:
     def late(info: RepoInfo) -> RepoInfo:
