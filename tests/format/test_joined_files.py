@@ -158,8 +158,8 @@ def columns(value: Any) -> list[Any]:
     ],
 )
 def test_what_is_read_is_that_of_each_manifest(together: Any, alone: Any, more: list[bytes]) -> None:
-    one = native(4)
-    files = [one, one, native(), native(1, 30), native(0), native(2, 2), *more]
+    one = native(1)
+    files = [one, one, native(4), native(), native(1, 30), native(0), native(2, 2), *more]
     assert list(map(columns, together(files))) == [columns(alone(data, "x")) for data in files]
     for other in (one[:-3], *([] if more else [mixed()])):
         assert together([one, other]) is None
