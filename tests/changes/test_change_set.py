@@ -14,7 +14,7 @@ from frazil.changes.merge import merge_forks
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef
-from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
+from frazil.format.snapshot import ManifestFiles, ManifestRef, NodeTable
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 
@@ -99,35 +99,6 @@ def test_any_history_of_nodes(history):
     same = [path for path in model.keys() & start.keys() if path not in {*new, *changed}]
     assert all(model[path] == start[path] for path in same)
     assert session.changes.updated <= {id_ for id_ in old if id_ in names}
-
-
-def test_a_node_keeps_its_id_until_it_is_deleted():
-    session = Session()
-    session.set("/a", array())
-    first = session.changes.node(session.base, "/a").id
-    session.set("/a", array(k=1))
-    assert session.changes.node(session.base, "/a").id == first
-    session.delete("/a")
-    session.set("/a", array())
-    assert session.changes.node(session.base, "/a").id != first
-
-
-def test_deleting_a_node_forgets_its_chunks():
-    session = Session()
-    session.set("/a", array())
-    session.changes.set_chunks(session.base, "/a", table_of({(1,): InlineRef(b"x")}, 1))
-    session.delete("/a")
-    session.set("/a", array())
-    assert not session.changes.chunks
-    assert session.log().updated_chunks == {}
-
-
-def test_updated_and_then_deleted_is_only_deleted():
-    session = Session([Node(bytes(8), "/a", array(), None)])
-    session.set("/a", GROUP)
-    session.delete("/a")
-    assert not session.changes.updated
-    assert list(session.changes.deleted) == [bytes(8)]
 
 
 @pytest.mark.parametrize(

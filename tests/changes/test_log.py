@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.diff import amended_log, joined
+from frazil.changes.diff import amended_log, compose_logs
 from frazil.format.columns import U8
 from frazil.format.ids import id_list
+from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.transaction_log import (
     ID_LISTS,
     Move,
@@ -63,38 +64,45 @@ def test_a_log_that_holds_a_node_twice_already() -> None:
     assert lists(amended_log(log("new_arrays", "updated_arrays"), log("deleted_arrays"))) == []
 
 
-@pytest.mark.parametrize("first", ["new_arrays", "updated_arrays", None])
-def test_chunks_and_moves_of_what_is_gone(first: str | None) -> None:
-    move = (Move("/a", "/b", A, True),)
-    one = log(*([first] if first else []), updated_chunks={A: COORDS}, moves=move)
-    left = amended_log(one, log("deleted_arrays"))
-    assert (left.updated_chunks, left.moves) == ({}, ())
+def test_composed_logs_name_nodes_by_their_paths() -> None:
+    """As the reference shows it: a node can be new and updated, and one that came and went has no name."""
+    came, gone = A[1:] + b"c", A[1:] + b"d"
+    logs = [log(f"{name}_arrays", id_=id_) for name, id_ in (("new", A), ("new", came), ("updated", A))]
+    logs += [log("updated_arrays", id_=gone, updated_chunks={gone: COORDS})]
+    logs += [log("deleted_arrays", id_=id_) for id_ in (came, gone)]
+    array = ArrayData((4,), (4,), None)
+    before, after = (
+        NodeTable.from_nodes([Node(id_, path, b"{}", array)]) for id_, path in ((gone, "/d"), (A, "/a"))
+    )
+    changes = compose_logs(logs, before, after)
+    assert (changes.new_arrays, changes.deleted_arrays) == ({"/a"}, {"/d"})
+    assert changes.updated_arrays == {"/a", "/d"}
+    assert {path: at.tolist() for path, at in changes.updated_chunks.items()} == {"/d": COORDS.tolist()}
 
 
-def test_what_is_new_was_not_moved() -> None:
-    """It had no place before; and its chunks stay."""
-    created = log("new_arrays", updated_chunks={A: COORDS})
-    left = amended_log(created, replace(EMPTY, moves=(Move("/a", "/b", A, True),)))
-    assert (lists(left), left.moves, list(left.updated_chunks)) == (["new_arrays"], (), [A])
-
-
-def test_joined_shows_what_happened() -> None:
-    both = joined(log("new_groups"), log("updated_groups"))
-    assert lists(both) == ["new_groups", "updated_groups"]
-
-
-IDS = st.sets(st.sampled_from([bytes([n]) + bytes(7) for n in range(6)]))
+NODES = st.sampled_from([bytes([n]) + bytes(7) for n in range(6)])
+IDS = st.sets(NODES)
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> TransactionLog:
     columns = {name: np.frombuffer(b"".join(sorted(draw(IDS))), np.uint8).reshape(-1, 8) for name in ID_LISTS}
-    return replace(EMPTY, **columns)
+    moves = tuple([Move(f"/{id_[0]}", f"/m{id_[0]}", id_, True) for id_ in sorted(draw(IDS))])
+    return replace(EMPTY, **columns, updated_chunks=dict.fromkeys(draw(IDS), COORDS), moves=moves)
 
 
 @given(logs(), logs())
 def test_no_node_is_in_two_lists(first: TransactionLog, then: TransactionLog) -> None:
     left = decode_transaction_log(encode_transaction_log(amended_log(first, then)), "log")
+    sets = {name: set(id_list(getattr(left, name))) for name in ID_LISTS}
     for kind in ("groups", "arrays"):
-        sets = [set(id_list(getattr(left, name))) for name in ID_LISTS if name.endswith(kind)]
-        assert all(one.isdisjoint(other) for one, other in combinations(sets, 2))
+        own = [ids for name, ids in sets.items() if name.endswith(kind)]
+        assert all(one.isdisjoint(other) for one, other in combinations(own, 2))
+    # What was deleted has no chunks, and what is new was not moved.
+    gone = sets["deleted_groups"] | sets["deleted_arrays"]
+    created = sets["new_groups"] | sets["new_arrays"]
+    assert gone.isdisjoint(left.updated_chunks)
+    assert (gone | created).isdisjoint(move.node_id for move in left.moves)
+    everywhere = {id_ for log in (first, then) for name in ID_LISTS for id_ in id_list(getattr(log, name))}
+    stays = {*first.updated_chunks, *then.updated_chunks} - everywhere
+    assert stays <= left.updated_chunks.keys()

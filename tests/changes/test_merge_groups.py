@@ -33,15 +33,6 @@ def test_the_same_group_of_several_forks_is_one() -> None:
     assert [root[f"made/by {number}"][:].tolist() for number in range(3)] == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_groups_that_differ_are_a_conflict() -> None:
-    _, session, forks = _forked()
-    for number, fork in enumerate(forks):
-        zarr.create_group(fork.store, path="g", attributes={"n": number})
-    with pytest.raises(frazil.SessionStateError) as error:
-        session.merge(*forks)
-    assert error.value.kind == frazil.ErrorKind.MERGE_FAILED
-
-
 def test_arrays_created_twice_are_a_conflict() -> None:
     _, session, forks = _forked()
     for fork in forks:

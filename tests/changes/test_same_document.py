@@ -17,3 +17,5 @@ def test_it_is_no_change() -> None:
     assert not again
     again.set_node(base, "/g", GROUP + b" ", lambda: b"abcdefgh")
     assert again.updated == {b"12345678"}
+    again.delete_node(base, "/g")
+    assert (again.updated, again.deleted) == (set(), {b"12345678": False})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.change_set import ChunkChanges, table_of
 from frazil.changes.merge import Layers
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 
 REFS: list[ChunkRef | None] = [
     None,
@@ -57,14 +55,3 @@ def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
     assert {at: edits.find_change(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
     table = edits.table()
     assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == model
-
-
-@pytest.mark.parametrize("one", REFS, ids=repr)
-def test_rows_are_the_same_if_their_references_are(one: ChunkRef | None) -> None:
-    everything = table_of({(n,): ref for n, ref in enumerate(REFS)}, 1)
-    # the sources lie elsewhere in another table
-    other = ChunkTable.merge_tables(
-        [table_of({(90,): REFS[2], (91,): REFS[5], (92,): REFS[7]}, 1), table_of({(0,): one}, 1)]
-    )
-    row = np.zeros(len(REFS), np.int64)
-    assert everything.same(np.arange(len(REFS)), other, row).tolist() == [ref == one for ref in REFS]

@@ -8,7 +8,7 @@ from tests.changes.manifest_model import ModelArray
 from tests.support.examples import examples
 
 from frazil.changes import manifests as windows
-from frazil.changes.manifests import Axes, Spans, axes_of, plan_windows
+from frazil.changes.manifests import Spans, axes_of, plan_windows
 from frazil.format.manifest import ChunkTable, InlineRef
 from frazil.format.snapshot import ArrayData
 
@@ -131,18 +131,6 @@ def test_an_old_manifest_is_cut_when_a_commit_changes_it():
     array.check()
 
 
-def test_the_manifests_of_another_rule_stay_until_a_commit_changes_them():
-    array = Array((60, 3))
-    for row in range(0, 60, 5):
-        at = [(row + a, b) for a in range(5) for b in range(3)]
-        array.add(ChunkTable.from_inline(np.array(at, "u4"), [b"a"] * 15))
-    read, new = array.commit({(12, 1): InlineRef(b"b")})
-    assert read == 15
-    assert sorted(map(len, new)) == [3, 6, 6]
-    assert len(array.counts()) == 14
-    array.check()
-
-
 def test_small_neighbours_become_one_window():
     array = Array((64,))
     array.commit({(at,): InlineRef(b"a") for at in range(64)})
@@ -163,12 +151,6 @@ def test_a_small_array_is_one_window():
     assert array.commit({(0,): InlineRef(b"y")})[0] == 3
 
 
-def test_deletions_of_missing_chunks_read_nothing():
-    array = Array((64, 64))
-    array.commit({(0, at): InlineRef(b"a") for at in range(8)})
-    assert array.commit({(50, 50): None}) == (0, [])
-
-
 def test_the_capacity_grows_with_the_root_of_the_references(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(windows, "CAPACITY", 8192)
@@ -185,8 +167,3 @@ def test_a_million_edits_find_their_windows_in_a_few_passes():
     first, bits = windows.windows_of(keys, spans, keys, 1 << 12)
     assert set(bits.tolist()) == {13}
     assert len(first) == 3 << 7
-
-
-def test_large_grids_have_no_keys():
-    assert not Axes.leading(0, (1 << 31, 1 << 31, 2)).is_possible
-    assert Axes.leading(1, (1 << 30, 1 << 31)).is_possible

@@ -46,16 +46,6 @@ def test_number_of_chunks(shape, grid, counts):
     assert parse_node(document(shape, grid)).num_chunks == counts
 
 
-def test_dimension_names_stay():
-    array = parse_node(document(dimension_names=["y", None]))
-    assert array.dimension_names == ("y", None)
-    assert parse_node(document()).dimension_names is None
-
-
-def test_a_group_is_none():
-    assert parse_node(b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": 1}}') is None
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -80,9 +70,3 @@ def test_other_documents_are_refused(bad):
     with pytest.raises(InvalidInputError) as error:
         parse_node(bad)
     assert error.value.kind == ErrorKind.BAD_METADATA
-
-
-def test_documents_that_are_too_deep_are_refused():
-    deep = b'{"zarr_format": 3, "node_type": "group", "attributes": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    with pytest.raises(InvalidInputError, match="not JSON"):
-        parse_node(deep)

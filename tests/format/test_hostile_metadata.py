@@ -79,25 +79,34 @@ def wide_info() -> RepoInfo:
     return dataclasses.replace(info, snapshots=table.added(child), branches={}, metadata={})
 
 
-def test_shared_metadata_is_refused() -> None:
-    data = reshared(encode_repo_info(wide_info()), FileType.REPO_INFO, 4, 1, inner=4)
-
-    def read() -> None:
-        with pytest.raises(FormatError, match=f"{NAME}: metadata have"):
-            decode_repo_info(data, NAME).snapshots.entry(0)
-
-    assert peak_of(read) < 30_000_000
-
-
-def test_shared_names_of_refs_are_refused() -> None:
+def wide_refs() -> RepoInfo:
     info = new_repo_info(1)
     (id_,) = info.branches.values()
     names = {f"{n:05d}" + "x" * (1_000_000 if n == 0 else 1): id_ for n in range(5_000)}
-    data = reshared(encode_repo_info(dataclasses.replace(info, branches=names)), FileType.REPO_INFO, 2, 0)
+    return dataclasses.replace(info, branches=names)
+
+
+def wide_paths() -> Snapshot:
+    nodes = [Node(bytes(8), f"/{n:05d}{'x' * (1_000_000 if n == 0 else 1)}", b"", None) for n in range(5_000)]
+    return dataclasses.replace(initial_snapshot(1), nodes=NodeTable.from_nodes(nodes))
+
+
+@pytest.mark.parametrize(
+    ("what", "data"),
+    [
+        ("metadata", lambda: reshared(encode_repo_info(wide_info()), FileType.REPO_INFO, 4, 1, inner=4)),
+        ("names of refs", lambda: reshared(encode_repo_info(wide_refs()), FileType.REPO_INFO, 2, 0)),
+        ("paths", lambda: reshared(encode_snapshot(wide_paths()), FileType.SNAPSHOT, 2, 1)),
+    ],
+)
+def test_shared_texts_are_refused(what: str, data: Callable[[], bytes]) -> None:
+    content = data()
 
     def read() -> None:
-        with pytest.raises(FormatError, match=f"{NAME}: names of refs have"):
-            decode_repo_info(data, NAME)
+        with pytest.raises(FormatError, match=f"{NAME}: {what} have"):
+            decode_snapshot(content, NAME) if what == "paths" else decode_repo_info(
+                content, NAME
+            ).snapshots.entry(0)
 
     assert peak_of(read) < 30_000_000
 

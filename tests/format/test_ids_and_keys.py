@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format import ids as keys
 from frazil.format.ids import (
     INITIAL_SNAPSHOT_ID,
     id_from_text,
@@ -39,10 +37,6 @@ def test_round_trip_of_text(ids: list[bytes]) -> None:
     assert [ids[i] for i in order] == sorted(ids)
 
 
-def test_no_ids() -> None:
-    assert ids_to_text(np.zeros((0, 12), np.uint8)) == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -69,23 +63,6 @@ def test_other_spellings(text: str) -> None:
     assert id_from_text(text) == INITIAL_SNAPSHOT_ID
     assert not is_id_text(text)
     assert is_id_text(id_to_text(INITIAL_SNAPSHOT_ID))
-
-
-def test_names_of_files() -> None:
-    name = "1CECHNKREP0F1RSTCMT0"
-    assert keys.snapshot_key(INITIAL_SNAPSHOT_ID) == f"snapshots/{name}"
-    assert keys.manifest_key(INITIAL_SNAPSHOT_ID) == f"manifests/{name}"
-    assert keys.transaction_key(INITIAL_SNAPSHOT_ID) == f"transactions/{name}"
-    assert keys.chunk_key(INITIAL_SNAPSHOT_ID) == f"chunks/{name}"
-
-
-def test_newer_backups_come_first_in_a_listing() -> None:
-    older, newer = (
-        keys.backup_name(1_700_000_000_000, b"z" * 12),
-        keys.backup_name(1_700_000_000_001, bytes(12)),
-    )
-    assert sorted([older, newer]) == [newer, older]
-    assert keys.backup_key(newer).startswith("overwritten/repo.")
 
 
 @cases

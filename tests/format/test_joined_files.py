@@ -150,35 +150,19 @@ def columns(value: Any) -> list[Any]:
     return [np.asarray(getattr(value, name)).tolist() for name in names if hasattr(value, name)]
 
 
-def test_the_chunk_files_are_those_of_each_manifest() -> None:
-    files = [native(4), native(), native(1, 30), mixed(), native(0), native(2, 2)]
-    together = decode_chunk_files_together(files)
-    assert together is not None
-    assert list(map(columns, together)) == [columns(decode_chunk_files(data, "x")) for data in files]
-
-
-def test_the_ranges_are_those_of_each_manifest() -> None:
-    files = [native(4), native(), native(1, 30), native(0), native(2, 2)]
-    together = decode_chunk_ranges_together(files)
-    assert together is not None
-    assert list(map(columns, together)) == [columns(decode_chunk_ranges(data, "x")) for data in files]
-
-
-def test_manifests_may_share_a_chunk_file() -> None:
-    one, other = ids(2)
-    chunk_file = ids(1)
-    table = ChunkTable.from_native(np.arange(3).reshape(-1, 1), chunk_file, np.zeros(3, int), np.arange(3), 1)
-    files = [encode_manifest(Manifest(each.tobytes(), {b"node-000": table})) for each in (one, other)]
-    for decode in (decode_chunk_files_together, decode_chunk_ranges_together):
-        together = decode(files)
-        assert together is not None
-        assert [each.chunk_ids.tolist() for each in together] == 2 * [chunk_file.tolist()]
-
-
-def test_other_manifests_are_read_alone() -> None:
-    assert decode_chunk_ranges_together([native(2), mixed()]) is None
-    for decode in (decode_chunk_files_together, decode_chunk_ranges_together):
-        assert decode([native(2), native(2)[:-3]]) is None
+@pytest.mark.parametrize(
+    ("together", "alone", "more"),
+    [
+        (decode_chunk_files_together, decode_chunk_files, [mixed()]),
+        (decode_chunk_ranges_together, decode_chunk_ranges, []),
+    ],
+)
+def test_what_is_read_is_that_of_each_manifest(together: Any, alone: Any, more: list[bytes]) -> None:
+    one = native(1)
+    files = [one, one, native(4), native(), native(1, 30), native(0), native(2, 2), *more]
+    assert list(map(columns, together(files))) == [columns(alone(data, "x")) for data in files]
+    for other in (one[:-3], *([] if more else [mixed()])):
+        assert together([one, other]) is None
 
 
 # The manifests of snapshots
@@ -214,12 +198,6 @@ def test_the_manifests_are_those_of_the_snapshot(spec_version: int, unlisted: in
     assert len(decoded.files) == 5 + unlisted
     for id_ in map(bytes, listed):
         assert decoded.files.size_of(id_) == whole.manifests.size_of(id_)
-
-
-@pytest.mark.parametrize("cut", [0, 20, 60, 100])
-def test_damage_names_the_file(cut: int) -> None:
-    with pytest.raises(FormatError, match="name"):
-        decode_manifests_of_snapshot(snapshot(ids(3), ids(1), 2)[:cut], "name")
 
 
 def columns_of(files: ManifestFiles) -> list[list[Any]]:

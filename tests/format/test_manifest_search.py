@@ -10,7 +10,6 @@ import pytest
 from tests.support.flatbuffer_patch import Patch
 
 from frazil.errors import FormatError
-from frazil.format import manifest as lazy_module
 from frazil.format.envelope import FileType
 from frazil.format.manifest import (
     ChunkTable,
@@ -148,13 +147,3 @@ def test_coordinates_of_a_huge_rank_are_not_read() -> None:
     manifest, _ = lazy_of(patch.sealed())
     with pytest.raises(FormatError, match="numbers"):
         find_ref(manifest, NODE, (2,))
-
-
-def test_after_many_searches_there_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_module, "MAX_SEARCHES", 3)
-    table = mixed()
-    manifest, tables = lazy_of(file_of(table))
-    for number in range(5):
-        assert find_ref(manifest, NODE, (5, number)) is not None
-        assert (tables.columns is None) == (number < 3)
-    assert tables.payload is None

@@ -17,8 +17,7 @@ from frazil.errors import ErrorKind, FormatError, InternalError, InvalidMetadata
 from frazil.format import flexbuffer
 from frazil.format.columns import Ragged
 from frazil.format.envelope import FileType, open_envelope, seal
-from frazil.format.flatbuffer import Buffer, Tables
-from frazil.format.ids import INITIAL_SNAPSHOT_ID
+from frazil.format.flatbuffer import Buffer
 from frazil.format.repo_info import (
     FIELDS_OF,
     Availability,
@@ -132,6 +131,9 @@ def test_round_trip(info: RepoInfo) -> None:
     assert content(read) == content(info)
     assert content(decode_repo_info(encode_repo_info(read), "repo")) == content(info)
     assert content(pickle.loads(pickle.dumps(read))) == content(info)
+    rows = np.arange(len(read.table))[::-1]
+    assert list(read.table.entries(rows)) == snapshots_of(info.table)[::-1]
+    assert read.table.messages(rows) == info.table.messages(rows)
 
 
 @given(histories(), st.booleans())
@@ -218,16 +220,6 @@ def test_a_ref_needs_its_snapshot() -> None:
         encode_repo_info(info)
 
 
-def test_a_new_repository() -> None:
-    info = new_repo_info(1_000, config={"inline_chunk_threshold_bytes": 3}, metadata={"a": 1})
-    assert (info.branches, info.tags) == ({"main": INITIAL_SNAPSHOT_ID}, {})
-    (first,) = snapshots_of(info.snapshots)
-    assert first.metadata == {"__icechunk": {"is_root": True}}
-    assert (first.parent, first.flushed_at, first.message) == (None, 1_000, "Repository initialized")
-    assert ops_of(info) == [OpsEntry(UpdateKind.REPO_INITIALIZED, 1_001)]
-    assert content(decode_repo_info(encode_repo_info(info), "repo")) == content(info)
-
-
 # -- the ops log
 
 
@@ -241,7 +233,8 @@ def test_the_log_is_whole_across_backups(keep: int) -> None:
         backup = f"repo.{number}"
         backups[backup] = decode_repo_info(encode_repo_info(info), backup)
         times.append(10 * number + 10)
-        info = info.recorded(OpsEntry(UpdateKind.METADATA_CHANGED, times[-1]), backup=backup, keep=keep)
+        entry = OpsEntry(UpdateKind.METADATA_CHANGED, times[-1], backup_path="none yet")
+        info = info.recorded(entry, backup=backup, keep=keep)
         assert len(info.ops) == min(keep, len(times))
         assert info.ops.entry(0).backup_path is None
         for entry in ops_of(info)[1:]:
@@ -278,54 +271,7 @@ def test_what_recorded_refuses() -> None:
         info.recorded(OpsEntry(UpdateKind.GC_RAN, 50), backup="b", keep=0)
 
 
-def test_a_new_entry_has_no_backup_whatever_it_says() -> None:
-    entry = OpsEntry(UpdateKind.GC_RAN, 50, backup_path="mine")
-    assert new_repo_info(0).recorded(entry, backup="b", keep=3).ops.entry(0).backup_path is None
-
-
 # -- the file
-
-
-def root_of(data: bytes) -> Tables:
-    return Buffer(open_envelope(data, FileType.REPO_INFO)[1]).root()
-
-
-def test_optional_slots() -> None:
-    """0 to 7 always; the others only when there is something."""
-    info = new_repo_info(0)
-    full = dataclasses.replace(
-        info,
-        config={},
-        repo_before_updates="b",
-        enabled_flags=frozenset([5]),
-        disabled_flags=frozenset([4, 3]),
-    )
-    for each, slots in ((info, [*range(8)]), (full, [*range(12)])):
-        root = root_of(encode_repo_info(each))
-        assert [slot for slot in range(14) if root.present(slot)[0]] == slots
-    assert root.numbers(11, "<u2").values.tolist() == [3, 4]
-    infos, _ = root.children(4)
-    assert [slot for slot in range(8) if infos.present(slot)[0]] == [0, 1, 2, 3, 4]
-    updates, _ = root.children(7)
-    assert [slot for slot in range(8) if updates.present(slot)[0]] == [0, 1, 2]
-
-
-@given(infos())
-@settings(max_examples=examples(50))
-def test_everything_is_sorted_as_readers_search_it(info: RepoInfo) -> None:
-    root = root_of(encode_repo_info(info))
-    for slot in (1, 2):
-        refs, _ = root.children(slot)
-        names = refs.vectors(0).blobs()
-        assert names == sorted(names)
-    deleted = root.string_vectors(3)[0].blobs()
-    assert deleted == sorted(deleted)
-    snapshots, _ = root.children(4)
-    ids = [row.tobytes() for row in snapshots.structs(0, 12)]
-    assert ids == sorted(ids)
-    # Text ends in NUL.
-    ends = refs.vectors(0).starts + refs.vectors(0).lengths
-    assert not root.buffer.bytes[ends].any()
 
 
 def patched(info: RepoInfo, slot: int, place: int, dtype: str, value: Any, child: int = 0) -> bytes:
@@ -363,25 +309,6 @@ def test_opened_parts_are_decoded_when_they_are_read(slot: int, place: int, late
         getattr(opened, late)
 
 
-def test_a_late_table_is_that_of_all_rows() -> None:
-    history = line(40)
-    info = dataclasses.replace(new_repo_info(0), snapshots=SnapshotTable.of(history), branches={})
-    opened = open_repo_info(encode_repo_info(info), "repo").snapshots
-    rows = np.arange(40)[::-1]
-    assert opened.messages(rows) == info.snapshots.messages(rows)
-    assert opened.metadata(rows) == info.snapshots.metadata(rows)
-
-
-def test_damaged_text_raises_when_it_is_read() -> None:
-    data = encode_repo_info(new_repo_info(0))
-    payload = bytes(open_envelope(data, FileType.REPO_INFO)[1]).replace(
-        b"Repository init", b"Repository\xffinit"
-    )
-    info = decode_repo_info(seal([payload], FileType.REPO_INFO), "a/repo")
-    with pytest.raises(FormatError, match="a/repo: text is not UTF-8"):
-        info.snapshots.entry(0)
-
-
 def test_snapshots_in_any_order_are_put_in_order() -> None:
     """No writer is known to do it, but the indices in the file say enough."""
     history = line(6)
@@ -411,52 +338,21 @@ def test_only_spec_version_2() -> None:
     assert raised.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
 
 
-# -- many snapshots as values, and the same one by one
+# -- many snapshots
 
 
-def table() -> SnapshotTable:
-    """A chain of 40 snapshots in two trees, with all that a snapshot can have."""
-    rng = np.random.default_rng(3)
-    ids = [rng.bytes(12) for _ in range(40)]
-    return SnapshotTable.of(
-        [
-            SnapshotEntry(
-                id_,
-                None if number in (0, 20) else ids[number - 1],
-                number,
-                f"Änderung {number}" * (number % 3),
-                {"n": number, "list": [1, {"deep": None}]} if number % 2 else {},
-                tuple(ids[: number % 4]),
-            )
-            for number, id_ in enumerate(ids)
-        ]
-    )
-
-
-@pytest.mark.parametrize("rows", [[], [7], [0], [39, 3, 3, 17], list(range(40))])
-def test_many_are_the_same_as_one_by_one(rows: list[int]) -> None:
-    snapshots = table()
-    assert list(snapshots.entries(np.array(rows, np.int64))) == [snapshots.entry(row) for row in rows]
-
-
-def test_of_rows_that_share_their_bytes_one_at_a_time_is_read() -> None:
-    snapshots = table()
+def test_rows_that_share_their_bytes_are_read_one_at_a_time() -> None:
     message = np.frombuffer(b"the same for all", np.uint8)
     shared = Ragged(message, np.zeros(40, np.int64), np.full(40, len(message)))
-    snapshots = dataclasses.replace(snapshots, _messages=shared)
+    snapshots = dataclasses.replace(SnapshotTable.of(line(40)), _messages=shared)
     entries = snapshots.entries(np.arange(40))
     assert not isinstance(entries, list)
     assert {entry.message for entry in entries} == {"the same for all"}
-
-
-def test_damage_of_entries_names_the_file() -> None:
-    snapshots = table()
-    bad = np.frombuffer(b"\xff" * 40, np.uint8)
-    snapshots = dataclasses.replace(
-        snapshots, _messages=Ragged(bad, np.arange(40), np.ones(40, np.int64)), _source="the file"
-    )
-    with pytest.raises(FormatError, match="the file"):
-        list(snapshots.entries(np.arange(3)))
+    damaged = Ragged(np.frombuffer(b"\xff" * 40, np.uint8), np.arange(40), np.ones(40, np.int64))
+    snapshots = dataclasses.replace(snapshots, _messages=damaged, _source="the file")
+    for read in (lambda: list(snapshots.entries(np.arange(3))), lambda: snapshots.entry(0)):
+        with pytest.raises(FormatError, match="the file: text is not UTF-8"):
+            read()
 
 
 def test_rows_that_mention_a_name() -> None:
@@ -483,15 +379,10 @@ def test_rows_that_mention_a_name() -> None:
     ],
 )
 def test_every_value_has_its_own_bytes(values: list[Any]) -> None:
+    config: dict[str, Any] = {"inner": {}}
     for value in [*values, *values]:
-        assert encoded_config({"x": value}) == flexbuffer.dumps({"x": value})
-
-
-def test_a_changed_configuration_is_encoded_again() -> None:
-    config: dict[str, Any] = {"inner": {"x": 1}}
-    before = encoded_config(config)
-    config["inner"]["x"] = 2
-    assert before != encoded_config(config) == flexbuffer.dumps({"inner": {"x": 2}})
+        config["inner"]["x"] = value
+        assert encoded_config(config) == flexbuffer.dumps({"inner": {"x": value}})
 
 
 @pytest.mark.parametrize("value", [b"bytes", {1, 2}, float("nan"), "\ud800", object()])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_trailer import check_file, damaged_rows, decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope, reading
+from frazil.format.ids import MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.format.joined_files import (
     decode_chunk_files,
     decode_chunk_files_together,
@@ -36,7 +38,14 @@ from frazil.format.joined_files import (
     decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
 )
-from frazil.format.manifest import Manifest, decode_manifest, encode_manifest, find_ref, open_manifest
+from frazil.format.manifest import (
+    LazyTables,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    find_ref,
+    open_manifest,
+)
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.generations import decode_ref as decode_old_ref
 from frazil.format.older.manifest import decode_old_log, decode_old_manifest
@@ -62,7 +71,7 @@ from frazil.repository.catalog.collection_guard import (
     is_collecting,
 )
 from frazil.repository.catalog.files_v1 import decode_ref
-from frazil.repository.catalog.history_records import JOBS, read_entries, read_records
+from frazil.repository.catalog.history_records import JOBS, STREAMS, read_entries, read_records
 from frazil.repository.catalog.presentation import history_infos
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
@@ -162,10 +171,8 @@ def _manifest(data: bytes) -> None:
             assert (each.id, each.chunk_ids.tobytes()) == (one.id, one.chunk_ids.tobytes())
     with reading(NAME):
         lazy = open_manifest(data, NAME)
-    for node in (b"node-001", b"node-002"):
-        _each(
-            [partial(find_ref, lazy, node, coords) for coords in ((), (0, 1), (1, 2), (2, 1), (3, 0), (399,))]
-        )
+    for node in list(cast("LazyTables", lazy.arrays).searches)[:2]:
+        _each([partial(find_ref, lazy, node, coords) for coords in ((), (1,), (0, 1), (1, 2), (2, 1))])
     manifest = decode_manifest(data, NAME, [])
     for table in manifest.arrays.values():
         for row in range(min(len(table), 20)):
@@ -328,7 +335,7 @@ def _chunk_trailer(data: bytes) -> None:
 # Files of other formats
 
 
-def _file(data: bytes) -> File:
+def file_of(data: bytes) -> File:
     storage = cast("Storage", BytesStorage(data))
     return File(f"s3://bucket/{NAME}", len(data), storage=storage, key=NAME)
 
@@ -344,18 +351,18 @@ def _exhausted(reader: Reader) -> None:
 
 
 def _netcdf3(data: bytes) -> None:
-    _exhausted(NetCdf3Reader(_file(data)))
+    _exhausted(NetCdf3Reader(file_of(data)))
 
 
 def _tiff(data: bytes) -> None:
-    file = _file(data)
+    file = file_of(data)
     layout = read_layout(file)
     assert len(layout.offset) == len(layout.length)
     _each([partial(read_directory, file, 2)])
 
 
 def _grib(data: bytes) -> None:
-    file = _file(data)
+    file = file_of(data)
     check_messages(file)
     if edition(data[:16]) == 2:
         with file.open() as stream:
@@ -389,7 +396,7 @@ def _ledger(data: bytes) -> None:
 
 
 def _hdf5(data: bytes) -> None:
-    with Hdf5Reader(_file(data)) as reader:
+    with Hdf5Reader(file_of(data)) as reader:
         _exhausted(reader)
 
 
@@ -398,21 +405,19 @@ _FLEXBUFFER: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_flexb
 _MSGPACK: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_msgpack), (PLAIN, change_bytes))
 
 DECODERS: dict[str, Decoder] = {
-    "repo-info": Decoder(_repo_info, lambda: [seeds.repo_info()], _flatbuffer(FileType.REPO_INFO, 2)),
+    "repo-info": Decoder(_repo_info, lambda: seeds.largest_files(REPO), _flatbuffer(FileType.REPO_INFO, 2)),
     "snapshot": Decoder(
-        _snapshot, lambda: [seeds.snapshot(2), seeds.snapshot(1)], _flatbuffer(FileType.SNAPSHOT, 2, 1)
+        _snapshot, lambda: seeds.largest_files(SNAPSHOTS), _flatbuffer(FileType.SNAPSHOT, 2, 1)
     ),
     "manifest": Decoder(
-        _manifest,
-        lambda: [seeds.manifest(), seeds.manifest_with_dictionary()],
-        _flatbuffer(FileType.MANIFEST, 2, 1),
+        _manifest, lambda: seeds.largest_files(MANIFESTS), _flatbuffer(FileType.MANIFEST, 2, 1)
     ),
     "transaction-log": Decoder(
         _transaction_log,
-        lambda: [seeds.transaction_log(2), seeds.transaction_log(1)],
+        lambda: seeds.largest_files(TRANSACTIONS),
         _flatbuffer(FileType.TRANSACTION_LOG, 2, 1),
     ),
-    "envelope": Decoder(_envelope, lambda: [seeds.transaction_log()]),
+    "envelope": Decoder(_envelope, lambda: seeds.largest_files(TRANSACTIONS)),
     "flexbuffer": Decoder(
         lambda data: flexbuffer.loads(data, NAME), lambda: [seeds.config_flexbuffer()], _FLEXBUFFER
     ),
@@ -435,7 +440,7 @@ DECODERS: dict[str, Decoder] = {
     "markers": Decoder(_markers, lambda: [seeds.marker()], _JSON, errors=()),
     "stream-records": Decoder(
         _stream_records,
-        lambda: [flexbuffer.dumps({seeds.STREAMS: seeds.stream_records()})],
+        lambda: [flexbuffer.dumps({STREAMS: seeds.stream_records()})],
         _FLEXBUFFER,
         names_file=False,
     ),
@@ -506,3 +511,11 @@ DECODERS: dict[str, Decoder] = {
 #: Decoders that call libraries in C with damaged files. A defect of the library may end the process, so only
 #: the command runs them, each in a process of its own.
 NATIVE: dict[str, Decoder] = {"hdf5": Decoder(_hdf5, lambda: [seeds.hdf5()])}
+#: Inputs that were once not survived, in a folder for each decoder.
+CORPUS = Path(__file__).resolve().parent / "corpus"
+
+
+def starts(name: str) -> list[bytes]:
+    """Return the inputs of a decoder that are changed: its seeds, and the files of its corpus."""
+    files = sorted((CORPUS / name).glob("*"))
+    return [*(DECODERS | NATIVE)[name].seeds(), *(file.read_bytes() for file in files)]

@@ -150,7 +150,7 @@ def _vector(data: bytes, place: Place) -> Iterator[Place]:
     else:
         width = _WIDTHS.get(inner) or int(inner)
     yield Place(place.path, place.type, place.entry, place.at, place.start, place.count, width)
-    for number in range(place.count):
+    for number in range(min(place.count, len(data))):  # a damaged vector claims any number
         at = place.start + 4 * number
         if inner in SCHEMA:
             yield from _fields(data, at + _u(data, at, 4), inner, f"{place.path}[{number}].")

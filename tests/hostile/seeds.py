@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import struct
+from pathlib import Path
+from zipfile import ZipFile
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
+from tests.hostile import generator
 from tests.importing.writer import repository
 from tests.support.config_bytes import encode_config
 
@@ -16,32 +18,22 @@ import frazil
 from frazil.changes.change_set import ChangeSet, ChunkChanges
 from frazil.changes.node_changes import ReadSet
 from frazil.format.chunk_trailer import crc32c, encode_trailer
-from frazil.format.ids import id_matrix, id_to_text
-from frazil.format.manifest import ChunkTable, InlineRef, Manifest, NativeRef, VirtualRef, encode_manifest
-from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
+from frazil.format.nodes import ArrayData, ManifestRef, Node
 from frazil.format.older.generations import GENERATIONS
-from frazil.format.repo_info import (
-    OpsEntry,
-    OpsLog,
-    SnapshotEntry,
-    Status,
-    UpdateKind,
-    encode_repo_info,
-    new_repo_info,
-)
-from frazil.format.snapshot import encode_snapshot, initial_snapshot
-from frazil.format.transaction_log import Move, TransactionLog, encode_transaction_log
+from frazil.format.transaction_log import Move
 from frazil.jobs.job import Input
 from frazil.jobs.job_history import JOB
 from frazil.jobs.staging import StagedPlan, encode_plan
 from frazil.jobs.task_results import Outcome, Result, Segment, encode_changes, encode_result
 from frazil.pipeline.publishing import AUDIT
-from frazil.repository.catalog.history_records import STREAMS
 from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
 from frazil.repository.settings.config_yaml import dump_config
 from frazil.storage.checks import Traffic
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 LOW, HIGH = b"\3" * 12, b"\4" * 12
 DOCUMENT = (
     b'{"zarr_format":3,"node_type":"array","shape":[9,4],"data_type":"int16","fill_value":0,'
@@ -55,39 +47,17 @@ RECTILINEAR = DOCUMENT.replace(
 )
 
 
-def snapshot(spec_version: int = 2) -> bytes:
-    refs = (ManifestRef(LOW, np.array([[0, 3], [1, 2]], np.uint32)),)
-    nodes = [
-        Node(b"\1" * 8, "/", b"{}", None),
-        Node(b"\2" * 8, "/a", DOCUMENT, ArrayData((9, 4), (3, 2), ("x", None), refs)),
-        Node(b"\3" * 8, "/g/b", DOCUMENT, ArrayData((1,), (1,), None)),
-    ]
-    metadata = {"a": [1, {"b": None}], "n": 1.5}
-    value = dataclasses.replace(initial_snapshot(7), nodes=NodeTable.from_nodes(nodes), metadata=metadata)
-    return encode_snapshot(dataclasses.replace(value, spec_version=spec_version))
-
-
-def repo_info() -> bytes:
-    info = new_repo_info(5, config={"a": {"b": [1, "x"]}}, metadata={"k": "v", STREAMS: stream_records()})
-    child = SnapshotEntry(LOW, next(iter(info.branches.values())), 9, "child", {"m": 1}, (HIGH,))
-    log = [
-        OpsEntry(UpdateKind.REPO_STATUS_CHANGED, 30, status=Status(set_at=3, reason="why")),
-        OpsEntry(UpdateKind.FEATURE_FLAG_CHANGED, 29, "repo.3", flag=(3, True, True)),
-        OpsEntry(UpdateKind.COMMIT_AMENDED, 28, "repo.2", "main", LOW, LOW),
-        OpsEntry(UpdateKind.REPO_MIGRATED, 27, "repo.1", versions=(1, 2)),
-    ]
-    info = dataclasses.replace(
-        info,
-        snapshots=info.snapshots.added(child),
-        tags={"v1": LOW},
-        deleted_tags=frozenset(["v0"]),
-        ops=OpsLog.of(log),
-        repo_before_updates="repo.0",
-        enabled_flags=frozenset([3]),
-        disabled_flags=frozenset([4]),
-        extra=b"later",
-    )
-    return encode_repo_info(info)
+def largest_files(folder: str) -> list[bytes]:
+    """The largest file of a folder in small repositories: two of the reference, and one of each version."""
+    groups = []
+    for name in ("story", "expired"):
+        with ZipFile(GOLDEN / f"{name}.zip") as archive:
+            names = [each for each in archive.namelist() if f"{each}/".startswith(f"repo/{folder}/")]
+            groups.append(list(map(archive.read, names)))
+    for version in (2, 1):
+        storage = generator.repository(version)
+        groups.append([bytes(storage.get(key)) for key in generator.keys(storage, folder)])
+    return [max(group, key=len) for group in groups if group]
 
 
 def stream_records() -> dict[str, list[dict[str, object]]]:
@@ -97,45 +67,6 @@ def stream_records() -> dict[str, list[dict[str, object]]]:
 def job_records() -> list[dict[str, object]]:
     snapshot = id_to_text(LOW)
     return [{"id": "j", "snapshot": snapshot, "branch": "main", "work": "5a", "commit": snapshot}]
-
-
-def manifest() -> bytes:
-    ids = np.arange(36, dtype=np.uint8).reshape(3, 12)
-    table = ChunkTable.merge_tables(
-        [
-            ChunkTable.from_native([[0, 0], [0, 1], [0, 2]], ids, range(3), 0, 9),
-            ChunkTable.from_virtual([[1, i] for i in range(4)], ["s3://b/a", "s3://b/b"] * 2, 1, 2, etag="e"),
-            ChunkTable.from_virtual([[2, i] for i in range(2)], ["s3://b/a", "s3://b/c"], 1, 2, modified=7),
-            ChunkTable.from_inline([[3, 0], [3, 1]], [b"", b"bytes"]),
-        ]
-    )
-    scalar = ChunkTable.from_inline([[]], [b"x"])
-    return encode_manifest(Manifest(b"manifest-id!", {b"node-001": table, b"node-002": scalar}))
-
-
-def manifest_with_dictionary() -> bytes:
-    """So many locations that the encoder compresses them."""
-    places = [f"s3://bucket/a/long/prefix/of/many/files/{number:05}.nc" for number in range(400)]
-    table = ChunkTable.from_virtual([[number] for number in range(400)], places, 1, 2)
-    return encode_manifest(Manifest(b"manifest-id!", {b"node-001": table}))
-
-
-def transaction_log(spec_version: int = 2) -> bytes:
-    names = (
-        "new_groups",
-        "new_arrays",
-        "deleted_groups",
-        "deleted_arrays",
-        "updated_arrays",
-        "updated_groups",
-    )
-    chunks = {b"node-001": np.array([[0, 1], [2, 3]], np.uint32), b"node-002": np.zeros((1, 0), np.uint32)}
-    moves = (Move("/a", "/b", b"node-003", True), Move("/a/x", "/b/x", b"node-004", False))
-    lists = {name: id_matrix([b"node-00%d" % i, b"node-01%d" % i], 8) for i, name in enumerate(names)}
-    log = TransactionLog(
-        b"snapshot-id!", **lists, updated_chunks=chunks, moves=moves if spec_version == 2 else ()
-    )
-    return encode_transaction_log(log, spec_version=spec_version)
 
 
 def configuration() -> frazil.RepositoryConfig:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ import pytest
 import zarr
 import zstandard
 from hypothesis import settings
-from tests.hostile.decoders import DECODERS, Decoder, survives
-from tests.hostile.fuzz import CORPUS, FOLDER, corpus
-from tests.hostile.judge import Judge, peak_of_memory
+from tests.hostile.decoders import DECODERS, Decoder, file_of, starts, survives
 from tests.support.examples import examples
 from tests.support.patience import patience
 from tests.support.tiers import deep
@@ -44,6 +42,26 @@ MIB = 1 << 20
 MOST_MEMORY = 600 * MIB
 
 
+@contextmanager
+def peak_of_memory() -> Iterator[Callable[[], int]]:
+    """Give a function that returns how far the memory grew in the context, at its peak (bytes).
+
+    Linux can forget an earlier peak. Elsewhere the function returns 0.
+    """
+    status, forget = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    if not (status.exists() and os.access(forget, os.W_OK)):
+        yield lambda: 0
+        return
+
+    def read(name: str) -> int:
+        line = next(each for each in status.read_text().splitlines() if each.startswith(name))
+        return int(line.split()[1]) << 10
+
+    forget.write_text("5")
+    start = read("VmRSS:")
+    yield lambda: read("VmHWM:") - start
+
+
 @pytest.fixture
 def bounded() -> Iterator[None]:
     """The test takes little memory and processor time, whatever it decodes."""
@@ -55,16 +73,10 @@ def bounded() -> Iterator[None]:
 
 
 @decoders
-def test_valid_files_are_read(name: str) -> None:
-    decoder = DECODERS[name]
-    assert any(survives(decoder, seed) for seed in decoder.seeds())
-
-
-@decoders
 @pytest.mark.usefixtures("bounded")
-def test_inputs_that_were_once_not_survived(name: str) -> None:
-    for data in corpus(name):
-        survives(DECODERS[name], data)
+def test_valid_files_are_read(name: str) -> None:
+    accepted = [survives(DECODERS[name], each) for each in starts(name)]
+    assert any(accepted)
 
 
 @pytest.mark.sample(27, 27)
@@ -73,11 +85,11 @@ def test_inputs_that_were_once_not_survived(name: str) -> None:
 @pytest.mark.usefixtures("bounded")
 def test_changed_content(name: str) -> None:
     decoder = DECODERS[name]
-    starts = [*decoder.seeds(), *corpus(name)]
+    inputs = starts(name)
     chance = random.Random(name if settings.default.derandomize else None)
     for _ in range(examples(200)):
         form, mutation = chance.choice(decoder.forms)
-        start = chance.choice(starts)
+        start = chance.choice(inputs)
         content = form.open(start)
         data = mutation(start, chance) if content is None else form.close(mutation(content, chance))
         try:
@@ -94,20 +106,8 @@ METADATA = ("repo-info", "snapshot", "manifest", "transaction-log")
 @pytest.mark.usefixtures("bounded")
 def test_a_file_cut_anywhere(name: str) -> None:
     decoder = DECODERS[name]
-    for data in decoder.seeds():
-        assert not any(survives(decoder, data[:size]) for size in range(len(data)))
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("name", METADATA)
-@pytest.mark.usefixtures("bounded")
-def test_a_payload_cut_anywhere(name: str) -> None:
-    decoder, form = DECODERS[name], DECODERS[name].forms[0][0]
-    for data in decoder.seeds()[:1]:
-        payload = form.open(data)
-        assert payload is not None
-        cuts = [survives(decoder, form.close(payload[:size])) for size in range(len(payload))]
-        assert not any(cuts[: len(payload) // 2])
+    data = min(decoder.seeds(), key=len)
+    assert not any(survives(decoder, data[:size]) for size in range(len(data)))
 
 
 def _metadata_bomb(kind: FileType, frames: int = 128) -> bytes:
@@ -170,17 +170,14 @@ def test_the_size_of_a_payload_is_bounded(kind: FileType, monkeypatch: pytest.Mo
         assert peak() < 96 * MIB
 
 
-@pytest.mark.parametrize("name", ["staged-result"])
-def test_bombs_inside_of_packages(name: str) -> None:
-    decoder = DECODERS[name]
+def test_bombs_inside_of_packages() -> None:
+    decoder = DECODERS["staged-result"]
     for form, _ in decoder.forms:
         for bomb in ("deep JSON arrays", "deep pickle", "long number"):
             assert not survives(decoder, form.close(BOMBS[bomb]()))
 
 
 def test_many_tags_with_the_same_values_are_refused() -> None:
-    from tests.hostile.decoders import _file
-
     size, count = MIB, 3000
     entries = b"".join(
         at.to_bytes(2, "little") + b"\7\0" + (size // 2).to_bytes(4, "little") + bytes(4)
@@ -188,7 +185,7 @@ def test_many_tags_with_the_same_values_are_refused() -> None:
     )
     data = (b"II*\0" + b"\x08\0\0\0" + count.to_bytes(2, "little") + entries + bytes(4)).ljust(size, b"\0")
     with pytest.raises(FormatError, match="tags with at most"):
-        read_directory(_file(data))
+        read_directory(file_of(data))
 
 
 def test_a_variable_with_more_dimensions_than_numpy_allows_is_refused() -> None:
@@ -334,45 +331,9 @@ def test_a_damaged_ledger_is_refused(name: str, shape: tuple[int, ...], dtype: s
         load_ledger(session, "/")
 
 
-# The judge and the command
-
-
-def _failing(data: bytes) -> None:
-    if data.startswith(b"a"):
-        raise KeyError("a")
-    raise FormatError("some/file: no")
-
-
-def test_the_judge_names_the_exception() -> None:
-    judge = Judge(Decoder(_failing, lambda: [b""]))
-    assert judge.verdict(b"b") is None
-    first, second = judge.verdict(b"a"), judge.verdict(b"aa")
-    assert first is not None
-    assert second is not None
-    assert first.sign == second.sign
-    assert first.sign.startswith("KeyError at ")
-    assert judge.offences == {first.sign: 2}
-    assert (judge.inputs, judge.accepted) == (3, 0)
-
-
 def test_an_error_without_the_name_of_the_file_is_an_offence() -> None:
     def nameless(data: bytes) -> None:
         raise FormatError("damaged")
 
-    assert Judge(Decoder(nameless, lambda: [b""])).verdict(b"") is not None
-
-
-@pytest.mark.deep
-def test_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.hostile.fuzz", "--engine", "random", "--inputs", "300"]
-    command += ["--offences", str(tmp_path), "ref-v1", "grib"]
-    done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ref-v1", "grib"]
-    assert all("offences none" in line for line in lines)
-
-
-def test_the_corpus_is_small() -> None:
-    files = list(CORPUS.glob("*/*"))
-    assert {file.parent.name for file in files} <= set(DECODERS)
-    assert sum(file.stat().st_size for file in files) < 200_000
+    with pytest.raises(AssertionError, match="does not name the file"):
+        survives(Decoder(nameless, lambda: [b""]), b"")

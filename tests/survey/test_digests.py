@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.survey import digests
-from frazil.survey.digests import DistinctRanges, Marks, Ranges, distinct_digests, id_digests
+from frazil.survey.digests import DistinctRanges, Marks, Ranges, id_digests
 
 IDS = st.lists(st.binary(min_size=12, max_size=12), max_size=40)
 
@@ -48,11 +48,6 @@ def test_ids_in_sequence_have_different_digests() -> None:
     ids[:, 8:] = np.arange(len(ids), dtype=">u4").view(np.uint8).reshape(-1, 4)
     assert len(np.unique(id_digests(ids))) == len(ids)
     assert len(np.unique(id_digests(ids[:, ::-1]))) == len(ids)
-
-
-@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5)))
-def test_distinct_digests(numbers: list[int]) -> None:
-    assert distinct_digests(np.array(numbers, np.uint64)).tolist() == sorted(set(numbers))
 
 
 DIGESTS = st.one_of(st.integers(0, 9), st.integers(2**64 - 9, 2**64 - 1), st.integers(0, 2**64 - 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final
@@ -22,8 +23,8 @@ from frazil.errors import (
     NodeNotFoundError,
     SessionStateError,
 )
-from frazil.format.chunk_table import within
-from frazil.format.columns import U8, U32, Ragged, intern, row_keys
+from frazil.format.chunk_table import box, keys, within
+from frazil.format.columns import U8, U32, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_matrix
 from frazil.format.manifest import (
     ChunkKind,
@@ -354,16 +355,9 @@ class ChangeSet:
 
     def copy(self) -> ChangeSet:
         """Return an independent copy."""
-        chunks = {id_: chunk_changes.copy() for id_, chunk_changes in self.chunks.items()}
-        return ChangeSet(
-            dict(self.nodes),
-            set(self.created),
-            set(self.updated),
-            dict(self.deleted),
-            chunks,
-            dict(self.moves),
-            dict(self.ready),
-        )
+        parts = {name: copy(getattr(self, name)) for name in self.__slots__}
+        parts["chunks"] = {id_: chunk_changes.copy() for id_, chunk_changes in self.chunks.items()}
+        return ChangeSet(**parts)
 
     def chunk_files(self) -> U8:
         """Return the ids of the chunk files that the changes refer to, shape (k, 12), sorted."""
@@ -597,6 +591,13 @@ def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
             several.setdefault(id_, [chunks[id_]]).append(part[id_])
         chunks.update(part)
     for id_, columns in several.items():
-        every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
-        chunks[id_] = every[np.unique(row_keys(every), return_index=True)[1]]
+        rank = columns[-1].shape[1]
+        chunks[id_] = union_of_coordinates([each for each in columns if each.shape[1] == rank])
     return chunks
+
+
+def union_of_coordinates(rows: Sequence[U32]) -> U32:
+    """Return the union of the coordinates of several columns, sorted, without repetitions."""
+    every = np.concatenate(rows)
+    _, first = np.unique(keys(every, box(every)), return_index=True)
+    return every[first]

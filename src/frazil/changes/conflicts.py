@@ -70,18 +70,10 @@ class NodeAlignment:
         """Return the path on the moved tip for a path of ours."""
         return self.tip_paths.get(path, path)
 
-    def our_nodes(self, did: ChangeKind) -> dict[bytes, str]:
-        """Return the nodes that ours changed in this way, except nodes that only follow their group."""
-        return _nodes(self.ours, did)
-
-    def their_nodes(self, did: ChangeKind) -> dict[bytes, str]:
-        """Return the nodes that theirs changed in this way, except nodes that only follow their group."""
-        return _nodes(self.theirs, did)
-
     def our_groups(self) -> set[str]:
         """Return the paths on the moved tip of the groups that ours created or moved."""
         ours = self.ours
-        new = {**self.our_nodes(ChangeKind.MOVED), **ours.created}
+        new = {**_nodes(ours, ChangeKind.MOVED), **ours.created}
         return {self.tip_path(path) for id_, path in new.items() if id_ not in ours.arrays}
 
 
@@ -179,7 +171,7 @@ def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) ->
 
 
 def _nodes(node_changes: NodeChanges, did: ChangeKind) -> dict[bytes, str]:
-    """Return the nodes with a change, by id, with their new paths."""
+    """Return the nodes that one side changed in this way, by id, with their new paths."""
     if did is not ChangeKind.MOVED:
         changed: dict[bytes, str] = getattr(node_changes, _FIELDS[did])
         return changed
@@ -256,8 +248,8 @@ type Match = tuple[str, bytes, U32 | None]
 
 def _same_node(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """Both sides changed the same node."""
-    mine = alignment.our_nodes(ours)
-    return ((mine[id_], id_, None) for id_ in mine.keys() & alignment.their_nodes(theirs).keys())
+    mine = _nodes(alignment.ours, ours)
+    return ((mine[id_], id_, None) for id_ in mine.keys() & _nodes(alignment.theirs, theirs).keys())
 
 
 def _same_chunk(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
@@ -300,30 +292,33 @@ def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node)
 
 def _same_path(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """Two different nodes would have the same path."""
-    taken = set(alignment.their_nodes(theirs).values())
+    taken = set(_nodes(alignment.theirs, theirs).values())
     return (
         (path, id_, None)
-        for id_, path in alignment.our_nodes(ours).items()
+        for id_, path in _nodes(alignment.ours, ours).items()
         if alignment.tip_path(path) in taken
     )
 
 
 def _in_array(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """A new node of ours would be below an array of theirs, whose path the conflict has."""
-    arrays = {path for id_, path in alignment.their_nodes(theirs).items() if id_ in alignment.theirs.arrays}
-    return _under(alignment, ours, arrays)
+    other = alignment.theirs
+    return _under(
+        alignment, ours, {path for id_, path in _nodes(other, theirs).items() if id_ in other.arrays}
+    )
 
 
 def _group_gone(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """A new node of ours would be below a deleted group, whose path the conflict has."""
-    gone = {path for id_, path in alignment.their_nodes(theirs).items() if id_ not in alignment.theirs.arrays}
+    other = alignment.theirs
+    gone = {path for id_, path in _nodes(other, theirs).items() if id_ not in other.arrays}
     gone -= alignment.our_groups()
     return _under(alignment, ours, {path for path in gone if alignment.moved_tip.find_node(path) < 0})
 
 
 def _under(alignment: NodeAlignment, ours: ChangeKind, bad: set[str]) -> Iterator[Match]:
     """Yield the new nodes of ours below one of these paths."""
-    mine = alignment.our_nodes(ours)
+    mine = _nodes(alignment.ours, ours)
     bad &= ancestors(map(alignment.tip_path, mine.values()))
     for id_, path in mine.items() if bad else ():
         above = alignment.tip_path(path)
@@ -336,8 +331,8 @@ def _under(alignment: NodeAlignment, ours: ChangeKind, bad: set[str]) -> Iterato
 
 def _below(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """A new node of theirs would be below a deleted group."""
-    arrived = ancestors(alignment.their_nodes(theirs).values()) - alignment.our_groups()
-    return ((path, id_, None) for id_, path in alignment.our_nodes(ours).items() if path in arrived)
+    arrived = ancestors(_nodes(alignment.theirs, theirs).values()) - alignment.our_groups()
+    return ((path, id_, None) for id_, path in _nodes(alignment.ours, ours).items() if path in arrived)
 
 
 def _torn(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
@@ -347,7 +342,7 @@ def _torn(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Ite
 
 def _blocked(alignment: NodeAlignment, ours: ChangeKind, theirs: ChangeKind) -> Iterator[Match]:
     """A node that ours moved would be at the path of another node of theirs."""
-    taken = alignment.their_nodes(theirs).values()
+    taken = _nodes(alignment.theirs, theirs).values()
     return ((path, id_, None) for id_, path in alignment.blocked.items() if alignment.tip_path(path) in taken)
 
 

@@ -21,12 +21,13 @@ from frazil.changes.change_set import (
     composed_moves,
     in_order,
     union_of_chunks,
+    union_of_coordinates,
 )
-from frazil.changes.node_changes import NodeChanges, row_of, rows_of, union_of_coordinates
+from frazil.changes.node_changes import NodeChanges, row_of, rows_of
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.format.columns import U8, U32, Ragged, distinct_rows, intern
+from frazil.format.columns import U8, U32, Ragged
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
-from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import ID_LISTS, Move, TransactionLog
 
@@ -135,26 +136,20 @@ def compose_named(
 ) -> ChangedPaths:
     """Return the result of ``compose_logs``, for the paths of both versions by the ids of their nodes."""
     names = new if old is new else {**old, **new}
+    places = {"new": new, "deleted": old, "updated": names}
 
-    def named(names: Mapping[bytes, str], field: str) -> frozenset[str]:
+    def named(field: str) -> frozenset[str]:
         ids = {*id_list(np.concatenate([getattr(log, field) for log in logs]))}
-        return frozenset(map(names.__getitem__, filter(names.__contains__, ids)))
+        place = places[field.partition("_")[0]]
+        return frozenset(map(place.__getitem__, filter(place.__contains__, ids)))
 
     chunks = union_of_chunks([log.updated_chunks for log in logs])
-    named_ids = list(filter(names.__contains__, chunks))
     moves = (
         in_order([(move.source, move.target) for move in log.moves]) for log in move_logs or reversed(logs)
     )
     return ChangedPaths(
-        new_groups=named(new, "new_groups"),
-        new_arrays=named(new, "new_arrays"),
-        deleted_groups=named(old, "deleted_groups"),
-        deleted_arrays=named(old, "deleted_arrays"),
-        updated_groups=named(names, "updated_groups"),
-        updated_arrays=named(names, "updated_arrays"),
-        updated_chunks=dict(
-            zip(map(names.__getitem__, named_ids), map(chunks.__getitem__, named_ids), strict=True)
-        ),
+        **{field: named(field) for field in ID_LISTS},
+        updated_chunks={names[id_]: index for id_, index in chunks.items() if id_ in names},
         moved=tuple(chain.from_iterable(moves)),
     )
 
@@ -185,13 +180,10 @@ def compare_versions(before: NodeTable, after: NodeTable, old: References, new: 
     )
     chunks = {path: differing(old(was), new(path)) for was, path in pairs}
     chunks |= {path: new(path).index for path in _paths(created, arrays=True)}
+    tables = {"new": created, "deleted": deleted, "updated": updated}
     return ChangedPaths(
-        new_groups=_paths(created, arrays=False),
-        new_arrays=_paths(created, arrays=True),
-        deleted_groups=_paths(deleted, arrays=False),
-        deleted_arrays=_paths(deleted, arrays=True),
-        updated_groups=_paths(updated, arrays=False),
-        updated_arrays=_paths(updated, arrays=True),
+        **{f"{name}_groups": _paths(table, arrays=False) for name, table in tables.items()},
+        **{f"{name}_arrays": _paths(table, arrays=True) for name, table in tables.items()},
         updated_chunks={path: index for path, index in chunks.items() if len(index)},
         moved=tuple(in_order(moved)),
     )
@@ -204,41 +196,9 @@ def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
     rows = one.find_chunks(other.index)
     both = rows >= 0
     changed = np.ones(len(other), np.bool_)
-    changed[both] = ~_same(one.select_chunks(rows[both]), other.select_chunks(both))
+    changed[both] = ~one.same(rows[both], other, np.flatnonzero(both))
     gone = _others(len(one), rows[both])
     return ChunkTable.from_absent(np.concatenate([one.index[gone], other.index[changed]])).index
-
-
-def _same(one: ChunkTable, other: ChunkTable) -> NDArray[np.bool_]:
-    """Return for each row whether the references are the same."""
-    columns = ((one.kind, other.kind), (one.offset, other.offset), (one.length, other.length))
-    same: NDArray[np.bool_] = np.logical_and.reduce([mine == theirs for mine, theirs in columns])
-    native, virtual, inline = (
-        np.flatnonzero(same & (one.kind == kind))
-        for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
-    )
-    mine, theirs = one.chunk_ids[one.source[native]], other.chunk_ids[other.source[native]]
-    same[native] = (mine == theirs).all(axis=1)
-    if len(virtual):
-        _, numbers = intern([*_objects(one), *_objects(other)])
-        same[virtual] = _equal(numbers, one.source[virtual], len(one.foreign), other.source[virtual])
-    if len(inline):
-        _, numbers = distinct_rows(Ragged.concat([one.inline, other.inline]))
-        same[inline] = _equal(numbers, one.source[inline], len(one.inline), other.source[inline])
-    return same
-
-
-def _equal(
-    numbers: NDArray[np.uint32], one: NDArray[np.uint32], count: int, other: NDArray[np.uint32]
-) -> NDArray[np.bool_]:
-    """Return whether the sources have the same number. The other table starts at ``count``."""
-    equal: NDArray[np.bool_] = numbers[one] == numbers[count + other.astype(np.int64)]
-    return equal
-
-
-def _objects(table: ChunkTable) -> Iterable[tuple[bytes, bytes, int]]:
-    foreign = table.foreign
-    return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
 
 def _others(count: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

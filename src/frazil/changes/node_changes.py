@@ -15,7 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet, moved_nodes, parent_of
+from frazil.changes.change_set import (
+    ChangeSet,
+    moved_nodes,
+    parent_of,
+    union_of_chunks,
+    union_of_coordinates,
+)
 from frazil.format.chunk_table import box, keys
 from frazil.format.columns import I64, U8, U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
@@ -93,7 +99,12 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     is_array[old >= 0] = before.is_array[old[old >= 0]]
     is_array[new >= 0] = after.is_array[new[new >= 0]]
     ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
-    chunks = composed_chunks([log.updated_chunks for log in logs], ndims)
+    # Of arrays in both versions, the coordinates with the number of dimensions of the later one.
+    kept = [
+        {id_: index for id_, index in log.updated_chunks.items() if ndims.get(id_) == index.shape[1]}
+        for log in logs
+    ]
+    chunks = {id_: index for id_, index in union_of_chunks(kept).items() if len(index)}
     return NodeChanges(
         created=named((old < 0) & (new >= 0), after, new),
         deleted=named((old >= 0) & (new < 0), before, old),
@@ -103,16 +114,6 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
         chunks=chunks,
         arrays=frozenset(ids[is_array].tolist()),
     )
-
-
-def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
-    """Return the union of the sorted coordinates of all parts, for arrays with this number of dimensions."""
-    parts_of: dict[bytes, list[U32]] = {}
-    for part in parts:
-        for id_ in part.keys() & ndims.keys():
-            if part[id_].shape[1] == ndims[id_] and len(part[id_]):
-                parts_of.setdefault(id_, []).append(part[id_])
-    return {id_: rows[0] if len(rows) == 1 else union_of_coordinates(rows) for id_, rows in parts_of.items()}
 
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
@@ -129,13 +130,6 @@ def rows_of(table: NodeTable, ids: U8) -> I64:
 def row_of(table: NodeTable, id_: bytes) -> int:
     """Return the row of the node with this id, or -1."""
     return int(rows_of(table, id_matrix([id_], NODE_ID_BYTES))[0])
-
-
-def union_of_coordinates(rows: Sequence[U32]) -> U32:
-    """Return the union of the coordinates of several columns, sorted, without repetitions."""
-    every = np.concatenate(rows)
-    _, first = np.unique(keys(every, box(every)), return_index=True)
-    return every[first]
 
 
 def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ A change of ours without a conflict stays: it applies to the node with the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -40,14 +41,7 @@ def without_identical_changes(
     node of ours becomes a separate node, with an id from ``new_id``.
     """
     changes = changes.copy()
-    theirs = replace(
-        theirs,
-        created=dict(theirs.created),
-        updated=dict(theirs.updated),
-        moved=dict(theirs.moved),
-        chunk_paths=dict(theirs.chunk_paths),
-        chunks=dict(theirs.chunks),
-    )
+    theirs = NodeChanges(**{name: copy(getattr(theirs, name)) for name in NodeChanges.__slots__})
     paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     adopted: list[Node] = []
     for id_ in changes.created & theirs.created.keys():
@@ -263,7 +257,7 @@ def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]
     """
     ours, undeleted = alignment.ours.deleted, effects.undone_ids(ChangeKind.DELETED)
     ids = list(ours)
-    alive = (rows_of(alignment.moved_tip, _matrix(ids)) >= 0).tolist()
+    alive = (rows_of(alignment.moved_tip, id_matrix(ids, NODE_ID_BYTES)) >= 0).tolist()
     above = ancestors(map(ours.__getitem__, undeleted))
     spared = {id_ for id_ in ours if id_ in undeleted or ours[id_] in above} if undeleted else set()
     deleted = {id_: alignment.changes.deleted[id_] for id_ in compress(ids, alive) if id_ not in spared}
@@ -373,11 +367,7 @@ def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:
     """Return the paths of the nodes that exist."""
     wanted = list(ids)
-    rows = rows_of(nodes, _matrix(wanted))
+    rows = rows_of(nodes, id_matrix(wanted, NODE_ID_BYTES))
     return dict(
         zip(compress(wanted, (rows >= 0).tolist()), nodes.paths.take(rows[rows >= 0]).texts(), strict=True)
     )
-
-
-def _matrix(ids: list[bytes]) -> NDArray[np.uint8]:
-    return id_matrix(ids, NODE_ID_BYTES)

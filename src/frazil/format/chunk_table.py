@@ -7,7 +7,7 @@ and so on. They are looked up by *keys*: the number of the chunk in the box up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, cached_property
@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, row_keys
+from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number, row_keys
 from frazil.format.flatbuffer import Layout, Records, Tables, Writer
-from frazil.format.ids import id_list
 
 
 def ascending(index: U32) -> bool:
@@ -234,6 +233,19 @@ class ForeignObjects:
         return ForeignObjects(self.locations.take(rows), self.etags.take(rows), self.modified[rows])
 
     @staticmethod
+    def combined(
+        locations: Ragged, location_of: U32, etags: Ragged, etag_of: U32, modified: I64
+    ) -> tuple[ForeignObjects, U32]:
+        """Return the distinct objects of references, and the number of each reference's object."""
+        times, time_of = number(modified)
+        pairs, pair_of = number(location_of.astype(np.int64) * max(1, len(etags)) + etag_of)
+        triples, source = number(pair_of.astype(np.int64) * max(1, len(times)) + time_of)
+        pair_rows, time_rows = np.divmod(triples, max(1, len(times)))
+        location_rows, etag_rows = np.divmod(pairs[pair_rows], max(1, len(etags)))
+        rows = locations.take(location_rows), etags.take(etag_rows)
+        return ForeignObjects(*rows, times.astype(np.uint32)[time_rows]), source
+
+    @staticmethod
     def concat(parts: Sequence[ForeignObjects]) -> ForeignObjects:
         """Return the rows of all parts, one part after the other."""
         return ForeignObjects(
@@ -435,20 +447,23 @@ class ChunkTable:
         equal: NDArray[np.bool_] = (
             (one.kind == two.kind) & (one.offset == two.offset) & (one.length == two.length)
         )
-        for kind in ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE:
-            at = np.flatnonzero(equal & (one.kind == kind))
-            values: list[Iterable[Any]] = []
-            for table in (one, two):
-                chosen = table.source[at]
-                if kind == ChunkKind.NATIVE:
-                    values.append(id_list(table.chunk_ids[chosen]))
-                elif kind == ChunkKind.INLINE:
-                    values.append(table.inline.take(chosen).blobs())
-                else:
-                    own = table.foreign.take(chosen)
-                    states = own.etags.blobs(), own.modified.tolist()
-                    values.append(zip(own.locations.blobs(), *states, strict=True))
-            equal[at] = list(map(eq, *values))
+        native, virtual, inline = (
+            np.flatnonzero(equal & (one.kind == kind))
+            for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+        )
+        mine, theirs = self.chunk_ids[one.source[native]], other.chunk_ids[two.source[native]]
+        equal[native] = (mine == theirs).all(axis=1)
+        # Many references share an object. Each pair of objects is compared once.
+        count = max(1, len(other.foreign))
+        pairs, codes = number(one.source[virtual].astype(np.int64) * count + two.source[virtual])
+        objects = self.foreign.take(pairs // count), other.foreign.take(pairs % count)
+        columns = (
+            zip(own.locations.blobs(), own.etags.blobs(), own.modified.tolist(), strict=True)
+            for own in objects
+        )
+        equal[virtual] = np.fromiter(map(eq, *columns), np.bool_, len(pairs))[codes]
+        blobs = self.inline.take(one.source[inline]).blobs(), other.inline.take(two.source[inline]).blobs()
+        equal[inline] = list(map(eq, *blobs))
         return equal
 
     def select_chunks(self, rows: NDArray[Any] | slice) -> ChunkTable:

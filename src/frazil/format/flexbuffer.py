@@ -38,6 +38,7 @@ from frazil.format.columns import (
 )
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import NUL, Layout, Tables, Writer
+from frazil.format.msgpack import unwritable, utf8
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -101,21 +102,21 @@ class _Writer:
                 return _Value(UINT, _width(value), value, inline=True)
             if -(1 << 63) <= value < 0:
                 return _Value(INT, _width(2 * ~value), value, inline=True)
-            raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
+            raise unwritable(f"an integer of 64 bits, got {value}. Store text instead")
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise _unwritable(f"a finite number, got {value}. Store None or text instead")
+                raise unwritable(f"a finite number, got {value}. Store None or text instead")
             is_short = abs(value) <= _MAX_FLOAT and struct.unpack("<f", struct.pack("<f", value))[0] == value
             return _Value(FLOAT, 2 if is_short else 3, value, inline=True)
         if isinstance(value, str):
-            data = _utf8(value)
+            data = utf8(value)
             width = _width(len(data))
             self.out += bytes(-len(self.out) % (1 << width))
             self.put(len(data), UINT, width)
             self.out += data + b"\0"
             return _Value(STRING, width, len(self.out) - len(data) - 1, inline=False)
         if depth >= MAX_DEPTH:
-            raise _unwritable(f"at most {MAX_DEPTH} levels of nesting")
+            raise unwritable(f"at most {MAX_DEPTH} levels of nesting")
         if isinstance(value, Mapping):
             return self.map(value, depth)
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
@@ -130,21 +131,21 @@ class _Writer:
                 fixed = VECTOR_INT2 + (len(items) - 2) * 3 + (only - INT)
                 return self.elements(fixed, items, typed=True, length=False)
             return self.elements(VECTOR_INT + (only - INT), items, typed=True)
-        raise _unwritable(
+        raise unwritable(
             f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
         )
 
     def map(self, value: Mapping[Any, Any], depth: int) -> _Value:
         if not all(isinstance(name, str) for name in value):
-            raise _unwritable("a dict with keys of str")
+            raise unwritable("a dict with keys of str")
         items: list[_Value] = []
         positions: list[_Value] = []
-        for name in sorted(value, key=_utf8):
+        for name in sorted(value, key=utf8):
             if name not in self.keys:
                 if "\0" in name:
-                    raise _unwritable(f"keys without NUL, got {name!r}")
+                    raise unwritable(f"keys without NUL, got {name!r}")
                 self.keys[name] = len(self.out)
-                self.out += _utf8(name) + b"\0"
+                self.out += utf8(name) + b"\0"
             positions.append(_Value(KEY, 0, self.keys[name], inline=False))
             items.append(self.value(value[name], depth + 1))
         return self.elements(MAP, items, keys=self.elements(VECTOR_KEY, positions, typed=True))
@@ -193,17 +194,6 @@ class _Writer:
             self.put(item.number, item.type if item.type in (INT, FLOAT) else UINT, width)
         else:
             self.put(len(self.out) - int(item.number), UINT, width)
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise _unwritable(f"text that UTF-8 can encode, got {text!r}") from None
-
-
-def _unwritable(expected: str) -> InvalidMetadataError:
-    return InvalidMetadataError(f"expected {expected}")
 
 
 def dumps(value: Any) -> bytes:

@@ -289,10 +289,9 @@ def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         _, refs, _ = read_references(root)
-        columns = read_columns(root, refs)
-        del columns["inline"]
-        locations = columns.pop("foreign").locations
-        return ChunkRanges(root.structs(_ID, OBJECT_ID_BYTES).tobytes(), **columns, locations=locations)
+        whole = read_columns(root, refs)
+        columns = whole.kind, whole.source, whole.offset, whole.length, whole.chunk_ids
+        return ChunkRanges(root.structs(_ID, OBJECT_ID_BYTES).tobytes(), *columns, whole.foreign.locations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,6 @@ from frazil.format.columns import (
     I64,
     U8,
     U32,
-    U64,
     HasFields,
     Ragged,
     decode_text,
@@ -271,13 +270,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     ndims: I64
     coords: U32  # coordinates of all references, one array after the other
     coord_starts: I64
-    kind: U8
-    source: U32
-    offset: U64
-    length: U64
-    chunk_ids: U8
-    foreign: ForeignObjects
-    inline: Ragged
+    whole: ChunkTable  # all references, without coordinates
     cache: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -297,8 +290,9 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
             start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
             part, first = slice(start, start + count), int(self.coord_starts[row])
             index = self.coords[first : first + count * ndim].reshape(count, ndim)
-            columns = self.kind[part], self.source[part], self.offset[part], self.length[part]
-            table = ChunkTable(index, *columns, self.chunk_ids, self.foreign, self.inline).sorted()
+            whole = self.whole
+            columns = whole.kind[part], whole.source[part], whole.offset[part], whole.length[part]
+            table = ChunkTable(index, *columns, whole.chunk_ids, whole.foreign, whole.inline).sorted()
             self.cache[node_id] = table
         return table
 
@@ -320,8 +314,7 @@ def _manifest_of_payload(payload: Any, broken: list[Violation] | None = None) ->
     rows = _rows_of_arrays(arrays)
     coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts, "ref-rank")
     starts = np.cumsum(counts) - counts
-    columns = read_columns(root, refs)
-    tables = ArrayTables(rows, starts, counts, ndims, coords, coord_starts, **columns)
+    tables = ArrayTables(rows, starts, counts, ndims, coords, coord_starts, read_columns(root, refs))
     collect(broken, _violations(root, refs, tables))
     return Manifest(root.structs(_ID, _ID_BYTES).tobytes(), tables)
 
@@ -336,7 +329,7 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
     has_id, is_inline = refs.present(_CHUNK_ID).astype(np.uint8), refs.present(_INLINE)
     kinds = has_id + is_inline + (refs.present(_LOCATION) | refs.present(_COMPRESSED))
     both = refs.present(_ETAG) & refs.present(_MODIFIED)
-    over = tables.offset + tables.length < tables.offset
+    over = tables.whole.offset + tables.whole.length < tables.whole.offset
     for check, rule, wrong in (
         ("ref-kind", "a reference must be only one of inline, native and virtual", kinds != 1),
         ("ref-checksum", "a reference must have an etag or a time", both),
@@ -348,7 +341,7 @@ def _violations(root: Tables, refs: Tables, tables: ArrayTables) -> Iterator[Vio
     algorithm = int(root.scalars(_ALGORITHM, "u1", 1)[0])
     if algorithm not in (0, _ZSTD_DICTIONARY):
         yield Violation("location-compression", f"the compression must be 0 or 1, got {algorithm}")
-    locations = tables.foreign.locations
+    locations = tables.whole.foreign.locations
     for location in map(locations.bytes, range(len(locations))):  # damaged files share bytes: one at a time
         if b":" not in location or location.decode(errors="replace").encode() != location:
             yield Violation("ref-location", f"a location must be a URL in UTF-8, got {location[:80]!r}")
@@ -382,8 +375,8 @@ def _read_arrays[T: HasFields](root: T) -> T:
     return arrays
 
 
-def read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
-    """Return the columns of all references, and the values that their sources number."""
+def read_columns(root: Tables, refs: Tables) -> ChunkTable:
+    """Return all references, without their coordinates."""
     count = len(refs)
     kind, source = np.full(count, ChunkKind.INLINE, np.uint8), np.zeros(count, np.uint32)
     ids, inline = np.zeros((0, _ID_BYTES), np.uint8), Ragged.empty()
@@ -411,15 +404,8 @@ def read_columns(root: Tables, refs: Tables) -> dict[str, Any]:
             offset[rows], length[rows] = 0, inline.lengths[source[rows]]
         else:
             raise FormatError("a reference must be native, virtual or inline, got none", check="ref-kind")
-    return {
-        "kind": kind,
-        "source": source,
-        "offset": offset,
-        "length": length,
-        "chunk_ids": ids,
-        "foreign": foreign,
-        "inline": inline,
-    }
+    none = np.zeros((count, 0), np.uint32)
+    return ChunkTable(none, kind, source, offset, length, ids, foreign, inline)
 
 
 def read_chunk_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
@@ -441,25 +427,16 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
         packed, packed_codes = _shared_rows(refs.take(compressed), _COMPRESSED)
         plain, plain_codes = _shared_rows(refs.take(~compressed), _LOCATION)
         locations = Ragged.concat([_decompress_locations(root, packed), plain])
-        codes = np.zeros(len(refs), np.int64)
-        codes[compressed], codes[~compressed] = packed_codes, plain_codes.astype(np.int64) + len(packed)
+        codes = np.zeros(len(refs), np.uint32)
+        codes[compressed], codes[~compressed] = packed_codes, plain_codes + np.uint32(len(packed))
     else:
-        locations, location_codes = _shared_rows(refs, _LOCATION)
-        codes = location_codes.astype(np.int64)
+        locations, codes = _shared_rows(refs, _LOCATION)
     has_etag, has_modified = refs.present(_ETAG).any(), refs.present(_MODIFIED).any()
     if not has_etag and not has_modified:
         n = len(locations)
         return ForeignObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
-    etags, etag_codes = _shared_rows(refs, _ETAG)
-    times, time_codes = number(refs.scalars(_MODIFIED, "<u4").astype(np.int64))
-    combined, etag_part = number(codes * max(1, len(etags)) + etag_codes)
-    triples, result = number(etag_part.astype(np.int64) * max(1, len(times)) + time_codes)
-    pairs, time_rows = np.divmod(triples, max(1, len(times)))
-    location_rows, etag_rows = np.divmod(combined[pairs], max(1, len(etags)))
-    foreign = ForeignObjects(
-        locations.take(location_rows), etags.take(etag_rows), times.astype(np.uint32)[time_rows]
-    )
-    return foreign, result
+    modified = refs.scalars(_MODIFIED, "<u4").astype(np.int64)
+    return ForeignObjects.combined(locations, codes, *_shared_rows(refs, _ETAG), modified)
 
 
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:

@@ -67,7 +67,7 @@ def dumps(value: Any) -> bytes:
 
 def _write(out: bytearray, value: Any, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise _unwritable(f"at most {_MAX_DEPTH} levels of nesting")
+        raise unwritable(f"at most {_MAX_DEPTH} levels of nesting")
     if isinstance(value, np.ndarray | np.bool_ | np.integer | np.floating):
         value = value.tolist()
     if value is None or isinstance(value, bool):
@@ -80,13 +80,10 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write_head(out, value, 0, 0x80, kind, f"an integer of 64 bits, got {value}. Store text instead")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _unwritable(f"a finite number, got {value}. Store None or text instead")
+            raise unwritable(f"a finite number, got {value}. Store None or text instead")
         out += struct.pack(">Bd", 0xCB, value)
     elif isinstance(value, str):
-        try:
-            data = value.encode()
-        except UnicodeEncodeError:
-            raise _unwritable(f"text that UTF-8 can encode, got {value!r:.80}") from None
+        data = utf8(value)
         _write_head(out, len(data), 0xA0, 0x20, "text")
         out += data
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
@@ -95,18 +92,27 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write(out, item, depth + 1)
     elif isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str)]:
-            raise _unwritable(f"text as keys, got {wrong[0]!r:.80}")
+            raise unwritable(f"text as keys, got {wrong[0]!r:.80}")
         _write_head(out, len(value), 0x80, 0x10, "map")
         for key in sorted(value):
             _write(out, key, depth + 1)
             _write(out, value[key], depth + 1)
     else:
-        raise _unwritable(
+        raise unwritable(
             f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
         )
 
 
-def _unwritable(expected: str) -> InvalidMetadataError:
+def utf8(text: str) -> bytes:
+    """Return the bytes of text in metadata."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise unwritable(f"text that UTF-8 can encode, got {text!r:.80}") from None
+
+
+def unwritable(expected: str) -> InvalidMetadataError:
+    """Return the error for a value that metadata cannot contain."""
     return InvalidMetadataError(f"expected {expected}")
 
 
@@ -129,7 +135,7 @@ def _write_head(out: bytearray, number: int, small: int, end: int, kind: str, ex
         with suppress(struct.error):
             out += struct.pack(f">B{format_}", code, number)
             return
-    raise _unwritable(expected or f"values of up to 4 GiB, got one of {number} bytes or items")
+    raise unwritable(expected or f"values of up to 4 GiB, got one of {number} bytes or items")
 
 
 def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:

@@ -163,13 +163,6 @@ class Node:
     array: ArrayData | None
 
 
-#: The columns of a ``NodeTable`` with one row for each node.
-_COLUMNS: Final = (
-    *("ids", "paths", "user_data", "is_array", "array_length", "num_chunks", "guessed", "named"),
-    *("dim_rows", "manifests", "extents"),
-)
-
-
 @dataclass(slots=True, eq=False)
 class Memo:
     """The values that a table has computed about itself."""
@@ -406,6 +399,10 @@ class NodeTable(LateFields):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         table._memo.paths = list(map(paths.__getitem__, order))
         return table
+
+
+#: The columns with one row for each node.
+_COLUMNS: Final = tuple(name for name in NodeTable.__dataclass_fields__ if name not in ("dim_names", "_memo"))
 
 
 def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:

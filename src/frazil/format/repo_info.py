@@ -151,20 +151,21 @@ FIELDS_OF: Final[dict[UpdateKind, tuple[str, ...]]] = {
     UpdateKind.FEATURE_FLAG_CHANGED: ("flag",),
     UpdateKind.REPO_STATUS_CHANGED: ("status",),
 }
-_DTYPES: Final = {
-    "name": ("u4",),
-    "previous_snapshot": (_ID,),
-    "new_snapshot": (_ID,),
-    "versions": ("u1", "u1"),
-    "flag": ("u2", "u1", "u1"),
-    "status": ("u4",),
+#: The column of each field of an entry, and the types of its slots. A status has several columns.
+_STORED: Final = {
+    "name": ("names", "u4"),
+    "previous_snapshot": ("previous", _ID),
+    "new_snapshot": ("new", _ID),
+    "versions": ("versions", "u1", "u1"),
+    "flag": ("flags", "u2", "u1", "u1"),
+    "status": ("availability", "u4"),
 }
 
 
 _LAYOUTS: Final = {
     kind: Layout(dict(enumerate(dtypes)), slots=len(dtypes))
     for kind, dtypes in (
-        (kind, [dtype for name in fields for dtype in _DTYPES[name]]) for kind, fields in FIELDS_OF.items()
+        (kind, [dtype for name in names for dtype in _STORED[name][1:]]) for kind, names in FIELDS_OF.items()
     )
 }
 _UPDATE_LAYOUTS: Final = {
@@ -174,21 +175,6 @@ _UPDATE_LAYOUTS: Final = {
 _STATUS_LAYOUTS: Final = {
     False: Layout({0: "u1", 1: "u8"}, slots=2),
     True: Layout({0: "u1", 1: "u8", 2: "u4"}, slots=3),
-}
-
-
-#: The columns of an ``OpsLog``.
-_COLUMNS: Final = (
-    *("kinds", "updated_at", "backups", "names", "previous", "new", "versions", "flags"),
-    *("availability", "set_at", "reasons", "has_reason"),
-)
-#: The column of each field of an entry except ``status``.
-_COLUMN_OF: Final = {
-    "name": "names",
-    "previous_snapshot": "previous",
-    "new_snapshot": "new",
-    "versions": "versions",
-    "flag": "flags",
 }
 
 
@@ -250,7 +236,7 @@ class OpsLog:
                     id_, value, is_set = self.flags[row].tolist()
                     values[name] = id_, bool(value), bool(is_set)
                 else:
-                    numbers = getattr(self, _COLUMN_OF[name])[row]
+                    numbers = getattr(self, _STORED[name][0])[row]
                     values[name] = tuple(numbers.tolist()) if name == "versions" else numbers.tobytes()
             backup = self.backups.text(row) or None
             return OpsEntry(kind, int(self.updated_at[row]), backup, **values)
@@ -280,6 +266,8 @@ class OpsLog:
             yield Violation("backup-name", f"{BACKUP_NAME_RULE}, got {strange[0]!r}")
 
 
+_COLUMNS: Final = tuple(name for name in OpsLog.__dataclass_fields__ if name != "source")
+
 type _StatusColumns = tuple[U8, U64, Ragged, NDArray[np.bool_]]
 
 
@@ -303,14 +291,9 @@ def _read_statuses(tables: Tables) -> _StatusColumns:
     return availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2)
 
 
-def _write_statuses(
-    writer: Writer,
-    availability: U8,
-    set_at: U64,
-    reasons: Ragged,
-    has_reason: NDArray[np.bool_],
-) -> I64:
+def _write_statuses(writer: Writer, columns: _StatusColumns) -> I64:
     """Write statuses and return their positions."""
+    availability, set_at, reasons, has_reason = columns
     out = np.zeros(len(availability), np.int64)
     for rows, statuses in writer.tables_by_shape(has_reason, _STATUS_LAYOUTS, out):
         statuses.fields["f0"], statuses.fields["f1"] = availability[rows], set_at[rows]
@@ -350,7 +333,7 @@ def _read_ops(updates: Tables, source: str) -> OpsLog:
         rows = np.flatnonzero(kinds == kind)
         tables, _ = updates.take(rows).tables(1)
         for slot, name in enumerate(FIELDS_OF[kind]):
-            dtypes = _DTYPES[name]
+            column, *dtypes = _STORED[name]
             if name == "status":
                 inner, has_status = tables.tables(slot)
                 own, (availability, set_at, text, has_reason) = rows[has_status], _read_statuses(inner)
@@ -359,14 +342,14 @@ def _read_ops(updates: Tables, source: str) -> OpsLog:
             elif len(dtypes) > 1:
                 for place, dtype in enumerate(dtypes):
                     numbers = tables.scalars(place, dtype)
-                    getattr(log, _COLUMN_OF[name])[rows, place] = numbers
+                    getattr(log, column)[rows, place] = numbers
             else:
                 require(tables, "update", _REQUIRED, **{name: slot})
                 if name == "name":
                     text = tables.vectors(slot)
                     names.starts[rows], names.lengths[rows] = text.starts, text.lengths
                 else:
-                    getattr(log, _COLUMN_OF[name])[rows] = tables.structs(slot, OBJECT_ID_BYTES)
+                    getattr(log, column)[rows] = tables.structs(slot, OBJECT_ID_BYTES)
     np.minimum(log.flags[:, 1:], 1, out=log.flags[:, 1:])
     return log
 
@@ -384,17 +367,17 @@ def _write_ops(writer: Writer, log: OpsLog) -> int:
     vector.lead(targets)
     for own, content in writer.tables_by_shape(log.kinds, _LAYOUTS, contents):
         for slot, name in enumerate(FIELDS_OF[UpdateKind(int(log.kinds[own][0]))]):
-            dtypes = _DTYPES[name]
+            column, *dtypes = _STORED[name]
             if name == "status":
                 statuses = log.availability[own], log.set_at[own], log.reasons.take(own), log.has_reason[own]
-                content.link(slot, _write_statuses(writer, *statuses))
+                content.link(slot, _write_statuses(writer, statuses))
             elif name == "name":
                 content.link(slot, writer.vectors(log.names.take(own), NUL))
             elif len(dtypes) > 1:
-                for place, column in enumerate(getattr(log, _COLUMN_OF[name])[own].T):
-                    content.fields[f"f{place}"] = column
+                for place, numbers in enumerate(getattr(log, column)[own].T):
+                    content.fields[f"f{place}"] = numbers
             else:
-                content.fields[f"f{slot}"] = structs(getattr(log, _COLUMN_OF[name])[own])
+                content.fields[f"f{slot}"] = structs(getattr(log, column)[own])
     for rows, updates in groups:
         updates.link(1, contents[rows])
     return int(vector.positions[0])
@@ -536,7 +519,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         names.lead(writer.vectors(Ragged.of_text(sorted(info.deleted_tags)), NUL))
         root[3] = int(names.positions[0])
     root[4] = write_snapshots(writer, snapshots)
-    root[5] = int(_write_statuses(writer, *_status_columns([info.status]))[0])
+    root[5] = int(_write_statuses(writer, _status_columns([info.status]))[0])
     metadata = MetadataColumn.of([info.metadata])
     root[6] = int(write_metadata(writer, metadata)[0]) if info.metadata else writer.no_elements()
     root[7] = _write_ops(writer, info.ops)

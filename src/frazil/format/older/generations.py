@@ -9,7 +9,7 @@ in all other formats. A tag is one file. A second file beside it marks the tag a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
@@ -81,14 +81,7 @@ class Generation:
 
     def fits(self, seen: Evidence) -> bool:
         """Return whether a snapshot file may be of this generation."""
-        pairs = (
-            (self.has_header, seen.has_header),
-            (self.fields, seen.fields),
-            (self.file_fields, seen.file_fields),
-            (self.text_ids, seen.text_ids),
-            (self.numbered, seen.numbered),
-            (self.has_config, seen.has_config),
-        )
+        pairs = ((getattr(self, name), getattr(seen, name)) for name in Evidence.__slots__)
         return all(wanted is None or actual is None or wanted == actual for wanted, actual in pairs)
 
 
@@ -126,16 +119,16 @@ def described(candidates: Iterable[Generation]) -> str:
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
-#: Length of a name -> number of encoded bytes, and of zero bits after them.
-_FORMS: Final = {8: (5, 0), 13: (8, 1)}
+#: Length of a name -> number of encoded bytes.
+_NUMBER_NAMES: Final = {8: 5, 13: 8}
 _ID_NAMES: Final = {20: OBJECT_ID_BYTES, 26: DRAFT_ID_BYTES}
 _TAG_FILE: Final = "ref.json"
 _DELETED: Final = ".deleted"
 
 
-def name_to_id(name: str) -> bytes | None:
+def name_to_id(name: str, sizes: Mapping[int, int] = _ID_NAMES) -> bytes | None:
     """Return the id, of 12 or 16 bytes, in the name of a file; None if the name is not an id."""
-    size = _ID_NAMES.get(len(name))
+    size = sizes.get(len(name))
     if size is None or not set(name) <= set(_CROCKFORD):
         return None
     value, rest = divmod(int(name.translate(_TO_PYTHON), 32), 1 << -8 * size % 5)
@@ -144,13 +137,8 @@ def name_to_id(name: str) -> bytes | None:
 
 def sequence_number(name: str) -> int | None:
     """Return the sequence number in a name; None if the name is not a number."""
-    form = _FORMS.get(len(name))
-    if form is None or not set(name) <= set(_CROCKFORD):
-        return None
-    size, spare = form
-    value, rest = divmod(int(name.translate(_TO_PYTHON), 32), 1 << spare)
-    number = (1 << 8 * size) - 1 - value
-    return number if rest == 0 and number >= 0 else None
+    value = name_to_id(name, _NUMBER_NAMES)
+    return None if value is None else (1 << 8 * len(value)) - 1 - int.from_bytes(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, in_order
-from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows, number
+from frazil.format.columns import I64, U8, U32, Ragged, distinct_rows
 from frazil.format.envelope import FileType
 from frazil.format.ids import (
     NODE_ID_BYTES,
@@ -191,7 +190,7 @@ def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
     return tokens.fixed(first + 1, OBJECT_ID_BYTES), first + 3
 
 
-def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I64]:
+def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, U32, I64]:
     """Return the objects of virtual references, each reference's object, and the tokens of the offsets."""
     at = _structs(tokens, body, 3, 4) + 1
     named = tokens.is_map(at)
@@ -202,17 +201,7 @@ def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I
         raise FormatError("expected a location that is text")
     locations, codes = distinct_rows(tokens.content(at))
     etags, modified = _checksums(tokens, np.where(tokens.members[body] == 4, at + 3, -1))
-    tags, tag_codes = distinct_rows(etags)
-    # One number combines location, etag and time. There are at most as many of each as references.
-    times, time_codes = number(modified)
-    combined = (codes.astype(np.int64) * len(tags) + tag_codes) * max(len(times), 1) + time_codes
-    distinct, source = np.unique(combined, return_inverse=True)
-    rest, time_rows = np.divmod(distinct, max(len(times), 1))
-    location_rows, tag_rows = np.divmod(rest, len(tags))
-    foreign = ForeignObjects(
-        locations.take(location_rows), tags.take(tag_rows), times[time_rows].astype(np.uint32)
-    )
-    return foreign, source, at + 1
+    return *ForeignObjects.combined(locations, codes, *distinct_rows(etags), modified), at + 1
 
 
 def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from frazil.changes.node_changes import ReadSet, union_of_coordinates
+from frazil.changes.change_set import union_of_coordinates
+from frazil.changes.node_changes import ReadSet
 from frazil.format.columns import U32
 
 #: The parts of a ``ReadSet`` that consist of paths.
