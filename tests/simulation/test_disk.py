@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.disk import Call, Recorder, lost_promises, recorded
 from tests.simulation.pools import installed
-from tests.simulation.scheduler import Preempting, Scheduler
+from tests.simulation.scheduler import Scheduler, Turns
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
@@ -133,7 +133,7 @@ type Sequence_ = Callable[[Recorder, LocalStorage], None]
 
 def recording(sequence: Sequence_, root: Path) -> list[Call]:
     root.mkdir()
-    with installed(Scheduler(Preempting({}))), recorded() as recorder:
+    with installed(Scheduler(Turns({}))), recorded() as recorder:
         sequence(recorder, LocalStorage(root))
     assert [call for call in recorder.calls if call.kind == "done"]
     return recorder.calls
