@@ -14,6 +14,7 @@
     judging       what must hold at the end of a run
     orders        all orders of two clients with few preemptions
     mutants       defects that the simulation must find
+    campaign      many runs, for several processes
     disk          a disk that loses what is not flushed
 
 `python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so

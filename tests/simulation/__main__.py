@@ -7,25 +7,22 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 from multiprocessing import get_context
 
+from tests.simulation.campaign import SEEDS_OF_PART, Tally, run_part
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.orders import BESIDE, SEEDS, orders, pair
+from tests.simulation.orders import BESIDE, SEEDS
 from tests.simulation.plan import random_plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.run import execute
 
 #: Seconds between two lines about the progress.
 _PROGRESS = 30.0
-#: Seeds of one part.
-_SEEDS = 20
 
 #: The kind of some runs, a seed or the index of a mutant, and an operation.
 type Part = tuple[str, int, str]
-#: How many runs, requests and attempts there are of each kind, and the broken promises.
-type Tally = tuple[Counter[str], list[str]]
 
 
 def main(arguments: list[str]) -> int:
@@ -53,7 +50,7 @@ def _run(parts: Iterator[Part], requests: int, processes: int) -> Tally:
     """Run all parts, and then seeds until they have made so many requests."""
     counts, failures = Counter[str](), list[str]()
     reported = time.monotonic()
-    seeds: Iterator[Part] = (("seeds", _SEEDS * number, "") for number in count())
+    seeds: Iterator[Part] = (("seeds", SEEDS_OF_PART * number, "") for number in count())
     with ProcessPoolExecutor(processes, get_context("spawn"), initializer=gc.freeze) as pool:
         pending: set[Future[Tally]] = set()
         while True:
@@ -77,32 +74,6 @@ def _run(parts: Iterator[Part], requests: int, processes: int) -> Tally:
 
 def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
-
-
-def run_part(kind: str, number: int, operation: str) -> Tally:
-    """Run some seeds, all orders of two operations, or one mutant."""
-    counts, failures = Counter[str](), list[str]()
-    for name, outcome in _outcomes(kind, number, operation):
-        counts.update({f"runs of {kind}": 1, f"requests of {kind}": outcome.requests, **outcome.attempts})
-        if outcome.violation is not None and kind != "mutant":
-            failures.append(f"{name}: {outcome.violation}")
-    if not counts:
-        failures.append(f"no run noticed that {MUTANTS[number].name}")
-    gc.collect()
-    return counts, failures
-
-
-def _outcomes(kind: str, number: int, operation: str) -> Iterable[tuple[str, Outcome]]:
-    match kind:
-        case "seeds":
-            seeds = range(number, number + _SEEDS)
-            return ((f"seed {seed}", execute(random_plan(seed))) for seed in seeds)
-        case "orders":
-            name = f"commit beside {operation}, seed {number}"
-            outcomes = orders(pair(operation, seed=number))
-            return ((f"{name}, turns {outcome.plan.turns}", outcome) for outcome in outcomes)
-    found = MUTANTS[number].find()
-    return [] if found is None else [(MUTANTS[number].name, found)]
 
 
 if __name__ == "__main__":
