@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from frazil.errors import InvalidInputError
 from frazil.options import merged
 from frazil.storage.settings import (
-    StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
 )
-
-
-def test_everything_is_optional_and_mutable() -> None:
-    settings = StorageSettings()
-    assert settings.retries is None
-    settings.retries = StorageRetriesSettings(max_tries=3)
-    settings.retries.max_tries = 4
-    settings.storage_class = "COLD"
-    assert settings == StorageSettings(retries=StorageRetriesSettings(4), storage_class="COLD")
-    assert settings != StorageSettings(retries=StorageRetriesSettings(5), storage_class="COLD")
-
-
-def test_pickling() -> None:
-    settings = StorageSettings(
-        concurrency=StorageConcurrencySettings(1, 2),
-        retries=StorageRetriesSettings(1, 2, 3),
-        timeouts=StorageTimeoutSettings(1, 2, 3, 4),
-        unsafe_use_metadata=False,
-    )
-    assert pickle.loads(pickle.dumps(settings)) == settings
 
 
 def test_wrong_values_are_refused_in_calls_and_assignments() -> None:

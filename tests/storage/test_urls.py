@@ -271,22 +271,6 @@ def test_the_environment_of_s3(variable: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("text", "variable", "option"),
-    [
-        ("gs://b", "GOOGLE_BASE_URL", "base_url"),
-        ("az://a/c", "AZURE_STORAGE_ENDPOINT", "endpoint"),
-        ("az://a/c", "AZURE_ENDPOINT", "endpoint"),
-    ],
-)
-def test_endpoints_in_the_environment(
-    text: str, variable: str, option: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, ENDPOINT)
-    config = parse_url(text).storage().bucket.config  # type: ignore[attr-defined]
-    assert config == {option: ENDPOINT, "allow_http": "true"}
-
-
-@pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
         ("/data/a", {}, ObjectStoreConfig.LocalFileSystem("/data/a")),
