@@ -62,13 +62,6 @@ def test_values_are_picklable_hashable_and_equal(credential: Any) -> None:
     assert hash(copy) == hash(credential)
 
 
-def test_variants_belong_to_their_family_which_has_no_instances() -> None:
-    assert isinstance(c.S3Credentials.Anonymous(), c.S3Credentials)
-    assert not isinstance(c.GcsCredentials.Anonymous(), c.S3Credentials)
-    with pytest.raises(TypeError, match=r"S3Credentials\.FromEnv"):
-        c.S3Credentials()
-
-
 def test_a_naive_expiry_is_refused() -> None:
     with pytest.raises(TypeError, match="time zone"):
         c.S3StaticCredentials("a", "b", None, datetime(2030, 1, 1))

@@ -3,17 +3,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import files
@@ -24,7 +21,6 @@ from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -46,64 +42,6 @@ class TestLocalStorageWithoutHardLinks(StorageSuite):
 
         monkeypatch.setattr(os, "link", no_links)
         return LocalStorage(tmp_path)
-
-
-# processes that are killed
-
-
-def _exit_code_of_killed_writer(root: Path, calls: int) -> int:
-    """A process that overwrites `repo` and is killed before its next system call after so many."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    try:
-        storage = LocalStorage(root)
-        version = storage.get_versioned("repo")[1]
-        for name in ("open", "write", "fsync", "replace", "close"):
-            setattr(os, name, _Deadly(getattr(os, name)))
-        _Deadly.calls_left = calls
-        storage.put("repo", b"new" * 1000, IfVersion(version))
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-class _Deadly:
-    """A function that kills the process when no calls are left."""
-
-    calls_left = 0
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if _Deadly.calls_left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        _Deadly.calls_left -= 1
-        return self._call(*arguments, **options)
-
-
-@pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    contents: list[bytes] = []
-    for calls in range(30):
-        storage.put("repo", b"old")
-        code = _exit_code_of_killed_writer(tmp_path, calls)
-        contents.append(bytes(storage.get("repo")))
-        assert [info.key for info in storage.list("")] == ["repo"]
-        began = time.monotonic()
-        assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
-        assert time.monotonic() - began < patience(2)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-    else:
-        pytest.fail("the writer was never left alive")
-    assert set(contents) == {b"old", b"new" * 1000}
-    # All or nothing, and in this order.
-    assert contents == sorted(contents, key=lambda data: data != b"old")
 
 
 @pytest.mark.deep

@@ -37,9 +37,3 @@ def test_values(store: Any) -> None:
     assert pickle.loads(pickle.dumps(store)) == store
     assert store != ObjectStoreConfig.LocalFileSystem("/elsewhere")
     assert f"ObjectStoreConfig.{type(store).__name__}" in repr(store)
-
-
-def test_s3_or_compatible() -> None:
-    assert isinstance(s3_store(), ObjectStoreConfig.S3)
-    assert isinstance(s3_store(s3_compatible=True), ObjectStoreConfig.S3Compatible)
-    assert s3_store().options == S3Options(network_stream_timeout_seconds=60)
