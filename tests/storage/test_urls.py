@@ -121,19 +121,10 @@ def test_keys(text: str, url: str, key: str) -> None:
     assert (bucket.url, actual) == (url, key)
 
 
-@pytest.mark.parametrize(
-    ("text", "location"),
-    [
-        ("s3a://bucket/a b", "s3://bucket/a b"),
-        ("gcs://bucket/a", "gs://bucket/a"),
-        ("az://account/container/a/b", "az://container/a/b"),
-        ("abfs://container@account.dfs.core.windows.net/a", "az://container/a"),
-        ("https://host/a%20b", "https://host/a%20b"),
-        ("/data/a b.nc", "file:///data/a%20b.nc"),
-    ],
-)
-def test_locations_of_virtual_chunks(text: str, location: str) -> None:
-    assert parse_url(text).chunk_location == location
+def test_locations_of_virtual_chunks() -> None:
+    container = parse_url("abfs://container@account.dfs.core.windows.net/a")
+    assert container.chunk_location == "az://container/a"
+    assert parse_url("/data/a b.nc").chunk_location == "file:///data/a%20b.nc"
 
 
 # ---- options ----------------------------------------------------------------------------------------
