@@ -14,7 +14,6 @@ import asyncio
 import pickle
 import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
@@ -26,6 +25,7 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageEr
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.storage.local_commit import Replacement, local_queue, open_replacement, put_many
 from frazil.storage.settings import StorageSettings
+from frazil.threads import Purpose, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable
@@ -283,7 +283,7 @@ class StorageSuite:
     def test_long_lists(self, storage: Storage) -> None:
         """A listing of many pages is complete, and ``delete`` accepts an iterator."""
         keys = {f"chunks/{number:05}" for number in range(self.many)}
-        with ThreadPoolExecutor(self.threads) as threads:
+        with thread_pool(Purpose.CATALOG_WRITES, self.threads) as threads:
             assert all(isinstance(each, Stored) for each in threads.map(storage.put, keys, repeat(b"x")))
         assert {info.key for info in storage.list("chunks")} == keys
         storage.delete(info.key for info in storage.list("chunks"))
@@ -382,5 +382,5 @@ def _in_threads[T](count: int, work: Callable[[], T]) -> list[T]:
         barrier.wait(30)
         return work()
 
-    with ThreadPoolExecutor(count) as threads:
+    with thread_pool(Purpose.CATALOG_WRITES, count) as threads:
         return [call.result() for call in [threads.submit(run) for _ in range(count)]]
