@@ -1,6 +1,6 @@
 """Docstrings of public names: a summary, the arguments, the result, and an example that runs.
 
-`python -m tests.support.docstrings` lists what is missing. `test_doctests.py` runs the examples.
+`test_doctests.py` runs the examples.
 """
 
 from __future__ import annotations

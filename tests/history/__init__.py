@@ -5,7 +5,7 @@
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
 ``client``            a worker as a client of the repository
 ``commits``           operations that write numbers
-``versions``          operations on versions: merge, squash, expiration, collection and others
+``versions``          operations on versions: compaction, expiration, collection and others
 ``refs``              operations on branches, tags and metadata
 ``operations``        all operations, and how often a worker does each
 ``worker``            what one worker does

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -111,9 +110,8 @@ class Campaign:
             if new_size != size:
                 size, change = new_size, now
             if now - change > self.scope.limit:
-                raise ServerFailedError(
-                    f"no operation began or ended for {self.scope.limit:.0f} s:\n{self._stacks()}"
-                )
+                ends = "\n".join(path.read_text()[-300:] for path in self.logs())
+                raise ServerFailedError(f"no operation began or ended for {now - change:.0f} s:\n{ends}")
             if 0 < self.scope.seconds < now - start:
                 return  # the end of the launcher kills the workers
             time.sleep(_TICK)
@@ -125,17 +123,6 @@ class Campaign:
     @staticmethod
     def _is_due(chance: random.Random, every: float) -> bool:
         return bool(every) and chance.random() < _TICK / every
-
-    def _stacks(self) -> str:
-        """Return the last line of the log of each worker, and the stacks of those that run."""
-        texts = []
-        for slot in self.slots:
-            if slot.process is not None and slot.plan is not None and slot.process.is_alive():
-                slot.process.send(signal.SIGUSR1)
-                time.sleep(_TICK)
-                line = slot.plan.log_path().read_text().splitlines()[-1]
-                texts.append(f"{line}\n{slot.plan.error_path().read_text()[-6000:]}")
-        return "\n".join(texts)
 
     def _is_at_work(self, slot: Slot, launcher: Launcher) -> bool:
         """Start a worker again that was killed. Return False when the operations of the slot are done."""

@@ -29,11 +29,9 @@ _ALLOWED: Final = frozenset(
         *("rebase-tx-log-pruned", "no-changes-to-commit", "no-amend-for-initial-commit"),
     }
 )
-#: Errors of single operations: their versions may be gone, or no longer in the history of the branch.
+#: Errors of single operations.
 _EXPECTED: Final = {
     "amend": frozenset({"rearrange-session-only"}),  # of a commit that moves nodes
-    **dict.fromkeys(("squash", "squash-commit"), frozenset({"not-allowed"})),
-    **dict.fromkeys(("cherry-pick", "revert"), frozenset({"invalid-snapshot-id"})),
 }
 #: Errors of a storage with faults.
 _FAULTS: Final = frozenset(

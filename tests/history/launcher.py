@@ -6,7 +6,6 @@ its input ends it and all workers.
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import os
 import pickle
@@ -40,15 +39,11 @@ class WorkerProcess:
         """Return whether the process runs."""
         return self._handle >= 0 and not self._has_ended(0)
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal. Nothing happens if the process has ended."""
-        if self._handle >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, number)
-
     def kill(self) -> None:
         """End the process at once, and wait for its end."""
-        self.send(signal.SIGKILL)
+        if self._handle >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         self.close()
 
     def close(self) -> None:
@@ -129,7 +124,6 @@ def _run(path: Path) -> None:
     with plan.error_path().open("w") as errors, Path(os.devnull).open("r+") as nothing:
         for target, file in enumerate((nothing, nothing, errors)):
             os.dup2(file.fileno(), target)
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
         try:
             work(plan)
             plan.end_path().touch()

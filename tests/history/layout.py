@@ -180,8 +180,7 @@ def apply(row: Row, changes: Changes) -> Row:
     for pair, number in changes.pairs.items():
         after[[LEFT + pair, RIGHT + pair]] = number
     if changes.append is not None and after[LENGTH] != ANY:
-        if after[DIGEST] != ANY:
-            after[DIGEST] = _longer(after[DIGEST], int(after[LENGTH]), changes.append[1])
+        after[DIGEST] = _longer(after[DIGEST], int(after[LENGTH]), changes.append[1])
         after[LENGTH] += 1
     if changes.name is not None:
         after[NAME] = changes.name

@@ -48,7 +48,7 @@ class Operation:
         end: The time after the call, or None.
         outcome: The answer.
         snapshot: The version that the operation creates or reads, as far as the worker has its id.
-        target: The version that the ref shall name, or the second parent of a merge.
+        target: The version that the ref shall name.
         previous: The version that a session began at, or that a reset replaces.
         rule: What is true of the version before the commit.
         changes: The numbers of a commit.

@@ -8,30 +8,25 @@ from typing import Any, Final
 from tests.history import commits, layout, refs, versions
 from tests.history.client import Client
 
+import frazil
+
 
 def read(client: Client) -> None:
     """Read all numbers of the tip of a branch."""
     branch = client.branch()
-
-    def call(_mark: str) -> dict[str, Any]:
-        session = client.repo.readonly_session(branch)
-        return {"snapshot": session.snapshot_id, "row": layout.read(session.store).tolist()}
-
-    client.run("read-branch", call, ref=branch)
+    client.run("read-branch", lambda _: _row(client.repo.readonly_session(branch)), ref=branch)
 
 
 def read_tag(client: Client) -> None:
     """Read all numbers of a tag."""
     names = sorted(client.repo.list_tags())
-    if not names:
-        return
-    name = client.random.choice(names)
+    if names:
+        name = client.random.choice(names)
+        client.run("read-tag", lambda _: _row(client.repo.readonly_session(tag=name)), ref=name)
 
-    def call(_mark: str) -> dict[str, Any]:
-        session = client.repo.readonly_session(tag=name)
-        return {"snapshot": session.snapshot_id, "row": layout.read(session.store).tolist()}
 
-    client.run("read-tag", call, ref=name)
+def _row(session: frazil.Session) -> dict[str, Any]:
+    return {"snapshot": session.snapshot_id, "row": layout.read(session.store).tolist()}
 
 
 #: Each operation, and how often a worker does it.
@@ -44,10 +39,6 @@ OPERATIONS: Final[dict[Callable[[Client], None], float]] = {
     commits.fork: 2,
     commits.flush: 1.5,
     commits.move: 2,
-    versions.merge: 2,
-    versions.cherry_pick: 2,
-    versions.revert: 2,
-    versions.squash: 1.5,
     versions.rewrite: 0.7,
     versions.compact: 0.7,
     versions.expire: 1,

@@ -17,14 +17,8 @@ from tests.history.evidence import Entry, History
 from tests.history.layout import ANY, DIGEST, LEFT, LENGTH, NAME, RIGHT, Row
 from tests.history.log import Operation, Rule
 
-#: Operations that create a version, and the kind of the entry in the ops log.
-WRITES: Final = {
-    **dict.fromkeys(("commit", "merge", "cherry-pick", "revert"), "commit"),
-    **dict.fromkeys(("amend", "squash-commit"), "amend"),
-    "flush": "flush",
-}
-#: Columns of metadata, which solvers do not decide by chunk.
-_OPEN: Final = [LENGTH, DIGEST, NAME]
+#: Operations that create a version. The entry in the ops log has the same kind.
+WRITES: Final = ("commit", "amend", "flush")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,6 @@ class Replay:
         parents: The parent of each version.
         rows: The numbers that each version must have.
         timeline: The positions in the ops log at which each branch moved, with its new tip.
-        choices: The numbers of both sides of a merge, a cherry-pick or a revert.
         anomalies: What is wrong.
     """
 
@@ -58,7 +51,6 @@ class Replay:
     parents: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
     timeline: dict[str, list[tuple[int, str | None]]] = field(default_factory=lambda: defaultdict(list))
-    choices: dict[str, tuple[Row, Row]] = field(default_factory=dict)
     anomalies: list[Anomaly] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,7 +62,6 @@ class Replay:
             if each.outcome == "ok"
         }
         self._observed = dict(observations(self.history))
-        self._alive = {id_ for ids in self.history.ancestry.values() for id_ in ids}
 
     def run(self) -> None:
         """Apply all entries."""
@@ -91,8 +82,6 @@ class Replay:
             self.report("branches", f"{id_} replaces {entry.previous}, but {entry.ref} is at {tip}")
         operation = self._operations.get(self.marks.get(id_, ""))
         parent = tip if entry.kind == "commit" else self.parents.get(tip or "")
-        if operation is not None and operation.kind == "squash-commit":
-            parent = operation.target
         self.parents.setdefault(id_, parent)  # a version that is there twice is not its own ancestor
         self.tips[entry.ref] = id_
         self._set_row(entry, operation, self._row(tip))
@@ -146,41 +135,13 @@ class Replay:
     def _model(self, entry: Entry, operation: Operation | None, before: Row) -> Row:
         if operation is None:  # no log says whose version it is
             return np.full(layout.WIDTH, ANY)
-        if operation.ref != entry.ref or WRITES[operation.kind] != entry.kind:
+        if operation.ref != entry.ref or operation.kind != entry.kind:
             self.report(
                 "branches",
                 f"{operation.mark}: {operation.kind} on {operation.ref}, got {entry.kind} on {entry.ref}",
             )
-        if operation.kind in _SIDES:
-            base, source = _SIDES[operation.kind](self, operation.target)
-            return self._integrated(entry.snapshot or "", before, base, source)
         self._require_rule(operation, entry, before)
         return layout.apply(before, operation.changes)
-
-    def _integrated(self, id_: str, before: Row, base: Row, source: Row) -> Row:
-        """Return the row with the changes from ``base`` to ``source``, which decides conflicts."""
-        theirs = np.where((source == base) & (base != ANY), before, source)
-        row = theirs.copy()
-        row[(base == ANY) | (source == ANY)] = ANY
-        undecided = np.array(_OPEN)[theirs[_OPEN] != before[_OPEN]]
-        row[undecided] = ANY
-        if DIGEST in undecided:
-            theirs[DIGEST] = ANY  # the chunks of the journal can be of both sides
-        self.choices[id_] = (before, theirs)
-        return np.where(before == theirs, before, row)
-
-    def sides_of_merge(self, id_: str | None) -> tuple[Row, Row]:
-        """Return the rows of the base of a merge, which is open, and of the merged version."""
-        return np.full(layout.WIDTH, ANY), self._row(id_)
-
-    def sides_of_commit(self, id_: str | None) -> tuple[Row, Row]:
-        """Return the rows before and after a commit.
-
-        If the parent was removed from the history meanwhile, the commit has another parent, and contains the
-        changes of the removed version.
-        """
-        parent = self.parents.get(id_ or "")
-        return self._row(parent if parent in self._alive else None), self._row(id_)
 
     def _require_rule(self, operation: Operation, entry: Entry, before: Row) -> None:
         """Report a commit that undoes a change of another worker."""
@@ -203,20 +164,9 @@ class Replay:
         observed = self._observed.get(id_)
         if observed is None or not (row == ANY).any():
             return row
-        if id_ in self.choices:
-            ours, theirs = self.choices[id_]
-            wrong = (row == ANY) & (observed != ours) & (observed != theirs) & (ours != ANY) & (theirs != ANY)
-            if wrong.any():
-                self.report("read", f"{id_} has numbers of neither side in columns {np.flatnonzero(wrong)}")
         return np.where(row == ANY, observed, row)
 
 
-#: The two rows whose difference an operation brings to a branch.
-_SIDES: Final[dict[str, Callable[[Replay, str | None], tuple[Row, Row]]]] = {
-    "merge": Replay.sides_of_merge,
-    "cherry-pick": Replay.sides_of_commit,
-    "revert": lambda replay, id_: replay.sides_of_commit(id_)[::-1],
-}
 _STEPS: Final[dict[str, Callable[[Replay, Entry], None]]] = {
     "commit": Replay.commit,
     "amend": Replay.commit,

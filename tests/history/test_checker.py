@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from tests.history.checker import check
 from tests.history.evidence import Entry, History
-from tests.history.layout import DIGEST, LEFT, LENGTH, NAME, RIGHT, TORN, WIDTH, Changes, apply, first_row
+from tests.history.layout import DIGEST, LEFT, NAME, TORN, Changes, apply, first_row
 from tests.history.log import Operation, Outcome, Rule
 
 BASE = "first"
@@ -22,56 +21,35 @@ def operation(mark: str, kind: str, time: int, **values: object) -> Operation:
 
 
 def commit(mark: str, time: int, changes: Changes, **values: object) -> Operation:
-    return operation(mark, "commit", time, **{"snapshot": f"id-{mark}", "changes": changes, **values})
+    kind = str(values.pop("kind", "commit"))
+    return operation(mark, kind, time, **{"snapshot": f"id-{mark}", "changes": changes, **values})
 
 
 FIRST = first_row()
 A = apply(FIRST, Changes({0: 11}, {1: 11}))
 B = apply(A, Changes({2: 12}, {}, (0, 12)))
-C = apply(A, Changes({3: 13}, {}))
-M = np.where(B != A, B, C)
+M = apply(B, Changes({4: 16}, {}))
 AMENDED = apply(M, Changes({5: 14}, {}))
-UNDONE = np.where(B != A, A, AMENDED)
-FLUSHED = apply(UNDONE, Changes({6: 15}, {}, name=15))
+FLUSHED = apply(AMENDED, Changes({6: 15}, {}, name=15))
 
 
 def good() -> History:
-    """Commits on `main` and a branch, a merge, an amend, a tag, a reset, reads, and what carries changes."""
+    """Commits on `main` and a branch, an amend, a tag, a reset, a version without a branch, and reads."""
     operations = (
         commit("a", 10, Changes({0: 11}, {1: 11}), previous=BASE, rule=Rule.FIRST),
         operation("branch", "create-branch", 20, ref="side", target="id-a"),
         commit("b", 30, Changes({2: 12}, {}, (0, 12)), previous=BASE, rule=Rule.DISJOINT),
         commit("c", 40, Changes({3: 13}, {}), ref="side"),
         operation("read", "read-branch", 50, snapshot="id-b", row=tuple(B.tolist())),
-        operation("m", "merge", 60, snapshot="id-m", target="id-c"),
+        commit("m", 60, Changes({4: 16}, {}), previous="id-b", rule=Rule.FIRST),
         operation("tag", "create-tag", 70, ref="v", target="id-m"),
-        operation(
-            "am",
-            "amend",
-            80,
-            snapshot="id-am",
-            changes=Changes({5: 14}, {}),
-            previous="id-m",
-            rule=Rule.FIRST,
-        ),
+        commit("am", 80, Changes({5: 14}, {}), kind="amend", previous="id-m", rule=Rule.FIRST),
         operation("look", "read-tag", 90, ref="v", snapshot="id-m", row=tuple(M.tolist())),
         operation("reset", "reset-branch", 100, ref="side", target="id-a", previous="id-c"),
         operation("old", "read-branch", 110, ref="side", snapshot="id-a", row=tuple(A.tolist())),
         operation("no", "commit", 120, outcome=Outcome.REFUSED, error="ConflictError commit-conflict"),
         operation("lost", "commit", 130, ref="side", outcome=Outcome.UNKNOWN, end=None),
-        operation("pick", "cherry-pick", 140, ref="side", snapshot="id-pick", target="id-b"),
-        operation("undo", "revert", 150, snapshot="id-undo", target="id-b"),
-        operation(
-            "fl",
-            "flush",
-            160,
-            ref="",
-            snapshot="id-fl",
-            changes=Changes({6: 15}, {}, name=15),
-            previous="id-undo",
-            rule=Rule.FIRST,
-        ),
-        operation("sq", "squash-commit", 170, snapshot="id-sq", target="id-a"),
+        commit("fl", 160, Changes({6: 15}, {}, name=15), kind="flush", ref="", previous="id-am"),
         operation("label", "label", 180, ref="label-w", target="16"),
     )
     entries = (
@@ -85,31 +63,18 @@ def good() -> History:
         Entry("create-tag", "v"),
         Entry("amend", "main", "id-am", "id-m"),
         Entry("reset-branch", "side", previous="id-c"),
-        Entry("commit", "side", "id-pick"),
-        Entry("commit", "main", "id-undo"),
         Entry("flush", "", "id-fl"),
-        Entry("amend", "main", "id-sq", "id-undo"),
     )
     return History(
         first=BASE,
         operations=operations,
         entries=entries,
-        branches={"main": "id-sq", "side": "id-pick"},
+        branches={"main": "id-am", "side": "id-a"},
         tags={"v": "id-m"},
-        messages={f"id-{mark}": mark for mark in ("a", "m", "pick", "sq")},
-        ancestry={"main": ["id-sq", "id-a", BASE], "side": ["id-pick", "id-a", BASE]},
+        messages={f"id-{mark}": mark for mark in ("a", "m", "am")},
+        ancestry={"main": ["id-am", "id-b", "id-a", BASE], "side": ["id-a", BASE]},
         labels={"label-w": "16"},
-        rows={
-            "id-am": AMENDED,
-            "id-m": M,
-            "id-b": B,
-            "id-a": A,
-            BASE: FIRST,
-            "id-pick": B,
-            "id-undo": UNDONE,
-            "id-fl": FLUSHED,
-            "id-sq": UNDONE,
-        },
+        rows={"id-am": AMENDED, "id-m": M, "id-b": B, "id-a": A, BASE: FIRST, "id-fl": FLUSHED},
     )
 
 
@@ -188,7 +153,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         "branches",
         lambda history: replace(history, branches={**history.branches, "side": "id-c"}),
     ),
-    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-sq"})),
+    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-am"})),
     "commits in the wrong order": (
         "order",
         lambda history: changed("c", begin=1, end=3)(history),
@@ -202,7 +167,6 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "a number is of another commit": ("read", row("id-b", 7, 99)),
     "a change is absent": ("read", row("id-am", 5, 1)),
     "the journal is of another commit": ("read", row("id-b", DIGEST, 99)),
-    "a merge has numbers of nobody": ("read", row("id-m", 3, 99)),
     "a chunk has two numbers": ("torn", row("id-a", 4, int(TORN))),
     "one array of two has the commit": ("torn", row("id-a", LEFT + 1, 0)),
     "a read has other numbers": ("read", changed("read", row=tuple(A.tolist()))),
@@ -214,22 +178,12 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "a tag is created twice": ("tags", entries(lambda log: log.append(Entry("create-tag", "v")))),
     "a history has versions of another branch": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-sq", "id-c", "id-a", BASE]}),
+        lambda history: replace(history, ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
     ),
     "a history in the wrong order": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-sq", BASE, "id-a"]}),
+        lambda history: replace(history, ancestry={"main": ["id-am", BASE, "id-a"]}),
     ),
-    "a squash leaves the versions in between": (
-        "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-sq", "id-b", "id-a", BASE]}),
-    ),
-    "a squash loses a change": ("read", row("id-sq", 5, 1)),
-    "a cherry-pick has another number": ("read", row("id-pick", 2, 99)),
-    "a cherry-pick brings too much": ("read", row("id-pick", 3, 13)),
-    "a cherry-pick has a journal of neither side": ("read", row("id-pick", LENGTH, 2)),
-    "a revert undoes a later commit": ("read", row("id-undo", 5, 1)),
-    "a revert changes nothing": ("read", row("id-undo", 2, 12)),
     "a version without a branch has other numbers": ("read", row("id-fl", 6, 99)),
     "a group has another name": ("read", row("id-fl", NAME, 99)),
     "an item of the metadata is absent": ("metadata", lambda history: replace(history, labels={})),
@@ -258,12 +212,3 @@ def test_a_lost_answer_allows_both() -> None:
     present = replace(present, branches={**present.branches, "side": "id-lost"}, ancestry={})
     assert check(present) == []
     assert check(replace(present, messages={**present.messages, "id-lost": "lost"})) == []
-
-
-def test_the_row_of_a_version_is_that_of_its_commits() -> None:
-    """The model of a version, beside numpy."""
-    changes = [Changes({1: 7}, {0: 7}), Changes({}, {}, (0, 8)), Changes({2: 9}, {}, (1, 9))]
-    model = first_row()
-    for change in changes:
-        model = apply(model, change)
-    assert (len(model), model[1], model[2], model[LEFT], model[RIGHT]) == (WIDTH, 7, 9, 7, 7)

@@ -43,11 +43,3 @@ def test_the_model_of_a_version_is_what_readers_get(packs: bool) -> None:
         store = repo.readonly_session("main").store
         np.testing.assert_array_equal(layout.read(store), model)
         require_arrays(store, model, list(range(3, number + 1)))
-
-
-def test_a_number_after_an_unknown_journal() -> None:
-    """After a merge, the length can be known, and the numbers not."""
-    row = layout.first_row()
-    row[layout.LENGTH], row[layout.DIGEST] = 5, layout.ANY
-    after = layout.apply(row, Changes({}, {}, (5, 77)))
-    assert after[[layout.LENGTH, layout.DIGEST]].tolist() == [6, layout.ANY]

@@ -1,89 +1,22 @@
-"""Operations of a worker on versions: integration of changes, squash, compaction, expiration, collection."""
+"""Operations of a worker on versions: rewritten manifests, compaction, expiration, collection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from itertools import islice
 from typing import Any, Final, Literal
 
-from tests.history.client import OURS, Client, if_new, time_before, without_values
+from tests.history.client import Client, if_new, time_before, without_values
 
 import frazil
 
 #: Seconds after which a version may expire, and after which a file may be collected.
 EXPIRY: Final = 20
 GARBAGE: Final = 6
-#: How many of the last versions a cherry-pick, a revert or a squash looks at.
-_BACK: Final = 5
 #: The kind of the operation, and the argument for it.
 _METHODS: Final[tuple[tuple[str, Literal["new_commit", "amend"]], ...]] = (
     ("commit", "new_commit"),
     ("amend", "amend"),
 )
-
-
-def merge(client: Client) -> None:
-    """Merge the tip of another branch."""
-    source, into = client.side_branch(), client.branch()
-    if source is None or source == into:
-        return
-    target = client.repo.lookup_branch(source)
-
-    def call(mark: str) -> dict[str, Any] | None:
-        snapshot = client.repo.merge(target, into, solver=OURS, message=mark, fast_forward=False)
-        return if_new(client, mark, snapshot)
-
-    client.run("merge", call, ref=into, target=target)
-
-
-def cherry_pick(client: Client) -> None:
-    """Repeat on a branch what one of the last commits of another branch did."""
-    source, onto = client.side_branch(), client.branch()
-    version = None if source in (None, onto) else _recent(client, str(source))
-    if version is not None:
-        _carry(client, "cherry-pick", client.repo.cherry_pick, version.id, onto)
-
-
-def revert(client: Client) -> None:
-    """Undo one of the last commits of a branch."""
-    branch = client.branch()
-    version = _recent(client, branch)
-    if version is not None:
-        _carry(client, "revert", client.repo.revert, version.id, branch)
-
-
-def _carry(client: Client, kind: str, change: Callable[..., str], target: str, branch: str) -> None:
-    def call(mark: str) -> dict[str, Any]:
-        return {"snapshot": change(target, branch, solver=OURS, message=mark)}
-
-    client.run(kind, call, ref=branch, target=target)
-
-
-def squash(client: Client) -> None:
-    """Remove the versions between two of the last versions of a branch."""
-    branch = client.branch()
-    version = _recent(client, branch)
-    if version is None or version.parent_id is None:
-        return
-    since = version.parent_id
-    if client.random.random() < 0.5:
-        client.run(
-            "squash", without_values(lambda: client.repo.upkeep.squash(branch, since).apply()), ref=branch
-        )
-        return
-
-    def call(mark: str) -> dict[str, Any]:
-        return {"snapshot": client.repo.upkeep.squash(branch, since, message=mark).apply()}
-
-    client.run("squash-commit", call, ref=branch, target=since)
-
-
-def _recent(client: Client, branch: str) -> frazil.SnapshotInfo | None:
-    """Return one of the last versions of a branch, or None if its parent is the first of the repository."""
-    count = client.random.randint(2, _BACK)
-    line = list(islice(client.repo.ancestry(branch=branch), count))
-    return line[-2] if len(line) == count and line[-1].parent_id is not None else None
 
 
 def rewrite(client: Client) -> None:

@@ -1,6 +1,6 @@
 """A simulation: several clients of Frazil over one simulated storage, in one process, with simulated clocks.
 
-    scheduler     which client goes on at each request: seeded, or by a list of preemptions
+    scheduler     which client goes on at each request: seeded, or by a list of turns
     hosts         time, pauses and random numbers of each client (`frazil.host`)
     pools         the thread pools of Frazil as tasks of the scheduler
     objects       the objects of the storage, and what may never happen to them
@@ -13,7 +13,6 @@
     plan, run     a run: its plan, made from a seed, and its outcome
     judging       what must hold at the end of a run
     orders        all orders of two clients with few preemptions
-    shrinking     a smaller plan with the same failure
     mutants       defects that the simulation must find
     campaign      many runs, for several processes
     disk          a disk that loses what is not flushed

@@ -6,89 +6,74 @@ import argparse
 import gc
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from itertools import chain, count
+from itertools import count
 from multiprocessing import get_context
 
-from tests.simulation.campaign import Part, Tally, mutant_parts, order_parts, run_part, seed_part
+from tests.simulation.campaign import SEEDS_OF_PART, Tally, run_part
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.orders import BESIDE, SEEDS
 from tests.simulation.plan import random_plan
-from tests.simulation.run import execute, trace_digest
-from tests.simulation.shrinking import shrink
+from tests.simulation.run import execute
 
 #: Seconds between two lines about the progress.
 _PROGRESS = 30.0
+
+#: The kind of some runs, a seed or the index of a mutant, and an operation.
+type Part = tuple[str, int, str]
 
 
 def main(arguments: list[str]) -> int:
     """Run what the command line says. Return 1 if a promise is broken or a mutant is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("seed", type=int, nargs="?", help="run the plan of this seed, and shrink a failure")
+    parser.add_argument("seed", type=int, nargs="?", help="run the plan of this seed")
     parser.add_argument("--requests", type=int, default=0, help="run seeds until so many requests are made")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--orders", nargs="*", metavar="OPERATION", help="run all orders beside a commit")
-    parser.add_argument("--preemptions", type=int, default=2, help="the most preemptions of an order")
+    parser.add_argument("--orders", action="store_true", help="run all orders of operations beside a commit")
     parser.add_argument("--mutants", action="store_true", help="run all mutants of the code")
     parser.add_argument("--processes", type=int, default=1, help="the number of processes")
-    parser.add_argument("--digests", nargs="+", type=int, metavar="SEED", help="print digests of these runs")
     options = parser.parse_args(arguments)
-    if options.digests:
-        print("\n".join(f"{seed} {trace_digest(random_plan(seed))}" for seed in options.digests))
-        return 0
     if options.seed is not None:
-        return _one(options.seed)
-    parts: list[Iterator[Part]] = []
-    if options.mutants:
-        parts.append(mutant_parts())
-    if options.orders is not None:
-        parts.append(order_parts(options.orders, options.preemptions))
-    total = _run(chain(*parts), options.requests, options.first, options.processes)
-    print(total, flush=True)
-    for failure in sorted(total.failures):
-        print(failure)
-    return min(len(total.failures), 1)
+        outcome = execute(random_plan(options.seed), with_trace=True)
+        print("\n".join(outcome.trace), outcome.plan, outcome.violation or "no promise is broken", sep="\n\n")
+        return int(outcome.violation is not None)
+    parts: list[Part] = [("mutant", number, "") for number in range(len(MUTANTS) * options.mutants)]
+    if options.orders:
+        parts += [("orders", seed, name) for seed in SEEDS for name in BESIDE]
+    counts, failures = _run(iter(parts), options.requests, options.processes)
+    print(f"{_text(counts)}; {len(failures)} failures", *sorted(failures), sep="\n")
+    return min(len(failures), 1)
 
 
-def _run(parts: Iterator[Part], requests: int, first: int, processes: int) -> Tally:
+def _run(parts: Iterator[Part], requests: int, processes: int) -> Tally:
     """Run all parts, and then seeds until they have made so many requests."""
-    total, start = Tally(), time.monotonic()
-    reported = start
-    seeds = map(seed_part, count(first))
+    counts, failures = Counter[str](), list[str]()
+    reported = time.monotonic()
+    seeds: Iterator[Part] = (("seeds", SEEDS_OF_PART * number, "") for number in count())
     with ProcessPoolExecutor(processes, get_context("spawn"), initializer=gc.freeze) as pool:
         pending: set[Future[Tally]] = set()
         while True:
             while len(pending) <= processes:
                 part = next(parts, None)
-                if part is None and total.seed_requests < requests:
+                if part is None and counts["requests of seeds"] < requests:
                     part = next(seeds)
                 if part is None:
                     break
-                pending.add(pool.submit(run_part, part))
+                pending.add(pool.submit(run_part, *part))
             if not pending:
-                return total
+                return counts, failures
             ready, pending = wait(pending, _PROGRESS, FIRST_COMPLETED)
-            for future in ready:
-                result = future.result()
-                total.join(result)
-                for failure in result.failures:
-                    print(failure, flush=True)
+            for numbers, broken in (future.result() for future in ready):
+                counts.update(numbers)
+                failures += broken
             if time.monotonic() - reported > _PROGRESS:
                 reported = time.monotonic()
-                print(f"{reported - start:.0f} s: {total}", flush=True)
+                print(_text(counts), *failures, sep="\n", flush=True)
 
 
-def _one(seed: int) -> int:
-    outcome = execute(random_plan(seed), with_trace=True)
-    print("\n".join(outcome.trace))
-    print(f"\nseed {seed}: {outcome.requests} requests, {dict(outcome.attempts)}\n{outcome.plan}\n")
-    if outcome.violation is None:
-        return 0
-    print(f"broken: {outcome.violation}\n\nThe smallest plan with the same failure:\n")
-    smallest = shrink(outcome)
-    again = execute(smallest.plan, with_trace=True)
-    print("\n".join(again.trace))
-    print(f"\n{again.plan}\n{again.violation}")
-    return 1
+def _text(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
 
 
 if __name__ == "__main__":

@@ -47,13 +47,12 @@ type Request = tuple[str, int]  # name of the client, number of its request
 
 @dataclass(eq=False)
 class Faults:
-    """The faults of a run: those in ``plan``, and others by chance.
+    """The faults of a run.
 
     With a ``rate``, each request has a fault with this probability, and the next one of the same client
     with a probability of one half: double faults. ``record`` has all faults that happened.
     """
 
-    plan: dict[Request, Fault] = field(default_factory=dict)
     rate: float = 0.0
     seed: int = 0
     kinds: frozenset[Fault] = LAWFUL
@@ -66,8 +65,8 @@ class Faults:
 
     def of(self, request: Request, *, writes: bool) -> Fault | None:
         """Return the fault of a request, or None."""
-        fault = self.plan.get(request)
-        if fault is None and self.rate:
+        fault = None
+        if self.rate:
             follows = self._last == (request[0], request[1] - 1)
             if self._numbers.random() < (max(0.5, self.rate) if follows else self.rate):
                 choices = [each for each in (OF_WRITES if writes else OF_READS) if each in self.kinds]

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
-from tests.simulation.run import Outcome, execute, forget_results, template
+from tests.simulation.run import Outcome, execute, template
 
 from frazil.errors import OutcomeUnknownError
 from frazil.maintenance.collection import after_collection
@@ -28,6 +28,11 @@ from frazil.storage.local_commit import OpenReplacement
 
 type Function = Callable[..., Any]
 _COLLECTING = ("commit", "collect")
+_CONTENT = ("content", "verify", "leases", "honest-errors")
+_ONCE = ("exactly-once", "content")
+_BACKUPS = ("verify", "backup")
+_ERRORS = ("ops-log", "honest-errors")
+_NO_IDS = np.zeros((0, 12), np.uint8)
 _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 
 
@@ -95,7 +100,6 @@ def applied(mutant: Mutant) -> Iterator[None]:
     # modules that have imported the function by its name
     users = [each for each in list(sys.modules.values()) if vars(each).get(name) is original]
     templates = template.cache_info().currsize
-    forget_results()
     changed = mutant.change(original)
     patches = [mock.patch.object(each, name, changed) for each in (users if owner in users else [owner])]
     for patch in patches:
@@ -105,9 +109,13 @@ def applied(mutant: Mutant) -> Iterator[None]:
     finally:
         for patch in patches:
             patch.stop()
-        forget_results()
         if template.cache_info().currsize != templates:
             template.cache_clear()
+
+
+def _in(module: str, *mutants: Mutant, **options: Any) -> tuple[Mutant, ...]:
+    """Return mutants whose seams are in one module, with options of their plans."""
+    return tuple(replace(each, seam=f"{module}:{each.seam}", **options) for each in mutants)
 
 
 def returning(value: Any) -> Callable[[Function], Function]:
@@ -118,10 +126,6 @@ def returning(value: Any) -> Callable[[Function], Function]:
 def _result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
     """A function whose result is changed."""
     return lambda original: lambda *args, **options: change(original(*args, **options))
-
-
-def _leases(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    return _result(lambda leases: list(map(change, leases)))
 
 
 def _without_condition(original: Function) -> Function:
@@ -168,6 +172,16 @@ def _without_refused_backup(original: Function) -> Function:
     return opened
 
 
+def _without_expected_tip(original: Function) -> Function:
+    return lambda name, snapshot, expected: original(name, snapshot, None)
+
+
+def _with_time_of_host(original: Function) -> Function:
+    return lambda info: now_us()
+
+
+_without_age = _result(lambda leases: [replace(lease, since=2 * lease.taken) for lease in leases])
+_without_end = _result(lambda leases: [replace(lease, until=0) for lease in leases])
 _with_short_log = _result(lambda info: replace(info, ops=info.ops.newest(1)))
 _without_older_log = _result(lambda info: replace(info, repo_before_updates=None))
 _without_collections = _result(lambda collected: False if collected else collected)
@@ -239,252 +253,128 @@ def _without_condition_of_ref(original: Function) -> Function:
 
 
 MUTANTS = (
-    Mutant(
-        "the tip is not compared",
-        "frazil.repository.catalog.repo_changes:require_tip",
-        returning(None),
-        ("refs", "conflicts", "content"),
+    *_in(
+        "tests.simulation.storage",
+        Mutant("the write has no condition", "SimulatedStorage.put", _without_condition, ("conditional",)),
+        Mutant("no backup of an update", "SimulatedStorage.backup", returning(None), ("backup",)),
+        Mutant("the backup has other bytes", "SimulatedStorage.backup", _with_short_backup, ("backup",)),
     ),
-    Mutant(
-        "the write has no condition",
-        "tests.simulation.storage:SimulatedStorage.put",
-        _without_condition,
-        ("conditional",),
+    *_in(
+        "frazil.format.repo_info",
+        Mutant("the ops log loses entries", "RepoInfo.recorded", _with_short_log, ("ops-log", "backup")),
+        Mutant("the log is cut early", "RepoInfo.with_short_log", _without_older_log, ("ops-log",)),
+        config="short-log",
     ),
-    Mutant(
-        "no backup of an update",
-        "tests.simulation.storage:SimulatedStorage.backup",
-        returning(None),
-        ("backup",),
+    *_in(
+        "frazil.repository.catalog.repo_changes",
+        Mutant("the tip is not compared", "require_tip", returning(None), ("refs", "conflicts", "content")),
+        Mutant("an amend has the wrong parent", "new_snapshot", _with_base_as_parent, ("refs", "content")),
+        Mutant("a reset does not compare", "reset_branch", _without_expected_tip, ("refs",), seed=6),
+        operations=("commit", "amend", "reset_branch", "reset_branch"),
     ),
-    Mutant(
-        "no backup of a commit",
-        "frazil.repository.catalog.repo_update:UpdateStart.save_backup",
-        returning(None),
-        ("backup",),
+    *_in(
+        "frazil.repository.catalog.repo_update",
+        Mutant("no backup of a commit", "UpdateStart.save_backup", returning(None), ("backup",)),
+        Mutant("a commit has the host's time", "next_update_time", _with_time_of_host, _ERRORS),
+        has_clocks=True,
     ),
-    Mutant(
-        "the backup has other bytes",
-        "tests.simulation.storage:SimulatedStorage.backup",
-        _with_short_backup,
-        ("backup",),
-    ),
-    Mutant(
-        "an answer is believed",
-        "frazil.repository.catalog.repo_update:SentUpdates.applied",
-        returning(None),
-        ("exactly-once",),
-        fault_rate=0.05,
-        seed=5,
-    ),
-    Mutant(
-        "an unknown outcome is called a failure",
-        "frazil.repository.catalog.repo_update:SentUpdates.settled",
-        _without_outcome,
-        ("exactly-once",),
-        ("metadata", "tag"),
+    *_in(
+        "frazil.repository.catalog.repo_update",
+        Mutant("an answer is believed", "SentUpdates.applied", returning(None), _ONCE, seed=5),
+        Mutant("an unknown outcome is a failure", "SentUpdates.settled", _without_outcome, _ONCE),
+        operations=("metadata", "tag"),
         fault_rate=0.6,
         fault_kinds=frozenset({Fault.LATE}),
     ),
-    Mutant(
-        "an unreadable repository is called a failure",
-        "frazil.repository.catalog.repo_update:SentUpdates.read",
-        _with_first_error,
-        ("exactly-once",),
-        ("metadata", "tag"),
+    *_in(
+        "frazil.repository.catalog.repo_update",
+        Mutant("an unreadable `repo` is a failure", "SentUpdates.read", _with_first_error, _ONCE, seed=24),
+        operations=("metadata", "tag"),
         fault_rate=0.6,
         fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
-        seed=24,
     ),
-    Mutant(
-        "a backup is deleted when it is refused",
-        "frazil.storage.local_commit:open_replacement",
-        _without_refused_backup,
-        ("verify", "backup"),
+    *_in(
+        "frazil.storage.local_commit",
+        Mutant("a refused backup is deleted", "open_replacement", _without_refused_backup, _BACKUPS, seed=3),
         fault_rate=0.05,
-        seed=14,
     ),
-    Mutant(
-        "the ops log loses entries",
-        "frazil.format.repo_info:RepoInfo.recorded",
-        _with_short_log,
-        ("ops-log", "backup"),
+    *_in(
+        "frazil.repository.catalog.collection_guard",
+        Mutant(
+            "a collection stores no list", "CollectionRecord.with_list", _with_empty_list, _CONTENT, seed=3
+        ),
+        Mutant("a commit does not look for files", "RequiredFiles.keys", returning([]), _CONTENT, seed=21),
+        Mutant("a commit ignores lists", "CollectionRecord.garbage", returning(_NO_IDS), _CONTENT),
+        Mutant("a commit sees no collection", "has_collected", _without_collections, _CONTENT, seed=3),
+        operations=_COLLECTING,
     ),
-    Mutant(
-        "an update is as old as the host's clock says",
-        "frazil.repository.catalog.repo_update:next_update_time",
-        lambda _: lambda info: now_us(),
-        ("ops-log", "honest-errors"),
-        has_clocks=True,
+    *_in(
+        "frazil.maintenance.collection",
+        Mutant("no second look", "collection_change", _with_all_snapshots_seen, _CONTENT),
+        Mutant("a collection deletes living chunks", "garbage", _with_living_chunks, _CONTENT),
+        operations=_COLLECTING,
     ),
-    Mutant(
-        "the log is cut too early",
-        "frazil.format.repo_info:RepoInfo.with_short_log",
-        _without_older_log,
-        ("ops-log",),
-        config="short-log",
+    *_in(
+        "frazil.repository.catalog.collection_guard",
+        Mutant("leases are ignored", "in_force", returning([]), ("leases",), seed=6),
+        Mutant("a lease has no age", "leases", _without_age, ("leases",), seed=74),
+        Mutant("a lease ends by another clock", "leases", _without_end, ("leases",), seed=13),
+        operations=("fork", "collect", "collect"),
     ),
-    Mutant(
-        "a collection stores no list",
-        "frazil.repository.catalog.collection_guard:CollectionRecord.with_list",
-        _with_empty_list,
-        ("content", "verify", "leases"),
-        _COLLECTING,
+    *_in(
+        "frazil.repository.session.conflicts",
+        Mutant("a rebase ignores conflicts", "solve", _with_decided_conflicts, ("conflicts",), seed=1),
+        operations=("commit",),
     ),
-    Mutant(
-        "a commit does not look for its files",
-        "frazil.repository.catalog.collection_guard:RequiredFiles.keys",
-        returning([]),
-        ("content", "verify"),
-        _COLLECTING,
-        seed=3,
+    *_in(
+        "frazil.repository.session.commit_files",
+        Mutant("a commit does not wait for files", "Uploads.confirm", returning(None), _CONTENT, seed=22),
+        operations=("commit", "read"),
     ),
-    Mutant(
-        "a commit ignores the lists of collections",
-        "frazil.repository.catalog.collection_guard:CollectionRecord.garbage",
-        returning(np.zeros((0, 12), np.uint8)),
-        ("content", "verify"),
-        _COLLECTING,
-    ),
-    Mutant(
-        "a commit does not see a collection in the log",
-        "frazil.repository.catalog.collection_guard:has_collected",
-        _without_collections,
-        ("content", "verify"),
-        _COLLECTING,
-        seed=3,
-    ),
-    Mutant(
-        "a collection does not look again",
-        "frazil.maintenance.collection:collection_change",
-        _with_all_snapshots_seen,
-        ("content", "verify"),
-        _COLLECTING,
-        seed=2,
-    ),
-    Mutant(
-        "a collection deletes living chunks",
-        "frazil.maintenance.collection:garbage",
-        _with_living_chunks,
-        ("content", "verify"),
-        _COLLECTING,
-    ),
-    Mutant(
-        "leases are ignored",
-        "frazil.repository.catalog.collection_guard:in_force",
-        returning([]),
-        ("leases",),
-        ("fork", "fork", "collect"),
-    ),
-    Mutant(
-        "a lease has no age",
-        "frazil.repository.catalog.collection_guard:leases",
-        _leases(lambda lease: replace(lease, since=2 * lease.taken)),
-        ("leases",),
-        ("fork", "collect", "collect"),
-        seed=29,
-    ),
-    Mutant(
-        "a lease ends by another clock",
-        "frazil.repository.catalog.collection_guard:leases",
-        _leases(lambda lease: replace(lease, until=0)),
-        ("leases",),
-        ("fork", "collect", "collect"),
-        seed=3,
-    ),
-    Mutant(
-        "a rebase ignores conflicts",
-        "frazil.repository.session.conflicts:solve",
-        _with_decided_conflicts,
-        ("conflicts",),
-        ("commit",),
-        seed=1,
-    ),
-    Mutant(
-        "a commit does not wait for its packs",
-        "frazil.chunks.writer:ChunkFlush.confirm",
-        returning(None),
-        ("content", "verify"),
-        ("commit",),
+    *_in(
+        "frazil.chunks.writer",
+        Mutant("a commit does not wait for packs", "ChunkFlush.confirm", returning(None), _CONTENT),
+        operations=("commit",),
         config="packs",
         fault_rate=0.3,
         fault_kinds=frozenset({Fault.LOST}),
     ),
-    Mutant(
-        "a commit does not wait for its files",
-        "frazil.repository.session.commit_files:Uploads.confirm",
-        returning(None),
-        ("content", "verify", "honest-errors"),
-        ("commit", "read"),
-    ),
-    Mutant(
-        "a fork is pickled before its packs are stored",
-        "frazil.repository.session.workspace:Workspace.__reduce__",
-        _without_flush,
-        ("content", "verify"),
-        ("fork",),
+    *_in(
+        "frazil.repository.session.workspace",
+        Mutant("a fork is pickled without packs", "Workspace.__reduce__", _without_flush, _CONTENT),
+        operations=("fork",),
         config="packs",
     ),
-    Mutant(
-        "a handle reads from its cache",
-        "frazil.repository.catalog.context:CatalogV2.repo_info",
-        _with_first_result,
-        ("recent",),
-        ("read", "read", "commit"),
-        seed=1,
+    *_in(
+        "frazil.repository.catalog.context",
+        Mutant("a handle reads its cache", "CatalogV2.repo_info", _with_first_result, ("recent",), seed=1),
+        operations=("read", "read", "commit"),
     ),
-    Mutant(
-        "an amended version has the wrong parent",
-        "frazil.repository.catalog.repo_changes:new_snapshot",
-        _with_base_as_parent,
-        ("refs", "content"),
-        ("commit", "amend"),
+    *_in(
+        "frazil.repository.ids",
+        Mutant("ids are not random", "new_object_id", returning(bytes(12)), ("immutable", "honest-errors")),
     ),
-    Mutant(
-        "a reset does not compare",
-        "frazil.repository.catalog.repo_changes:reset_branch",
-        lambda original: lambda name, snapshot, expected: original(name, snapshot, None),
-        ("refs",),
-        ("commit", "reset_branch", "reset_branch"),
-        seed=12,
-    ),
-    Mutant(
-        "ids are not random",
-        "frazil.repository.ids:new_object_id",
-        returning(bytes(12)),
-        ("immutable", "honest-errors"),
-    ),
-    Mutant(
-        "a repair takes an outage for damage",
-        "frazil.maintenance.repair.copies:FileSearch.steps",
-        _with_damage_for_outages,
-        ("repair",),
-        ("commit", "repair", "repair"),
+    *_in(
+        "frazil.maintenance.repair.copies",
+        Mutant("an outage is damage", "FileSearch.steps", _with_damage_for_outages, ("repair",), seed=9),
+        operations=("commit", "repair", "repair"),
         fault_rate=0.02,
         fault_kinds=frozenset({Fault.LOST, Fault.THROTTLED}),
-        seed=6,
     ),
-    Mutant(
-        "a repair copies nothing",
-        "frazil.maintenance.repair.copies:copy_files",
-        returning(None),
-        ("repair", "verify"),
-        ("commit", "lose_file"),
+    *_in(
+        "frazil.maintenance.repair.copies",
+        Mutant("a repair copies nothing", "copy_files", returning(None), ("repair", "verify")),
+        operations=("commit", "lose_file"),
     ),
-    Mutant(
-        "a job looks for its commit in the history alone",
-        "frazil.jobs.job_history:_removed_commits",
-        returning(()),
-        ("exactly-once",),
-        ("job", "job", "squash", "squash"),
-        seed=1,
+    *_in(
+        "frazil.jobs.job_history",
+        Mutant("a job looks only in the history", "_removed_commits", returning(()), _ONCE, seed=32),
+        operations=("job", "job", "squash", "squash"),
     ),
-    Mutant(
-        "version 1: a ref is written without a condition",
-        "frazil.repository.catalog.catalog_v1:CatalogV1.write_file",
-        _without_condition_of_ref,
-        ("exactly-once", "content"),
-        ("commit",),
+    *_in(
+        "frazil.repository.catalog.catalog_v1",
+        Mutant("a ref has no condition", "CatalogV1.write_file", _without_condition_of_ref, _ONCE),
+        operations=("commit",),
         spec_version=1,
     ),
 )

@@ -37,33 +37,25 @@ class StoredObject:
 class Objects:
     """All objects. ``clock`` is the clock of the storage, in microseconds.
 
-    ``on_repo`` is called with the bytes of `repo` before and after each change. With ``has_conditions``
-    False the storage ignores conditions, as some servers do.
+    ``on_repo`` is called with the bytes of `repo` before and after each change.
     """
 
     objects: dict[str, StoredObject] = field(default_factory=dict)
     clock: Callable[[], int] = lambda: 0
     writes: int = 0
     on_repo: Callable[[bytes | None, bytes], None] | None = None
-    may_rewrite: bool = False
-    has_conditions: bool = True
     #: The files that an accident has damaged, with the bytes that they had.
     damaged: dict[str, bytes] = field(default_factory=dict)
     #: When the last damaged file was repaired or deleted, by ``clock``.
     undamaged_at: int = -1
 
-    def copy(self) -> Objects:
-        """Return a copy that shares the bytes."""
-        return Objects(dict(self.objects), self.clock, self.writes)
-
     def put(self, key: str, data: bytes, condition: Condition) -> Stored | Refused:
         """Write an object in one step."""
         current = self.objects.get(key)
-        if self.has_conditions and not _holds(condition, current):
+        if not _holds(condition, current):
             return Refused()
         if (
-            not self.may_rewrite
-            and self.damaged.get(key) != data
+            self.damaged.get(key) != data
             and key.startswith(IMMUTABLE)
             and current is not None
             and current.data != data

@@ -38,14 +38,13 @@ BESIDE = (
 SEEDS = (0, 1, 2)
 
 
-def pair(operation: str, *, first: str = "commit", seed: int = 0, config: str = "packs") -> Plan:
+def pair(operation: str, *, seed: int = 0) -> Plan:
     """Return a plan for a commit beside an operation, after a history of a few versions."""
     version = 1 if operation == "upgrade" else 2
     return Plan(
         seed,
-        (ClientPlan("a", (first,)), ClientPlan("b", (operation,))),
+        (ClientPlan("a", ("commit",)), ClientPlan("b", (operation,))),
         version,
-        config,
         turns={},
         history=("create_branch", "commit", "commit", "commit", "commit")
         if version > 1

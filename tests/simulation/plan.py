@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.simulation.faults import LAWFUL, Fault, Request
+from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.operations import names
-from tests.simulation.scheduler import Policy, Preempting, Seeded, Turns
+from tests.simulation.scheduler import Policy, Seeded, Turns
 
 HOUR_US = 3_600_000_000
 #: How far clocks differ, in microseconds.
@@ -28,9 +28,9 @@ class ClientPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run. With ``preemptions`` and ``faults`` it repeats a run; else both are drawn from the seed.
+    """A run. Its schedule and its faults are drawn from the seed.
 
-    ``turns`` has the name of the client that goes on at a step, instead of the number of a task.
+    With ``turns``, the schedule is a list: it has the name of the client that goes on at a step.
     ``history`` has operations of a client that ends before the others begin.
     """
 
@@ -43,35 +43,12 @@ class Plan:
     fault_rate: float = 0.0
     fault_kinds: frozenset[Fault] = LAWFUL
     switching: float = 0.3
-    preemptions: Mapping[int, int] | None = None
     turns: Mapping[int, str] | None = None
-    faults: Mapping[Request, Fault] = field(default_factory=dict)
     history: tuple[str, ...] = ()
 
     def policy(self) -> Policy:
         """Return the policy of the scheduler."""
-        if self.preemptions is None and self.turns is not None:
-            return Turns(self.turns)
-        if self.preemptions is None:
-            return Seeded(self.seed, self.switching)
-        return Preempting(self.preemptions)
-
-    def __str__(self) -> str:
-        kind = "local" if self.is_local else "remote"
-        ahead = self.storage_ahead_us / 1e6
-        lines = [f"spec version {self.spec_version}, {self.config}, {kind} storage, its clock {ahead:+.1f} s"]
-        lines += [
-            f"{each.name} ({each.ahead_us / 1e6:+.1f} s): {' '.join(each.operations)}"
-            for each in self.clients
-        ]
-        lines += [
-            f"fault of {name} at request {n}: {fault.value}" for (name, n), fault in self.faults.items()
-        ]
-        if self.preemptions is not None:
-            lines.append(f"{len(self.preemptions)} changes of the task: {dict(self.preemptions)}")
-        elif self.turns is not None:
-            lines.append(f"turns: {dict(self.turns)}")
-        return "\n".join(lines)
+        return Seeded(self.seed, self.switching) if self.turns is None else Turns(self.turns)
 
 
 def random_plan(seed: int) -> Plan:

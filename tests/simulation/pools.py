@@ -11,7 +11,7 @@ import concurrent.futures
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -133,14 +133,9 @@ class TaskLock:
         return True
 
     def release(self) -> None:
-        if not self._depth:
-            raise InvalidStateError("the lock is not taken")
         self._depth -= 1
         if not self._depth:
             self._owner = None
-
-    def locked(self) -> bool:
-        return bool(self._depth)
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -153,29 +148,6 @@ class TaskRLock(TaskLock):
     """A lock that its task may take several times."""
 
     is_reentrant = True
-
-
-class TaskSemaphore:
-    """A semaphore between tasks."""
-
-    def __init__(self, value: int = 1) -> None:
-        self._value = value
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        if not self._value and not blocking:
-            return False
-        _wait_until(lambda: self._value > 0)
-        self._value -= 1
-        return True
-
-    def release(self, n: int = 1) -> None:
-        self._value += n
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
 
 
 class TaskEvent:
@@ -204,7 +176,6 @@ _REPLACED: dict[int, Any] = {
     id(threading.Lock): TaskLock,
     id(threading.RLock): TaskRLock,
     id(threading.Event): TaskEvent,
-    id(threading.BoundedSemaphore): TaskSemaphore,
     id(concurrent.futures.Future): TaskFuture,
     id(concurrent.futures.wait): wait,
     id(concurrent.futures.ThreadPoolExecutor): TaskPool,
@@ -217,10 +188,8 @@ class _Threading:
     Lock = TaskLock
     RLock = TaskRLock
     Event = TaskEvent
-    BoundedSemaphore = TaskSemaphore
     local = threading.local
     Thread = threading.Thread
-    current_thread = staticmethod(threading.current_thread)
     get_ident = staticmethod(threading.get_ident)
 
 

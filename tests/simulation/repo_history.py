@@ -52,7 +52,6 @@ class RepoHistory:
     #: Messages of versions that replace a tip and some versions before it.
     squashes: set[str] = field(default_factory=set)
     collections: int = 0
-    expirations: int = 0
 
     def changed(self, before: bytes | None, after: bytes) -> None:
         """Judge one change. Raises ``Violation``."""
@@ -113,7 +112,6 @@ class RepoHistory:
         if entry.kind == UpdateKind.BRANCH_RESET:
             self.resets.add((entry.name or "", id_to_text(entry.previous_snapshot or b"")))
         self.collections += entry.kind == UpdateKind.GC_RAN
-        self.expirations += entry.kind == UpdateKind.EXPIRATION_RAN
 
 
 def _version(info: RepoInfo, entry: OpsEntry) -> Version:

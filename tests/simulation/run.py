@@ -5,16 +5,13 @@ from __future__ import annotations
 import gc
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from hashlib import sha256
-from typing import Any
 
 from tests.simulation import objects as simulated_objects
-from tests.simulation.decoders import forget_decoded, shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.jobs import StartedJob
@@ -25,7 +22,7 @@ from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
 from tests.simulation.repo_history import RepoHistory, Version, line_of
-from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
+from tests.simulation.scheduler import START_US, Scheduler, Stuck, TooLong, Turns
 from tests.simulation.storage import Crashed, Network, SimulatedStorage, forget_storages
 from zarr.core.buffer.cpu import Buffer
 
@@ -37,17 +34,8 @@ from frazil.host import replace_host
 from frazil.pipeline.replication import copy_repository
 from frazil.storage.memory import MemoryStorage
 
-#: The states after the histories of plans. With more than so many, all are forgotten.
-_MOST_HISTORIES = 50
-_histories: dict[str, dict[str, Any]] = {}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
-
-
-def forget_results() -> None:
-    """Forget what earlier runs have left for later ones, except the templates."""
-    _histories.clear()
-    forget_decoded()
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
@@ -91,8 +79,6 @@ class Outcome:
     plan: Plan
     violation: Violation | None
     requests: int
-    steps: int
-    switches: dict[int, int]
     faults: dict[Request, Fault]
     attempts: Counter[str]
     trace: list[str]
@@ -122,7 +108,7 @@ class Run:
         plan = self.plan
         self.scheduler = Scheduler(plan.policy(), limit=_LIMIT)
         objects = Objects(clock=lambda: self.scheduler.now_us + plan.storage_ahead_us)
-        faults = Faults(dict(plan.faults), plan.fault_rate, plan.seed, plan.fault_kinds)
+        faults = Faults(plan.fault_rate, plan.seed, plan.fault_kinds)
         self.network = Network(self.scheduler, objects, faults, plan.is_local)
         self.judge = Client("judge", plan.seed)
         self.model = Model(self._content, may_repeat=self._may_repeat)
@@ -203,11 +189,11 @@ class Run:
     def execute(self) -> None:
         """Run all clients, and judge what is left. Sets ``violation``."""
         host = SimulatedHost(self.scheduler, self.judge)
-        with installed(self.scheduler), shared_results(), replace_host(host):
+        with installed(self.scheduler), replace_host(host):
             try:
                 self._begin()
                 if self.plan.history:
-                    self._live_before()
+                    self._run_history()
                 for each in self.plan.clients:
                     self.scheduler.start(self.clients[each.name], partial(self._live, each))
                 self.scheduler.run()
@@ -226,24 +212,12 @@ class Run:
         if self.spec_version > 1:
             self._record_tips(decode_repo_info(self.network.objects.objects[REPO].data, REPO))
 
-    def _live_before(self) -> None:
-        """Bring the repository to the state after the operations of the history."""
-        key = replace(self.plan, clients=(), turns=None, preemptions=None, faults={})
-        state = _histories.get(repr(key))
-        if state is None:
-            self._run_history()
-            if len(_histories) >= _MOST_HISTORIES:
-                _histories.clear()
-            _histories[repr(key)] = self._state()
-        else:
-            self._set_state(state)
-
     def _run_history(self) -> None:
         """Run the operations of the history, without changes of the task and without faults."""
         plan = ClientPlan("history", self.plan.history)
         self.clients[plan.name] = Client(plan.name, self.plan.seed)
         faults, self.network.faults = self.network.faults, Faults()
-        policy, self.scheduler.policy = self.scheduler.policy, Preempting({})
+        policy, self.scheduler.policy = self.scheduler.policy, Turns({})
         self.scheduler.start(self.clients[plan.name], partial(self._live, plan))
         self.scheduler.run()
         self.network.faults, self.scheduler.policy = faults, policy
@@ -251,26 +225,6 @@ class Run:
         self.scheduler.begin_again()
         if self.network.trace is not None:
             self.network.trace.clear()
-
-    def _state(self) -> dict[str, Any]:
-        """Return the state of the repository and of its model. Their values never change."""
-        objects, history = self.network.objects, self.history
-        return {
-            "objects": dict(objects.objects),
-            "model": [dict(each) for each in (self.model.contents, self.model.intents, self.model.messages)],
-            "history": [list(history.published), Counter(history.entries), set(history.resets)],
-            "numbers": (objects.writes, history.collections, history.expirations, self.scheduler.now_us),
-            "attempts": list(self.attempts),
-            "tips": list(self.tips),
-        }
-
-    def _set_state(self, state: Mapping[str, Any]) -> None:
-        objects, history, model = self.network.objects, self.history, self.model
-        objects.objects = dict(state["objects"])
-        model.contents, model.intents, model.messages = map(dict, state["model"])
-        history.published, history.entries, history.resets = map(copy, state["history"])
-        objects.writes, history.collections, history.expirations, self.scheduler.now_us = state["numbers"]
-        self.attempts, self.tips = list(state["attempts"]), list(state["tips"])
 
     def _live(self, plan: ClientPlan) -> None:
         """The life of one client: operations, and a new process after each crash."""
@@ -354,8 +308,6 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         plan,
         run.violation,
         run.network.count,
-        run.scheduler.steps,
-        run.scheduler.switches,
         run.network.faults.record,
         Counter(each.outcome for each in run.attempts),
         run.network.trace or [],

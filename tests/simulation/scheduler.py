@@ -68,25 +68,6 @@ class Seeded:
 
 
 @dataclass
-class Preempting:
-    """Lets each task run until it ends or waits, except at the steps in ``preemptions``.
-
-    ``preemptions`` has the number of the task that goes on at a step. Where it cannot, the first other one
-    does.
-    """
-
-    preemptions: Mapping[int, int]
-
-    def choose(self, step: int, runnable: list[Task], now: Task | None) -> Task:
-        wanted = self.preemptions.get(step)
-        if wanted is not None:
-            for task in runnable:
-                if task.number == wanted:
-                    return task
-        return now if now in runnable else runnable[0]
-
-
-@dataclass
 class Turns:
     """Lets each client run until it ends or waits, except at the steps in ``turns``.
 
@@ -105,14 +86,13 @@ class Turns:
 
 
 class Scheduler:
-    """All tasks of a run, the time, and the record of all changes of the task."""
+    """All tasks of a run, and the time."""
 
     def __init__(self, policy: Policy, *, limit: int = 100_000) -> None:
         self.policy = policy
         self.limit = limit
         self.now_us = START_US
         self.steps = 0
-        self.switches: dict[int, int] = {}
         self._tasks: list[Task] = []
         self._count = 0
         self._last: Task | None = None
@@ -151,7 +131,6 @@ class Scheduler:
     def begin_again(self) -> None:
         """Count steps and tasks from zero."""
         self.steps = self._count = 0
-        self.switches.clear()
 
     def step(self) -> None:
         """Let time pass, and let the policy choose the next task. Return when this task goes on."""
@@ -206,10 +185,7 @@ class Scheduler:
             runnable = [task for task in alive if task.can_run(self.now_us)]
             if not runnable:
                 raise Stuck(_stacks(alive))
-        chosen = self.policy.choose(self.steps, runnable, self._last)
-        if chosen is not self._last:
-            self.switches[self.steps] = chosen.number
-        return chosen
+        return self.policy.choose(self.steps, runnable, self._last)
 
 
 def _stacks(tasks: list[Task]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.disk import Call, Recorder, lost_promises, recorded
 from tests.simulation.pools import installed
-from tests.simulation.scheduler import Preempting, Scheduler
+from tests.simulation.scheduler import Scheduler, Turns
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, IfVersion, Stored
@@ -133,7 +133,7 @@ type Sequence_ = Callable[[Recorder, LocalStorage], None]
 
 def recording(sequence: Sequence_, root: Path) -> list[Call]:
     root.mkdir()
-    with installed(Scheduler(Preempting({}))), recorded() as recorder:
+    with installed(Scheduler(Turns({}))), recorded() as recorder:
         sequence(recorder, LocalStorage(root))
     assert [call for call in recorder.calls if call.kind == "done"]
     return recorder.calls
@@ -150,12 +150,3 @@ def test_a_power_cut_loses_nothing_and_every_flush_is_needed(sequence: Sequence_
     for flush in {call for call in calls if call.kind in ("flush", "flush-names")}:
         if flush.kind == "flush" or flush.path.startswith(str(tmp_path / "ice")):  # not the folders above
             assert offences(sequence, [call for call in calls if call != flush], tmp_path / "ice"), flush
-
-
-def test_a_name_before_the_bytes_is_noticed(tmp_path: Path) -> None:
-    calls = recording(put_always, tmp_path / "ice")
-    number = next(number for number, call in enumerate(calls) if call.kind == "flush")
-    rename = next(number for number, call in enumerate(calls) if call.kind in ("rename", "link"))
-    assert number < rename
-    calls.insert(number, calls.pop(rename))
-    assert offences(put_always, calls, tmp_path / "ice") != []

@@ -53,23 +53,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def _storage(server: Server) -> frazil.Storage:
-    return frazil.http_storage(f"http://127.0.0.1:{server.http.port}")
-
-
 def _read(repo: frazil.Repository) -> None:
     assert zarr.open_group(repo.readonly_session("main").store, mode="r")["a"][:].sum() == 4  # type: ignore[index]
 
 
-def test_without_labels_frazil_says_its_name(server: Server) -> None:
-    repo = frazil.Repository.open(_storage(server))
-    _read(repo)
-    assert server.taken() == {frazil.user_agent()}
-    assert repo.attribution == frazil.Attribution()
-
-
 def test_every_request_of_a_handle_has_its_labels(server: Server) -> None:
-    repo = frazil.Repository.open(_storage(server), attribution=LABELS)
+    url = f"http://127.0.0.1:{server.http.port}"
+    storage = frazil.http_storage(url)
+    repo = frazil.Repository.open(storage, attribution=LABELS)
     assert repo.attribution == LABELS
     _read(repo)
     assert server.taken() == {LABELLED}
@@ -77,23 +68,11 @@ def test_every_request_of_a_handle_has_its_labels(server: Server) -> None:
         assert again.attribution == LABELS
         _read(again)
         assert server.taken() == {LABELLED}
-
-
-def test_labels_are_of_one_handle(server: Server) -> None:
-    storage = _storage(server)
-    frazil.Repository.open(storage, attribution=LABELS)
-    server.taken()
-    frazil.Repository.open(storage, attribution=frazil.Attribution(client="other"))
-    assert server.taken() == {f"other {frazil.user_agent()}"}
-    frazil.Repository.open(storage)
+    repo = frazil.Repository.open(storage)
     assert server.taken() == {frazil.user_agent()}
-
-
-def test_a_header_of_the_user_goes_first(server: Server) -> None:
-    storage = frazil.http_storage(
-        f"http://127.0.0.1:{server.http.port}", headers={"user-agent": "mine", "X-A": "b"}
-    )
-    frazil.Repository.open(storage, attribution=LABELS)
+    assert repo.attribution == frazil.Attribution()
+    mine = frazil.http_storage(url, headers={"user-agent": "mine", "X-A": "b"})
+    frazil.Repository.open(mine, attribution=LABELS)
     assert server.taken() == {"mine"}
 
 

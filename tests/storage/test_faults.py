@@ -102,15 +102,6 @@ def test_an_error_after_the_write_is_retried_and_refused_though_it_was_applied(
     assert bytes(direct.get("repo")) == b"mine too"
 
 
-def test_a_reset_before_the_write_is_an_error_without_effect(
-    storage: ObjectStorage, direct: ObjectStorage, proxy: FaultProxy
-) -> None:
-    proxy.add(Fault.RESET, "^PUT ", times=-1)
-    with pytest.raises(StorageError):
-        storage.put("repo", b"mine", IfAbsent())
-    assert direct.head("repo") is None
-
-
 def test_a_busy_server_is_asked_again(
     storage: ObjectStorage, direct: ObjectStorage, proxy: FaultProxy
 ) -> None:
@@ -138,15 +129,6 @@ def test_a_broken_read_is_completed(
     rule = proxy.add(fault, "^GET ")
     assert bytes(storage.get("chunks/a")) == data
     assert rule.hits == 1
-
-
-def test_a_read_that_stays_broken_is_an_error(
-    storage: ObjectStorage, direct: ObjectStorage, proxy: FaultProxy
-) -> None:
-    direct.put("chunks/a", b"0123456789")
-    proxy.add(Fault.TRUNCATE, "^GET ", times=-1)
-    with pytest.raises(StorageError):
-        storage.get("chunks/a")
 
 
 def test_no_update_is_lost_under_faults(

@@ -4,7 +4,7 @@ import asyncio
 import os
 import pickle
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -108,57 +108,30 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return make[name]() if name in make else _s3(request.getfixturevalue(name))
 
 
-def test_ranges(place: Place) -> None:
-    foreign, url, _ = place
-    for start, stop in ((0, 100), (10, 20), (99, 100), (5, 5)):
-        assert bytes(foreign.get(url, start, stop)) == _DATA[start:stop]
-        assert bytes(asyncio.run(foreign.get_async(url, start, stop))) == _DATA[start:stop]
-    copy = pickle.loads(pickle.dumps(foreign))
-    assert bytes(copy.get(url, 1, 2)) == _DATA[1:2]
-
-
-def test_a_short_object_is_an_error(place: Place) -> None:
-    foreign, url, _ = place
-    for start, stop in ((90, 101), (100, 101), (500, 600)):
-        for read in (foreign.get, lambda *args: asyncio.run(foreign.get_async(*args))):
-            with pytest.raises(StorageError) as caught:
-                read(url, start, stop)
-            assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
-
-
-def test_a_missing_object(place: Place) -> None:
-    foreign, url, _ = place
-    with pytest.raises(StorageError) as caught:
-        foreign.get(f"{url}.missing", 0, 1)
-    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
-
-
-def test_etags(place: Place) -> None:
+def test_a_place(place: Place) -> None:
     foreign, url, etag = place
-    for good in (etag, etag.strip('"')):
-        assert bytes(foreign.get(url, 0, 5, etag=good)) == _DATA[:5]
-    for read in (foreign.get, lambda *args, **more: asyncio.run(foreign.get_async(*args, **more))):
-        with pytest.raises(StorageError) as caught:
-            read(url, 0, 5, etag='"other"')
-        assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+    reads = (foreign.get, lambda *args, **more: asyncio.run(foreign.get_async(*args, **more)))
 
+    def require(kind: ErrorKind, *args: Any, **conditions: Any) -> None:
+        for read in reads:
+            with pytest.raises(IcechunkError) as caught:
+                read(*args, **conditions)
+            assert caught.value.kind == kind
 
-def test_times(place: Place) -> None:
-    foreign, url, _ = place
+    for start, stop in ((0, 100), (10, 20), (99, 100), (5, 5)):
+        for read in (*reads, pickle.loads(pickle.dumps(foreign)).get):
+            assert bytes(read(url, start, stop)) == _DATA[start:stop]
+    for start, stop in ((90, 101), (100, 101), (500, 600)):
+        require(ErrorKind.VIRTUAL_CHUNK_FETCH, url, start, stop)
+    require(ErrorKind.VIRTUAL_CHUNK_FETCH, f"{url}.missing", 0, 1)
     now = datetime.now(UTC)
-    assert bytes(foreign.get(url, 0, 5, not_modified_since=now + timedelta(seconds=2))) == _DATA[:5]
-    with pytest.raises(StorageError) as caught:
-        foreign.get(url, 0, 5, not_modified_since=now - timedelta(hours=1))
-    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
-
-
-def test_what_is_not_below_the_prefix_is_not_read(place: Place) -> None:
-    foreign, url, _ = place
-    scheme = url.partition("://")[0]
-    for other in (f"{scheme}://elsewhere/a.nc", f"x{url}"):
-        with pytest.raises(InvalidInputError) as caught:
-            foreign.get(other, 0, 1)
-        assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
+    for good in (etag, etag.strip('"')):
+        later = now + timedelta(seconds=2)
+        assert bytes(foreign.get(url, 0, 5, etag=good, not_modified_since=later)) == _DATA[:5]
+    require(ErrorKind.VIRTUAL_CHUNK_MODIFIED, url, 0, 5, etag='"other"')
+    require(ErrorKind.VIRTUAL_CHUNK_MODIFIED, url, 0, 5, not_modified_since=now - timedelta(hours=1))
+    for other in (f"{url.partition('://')[0]}://elsewhere/a.nc", f"x{url}"):
+        require(ErrorKind.INVALID_VIRTUAL_REF, other, 0, 1)
 
 
 def test_keys_that_the_client_would_tidy_up_are_refused() -> None:
@@ -225,18 +198,13 @@ def test_files_outside_are_not_read(tmp_path: Path, url: str) -> None:
     assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
 
 
-@pytest.mark.parametrize("path", ["/etc", "no/where", "", "file:///etc/"])
-def test_a_file_is_where_its_url_says(tmp_path: Path, path: str) -> None:
-    (tmp_path / "a.nc").write_bytes(_DATA)
-    foreign = open_foreign(local_filesystem_store(path), None, f"file://{tmp_path}/")
-    assert foreign.get(f"file://{tmp_path}/a.nc", 3, 6) == _DATA[3:6]
-
-
 def test_else_it_is_below_the_path_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.nc").write_bytes(_DATA)
     foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, "file:///far/away/")
     assert foreign.get("file:///far/away/sub/a.nc", 3, 6) == _DATA[3:6]
+    near = open_foreign(local_filesystem_store("/etc"), None, f"file://{tmp_path}/")
+    assert near.get(f"file://{tmp_path}/sub/a.nc", 3, 6) == _DATA[3:6]
     nowhere = open_foreign(local_filesystem_store(""), None, "file:///far/away/")
     with pytest.raises(StorageError) as caught:
         nowhere.get("file:///far/away/sub/a.nc", 3, 6)
@@ -263,8 +231,3 @@ def test_what_does_not_fit_is_refused() -> None:
             open_foreign(config, credentials, url[:6]).get(url, 0, 1)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         open_foreign(ObjectStoreConfig.InMemory(), None, "memory://")
-
-
-def test_no_secret_is_printed() -> None:
-    foreign = open_foreign(s3_store(region="x"), Credentials.S3(_KEY), "s3://b/")
-    assert "testsecret" not in repr(foreign)

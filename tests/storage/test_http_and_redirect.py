@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
 import zarr
+from tests.support.loopback_http import LoopbackHttp
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
@@ -61,19 +61,15 @@ class Redirects:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        self.http = LoopbackHttp(Handler)
+        self.url = f"http://127.0.0.1:{self.http.port}"
 
 
 @pytest.fixture
 def redirects() -> Iterator[Redirects]:
     redirects = Redirects()
-    thread = threading.Thread(target=redirects.http.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield redirects
-    redirects.http.shutdown()
-    thread.join()
-    redirects.http.server_close()
+    with redirects.http:
+        yield redirects
 
 
 def _read(storage: Storage) -> None:
@@ -137,13 +133,13 @@ def test_redirect(server: ObjectServer, redirects: Redirects) -> None:
     assert redirects.asked == []
     assert repr(storage) == f"<frazil.Storage>\ntype: redirect\nurl: {redirects.url}/data\n"
     _writes_are_refused(storage)
-    for copy in (storage, storage.with_settings(StorageSettings()), pickle.loads(pickle.dumps(storage))):
-        redirects.asked.clear()
-        _read(copy)
-        assert redirects.asked in (["/data", "/moved", "/again"], [])
-    redirects.asked.clear()
+    redirects.failures = 2
+    _read(storage)
+    assert redirects.asked == ["/data"] * 3 + ["/moved", "/again"]
     _read(pickle.loads(pickle.dumps(storage)))
-    assert redirects.asked == []
+    assert len(redirects.asked) == 5
+    _read(storage.with_settings(StorageSettings()))
+    assert redirects.asked[5:] == ["/data", "/moved", "/again"]
 
 
 @pytest.mark.parametrize(
@@ -162,13 +158,6 @@ def test_targets(url: str, expected: str) -> None:
     storage = storage_of_redirect(url)
     assert expected in repr(storage)
     assert storage.is_read_only
-
-
-def test_a_server_that_redirects_is_asked_again(server: ObjectServer, redirects: Redirects) -> None:
-    redirects.locations = {"/data": f"http+ic://127.0.0.1:{server.port}/folder/of%20ice"}
-    redirects.failures = 2
-    _read(redirect_storage(f"{redirects.url}/data"))
-    assert redirects.asked == ["/data"] * 3
 
 
 @pytest.mark.parametrize(
@@ -195,11 +184,8 @@ def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with repository.transaction("main", message="first") as store:
         zarr.create_array(store, shape=(4, 1000), chunks=(1, 1000), dtype="f8", compressors=None)[:] = 2
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        storage = http_storage(f"http://127.0.0.1:{server.server_address[1]}")
+    with LoopbackHttp(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:  # type: ignore[arg-type]
+        storage = http_storage(f"http://127.0.0.1:{server.port}")
         whole = bytes(storage.get("repo"))
         assert bytes(storage.get("repo", 2, 5)) == whole[2:5]
         assert bytes(storage.get("repo", 2)) == whole[2:]
@@ -216,7 +202,3 @@ def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             with pytest.raises(ReadOnlyError) as error:
                 write()
             assert error.value.kind == ErrorKind.READ_ONLY_STORAGE
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

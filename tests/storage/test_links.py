@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.repository.hostile import DATA, hostile, read
+from tests.repository.hostile import DATA
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
@@ -84,13 +84,6 @@ def test_the_prefix_itself_may_be_a_link(trusted: Path) -> None:
         foreign = open_foreign(local_filesystem_store(path), LocalFileSystemAccess, f"{url}/")
         assert foreign.get(f"{url}/data", 0, 8) == DATA
         _refused(lambda foreign=foreign, url=url: foreign.get(f"{url}/out", 0, 8))
-
-
-def test_a_repository_with_such_references(trusted: Path) -> None:
-    (trusted / "data").symlink_to("../secret")
-    prefix = f"file://{trusted}/"
-    storage = hostile(prefix, {"local_file_system": ""})
-    _refused(lambda: read(frazil.Repository.open(storage, None, {prefix: LocalFileSystemAccess})))
 
 
 def test_objects_of_a_repository(trusted: Path) -> None:

@@ -3,19 +3,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import random
-import signal
 import subprocess
 import sys
 import threading
-import time
-import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import files
@@ -26,7 +21,6 @@ from frazil.storage.local_commit import Replacement
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -50,128 +44,6 @@ class TestLocalStorageWithoutHardLinks(StorageSuite):
         return LocalStorage(tmp_path)
 
 
-# processes that are killed
-
-
-def _acknowledged(log: Path) -> list[str]:
-    return log.read_text().split("\n")[:-1] if log.exists() else []
-
-
-def _start_writer(root: Path, log: Path, count: int) -> int:
-    """A child process that makes ``count`` updates, and writes down each that was acknowledged."""
-    child = os.fork()  # and not a new interpreter, which would spend its life on imports
-    if child:
-        return child
-    status = 1
-    try:
-        storage = LocalStorage(root)
-        with log.open("a", buffering=1) as acknowledged:
-            for _ in range(count):
-                line = uuid.uuid4().hex
-                add_line(storage, "repo", line)
-                acknowledged.write(f"{line}\n")
-        status = 0
-    finally:
-        os._exit(status)
-
-
-@pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
-    """8 processes, 100 updates each, killed at random and started again until each has done its part."""
-    root, logs = tmp_path / "root", [tmp_path / f"log{number}" for number in range(8)]
-    storage = LocalStorage(root)
-    storage.put("repo", b"begin", IfAbsent())
-    dice = random.Random(0)
-    kills = 0
-    writers = {log: _start_writer(root, log, 100) for log in logs}
-    deadline = time.monotonic() + patience(90)
-    try:
-        while writers:
-            time.sleep(0.005)
-            assert time.monotonic() < deadline
-            for log, child in [*writers.items()]:
-                if kills < 60 and dice.random() < 0.12:
-                    os.kill(child, signal.SIGKILL)
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended and status == 0:
-                    del writers[log]
-                elif ended:
-                    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-                    kills += 1
-                    writers[log] = _start_writer(root, log, 100 - len(_acknowledged(log)))
-    finally:
-        for child in writers.values():
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-    lines = bytes(storage.get("repo")).decode().split("\n")
-    acknowledged = [line for log in logs for line in _acknowledged(log)]
-    assert kills >= 20
-    assert len(acknowledged) == 800
-    assert len(lines) == len(set(lines))
-    assert set(acknowledged) <= set(lines)
-    # Applied, but killed before it was written down: one for each kill at most.
-    assert len(lines) - 1 - len(acknowledged) <= kills
-    assert [info.key for info in storage.list("")] == ["repo"]
-    storage.delete_abandoned(datetime.now(UTC) + timedelta(minutes=1))
-    assert sorted(os.listdir(root)) == ["repo", "repo#0"]
-
-
-def _exit_code_of_killed_writer(root: Path, calls: int) -> int:
-    """A process that overwrites `repo` and is killed before its next system call after so many."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    try:
-        storage = LocalStorage(root)
-        version = storage.get_versioned("repo")[1]
-        for name in ("open", "write", "fsync", "replace", "close"):
-            setattr(os, name, _Deadly(getattr(os, name)))
-        _Deadly.calls_left = calls
-        storage.put("repo", b"new" * 1000, IfVersion(version))
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-class _Deadly:
-    """A function that kills the process when no calls are left."""
-
-    calls_left = 0
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if _Deadly.calls_left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        _Deadly.calls_left -= 1
-        return self._call(*arguments, **options)
-
-
-@pytest.mark.deep
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    contents: list[bytes] = []
-    for calls in range(30):
-        storage.put("repo", b"old")
-        code = _exit_code_of_killed_writer(tmp_path, calls)
-        contents.append(bytes(storage.get("repo")))
-        assert [info.key for info in storage.list("")] == ["repo"]
-        began = time.monotonic()
-        assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
-        assert time.monotonic() - began < patience(2)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-    else:
-        pytest.fail("the writer was never left alive")
-    assert set(contents) == {b"old", b"new" * 1000}
-    # All or nothing, and in this order.
-    assert contents == sorted(contents, key=lambda data: data != b"old")
-
-
 @pytest.mark.deep
 def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     link = tmp_path / "link"
@@ -193,15 +65,6 @@ def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
-
-
-def test_a_large_new_chunk_file_needs_no_version(tmp_path: Path) -> None:
-    storage, large = LocalStorage(tmp_path), bytes(300 << 10)
-    assert storage.put("chunks/a", large, IfAbsent()) == Stored(Version())
-    assert storage.put("chunks/a", b"other", IfAbsent()) == Refused()
-    small = storage.put("chunks/b", b"small", IfAbsent())
-    assert isinstance(small, Stored)
-    assert small.version != Version()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -235,21 +98,11 @@ def test_relative_paths_are_fixed_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     storage.put("repo", b"x")
     assert (tmp_path / "here" / "repo").read_bytes() == b"x"
-
-
-def test_a_path_may_begin_with_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    for path, expected in [
-        ("~", "home"),
-        ("~/weather", "home/weather"),
-        (PurePath("~/weather"), "home/weather"),
-        ("a/~/b", "a/~/b"),  # not at the start: a name like others
-    ]:
+    for path, expected in (("~/weather", tmp_path / "home/weather"), (PurePath("~"), tmp_path / "home")):
         storage = local_filesystem_storage(path)
         assert isinstance(storage, LocalStorage)
-        assert storage.root == tmp_path / expected
-    assert list(tmp_path.iterdir()) == []
+        assert storage.root == expected
 
 
 def test_hidden_files_are_not_objects(tmp_path: Path) -> None:
@@ -261,16 +114,9 @@ def test_hidden_files_are_not_objects(tmp_path: Path) -> None:
             storage.get(f"chunks/{name}")
     storage.put("chunks/a#b", b"x")
     assert {info.key for info in storage.list("")} == {"chunks/a", "chunks/a#b"}
-
-
-def test_abandoned_files_are_deleted_by_age(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.put("chunks/a", b"x")
-    for name in ("a#123", "repo#0"):
-        (tmp_path / "chunks" / name).touch()
     assert storage.delete_abandoned(datetime.now(UTC) - timedelta(hours=1)) == 0
-    assert storage.delete_abandoned(datetime.now(UTC) + timedelta(hours=1)) == 1
-    assert sorted(os.listdir(tmp_path / "chunks")) == ["a", "repo#0"]
+    assert storage.delete_abandoned(datetime.now(UTC) + timedelta(hours=1)) == 2
+    assert sorted(os.listdir(tmp_path / "chunks")) == ["a", "a#b", "repo#0"]
 
 
 def test_objects_are_never_rewritten_in_place(tmp_path: Path) -> None:
@@ -284,17 +130,6 @@ def test_objects_are_never_rewritten_in_place(tmp_path: Path) -> None:
             assert isinstance(storage.put("repo", bytes(data) + b"+", IfVersion(version)), Stored)
             assert held.read() == data
         assert bytes(storage.get("overwritten/repo")) == data
-
-
-def test_a_backup_of_another_version_is_a_copy(tmp_path: Path) -> None:
-    storage = LocalStorage(tmp_path)
-    storage.put("repo", b"one", IfAbsent())
-    data, version = storage.get_versioned("repo")
-    storage.put("repo", b"two")
-    storage.backup("repo", version, data, "overwritten/repo")
-    assert bytes(storage.get("overwritten/repo")) == b"one"
-    assert bytes(storage.get("repo")) == b"two"
-    assert os.listdir(tmp_path / "overwritten") == ["repo"]
 
 
 def test_a_stopped_lock_holder_is_an_error_not_a_hang(
@@ -318,53 +153,6 @@ def test_a_stopped_lock_holder_is_an_error_not_a_hang(
         assert caught.value.kind == ErrorKind.SEMAPHORE_ACQUIRE
         holder.kill()
     assert isinstance(storage.put("repo", b"2", IfVersion(stored.version)), Stored)
-
-
-def test_what_the_system_refuses_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    storage = LocalStorage(tmp_path / "file")
-    with pytest.raises(StorageError) as caught:
-        storage.put("repo", b"1")
-    assert caught.value.kind == ErrorKind.IO
-    storage = LocalStorage(tmp_path)
-    for key in ("file/below", "x" * 300):
-        with pytest.raises(StorageError):
-            storage.put(key, b"1")
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_every_write_is_flushed_before_and_after_it_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def recorded(name: str, call: Callable[..., object]) -> Callable[..., object]:
-        def record(*args: object) -> object:
-            is_directory = name == "fsync" and os.path.isdir(f"/proc/self/fd/{args[0]}")
-            calls.append("fsync directory" if is_directory else name)
-            return call(*args)
-
-        return record
-
-    for name in ("fsync", "replace", "link"):
-        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
-    storage = LocalStorage(tmp_path)
-    storage.put("first", b"1")  # the first write of a process also flushes the names of the directories
-    calls.clear()
-    stored = storage.put("repo", b"1", IfAbsent())
-    assert calls == ["fsync", "link", "fsync directory"]
-    assert isinstance(stored, Stored)
-    calls.clear()
-    storage.put("repo", b"2", IfVersion(stored.version))
-    assert calls == ["fsync", "replace", "fsync directory"]
-    calls.clear()
-    storage.put("chunks/a", b"2")
-    # The directory is new: its name is flushed when it is created, and before the first object is done.
-    assert calls == ["fsync directory", "fsync", "replace", "fsync directory", "fsync directory"]
-    calls.clear()
-    storage.put_many([("chunks/b", b"3"), ("repo", b"4"), ("chunks/c", b"5")])
-    assert calls[:3] == ["replace"] * 3  # all at once, and all of it before it returns
-    assert sorted(calls[3:]) == ["fsync"] * 3 + ["fsync directory"] * 2
 
 
 def test_a_replacement_waits_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

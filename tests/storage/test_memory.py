@@ -3,12 +3,9 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.memory import MemoryStorage
@@ -26,12 +23,6 @@ class TestMemoryStorage(StorageSuite):
         return MemoryStorage()
 
 
-def test_instances_share_nothing() -> None:
-    one, other = MemoryStorage(), MemoryStorage()
-    one.put("repo", b"1")
-    assert other.head("repo") is None
-
-
 def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
     storage = MemoryStorage()
     storage.put("repo", b"1")
@@ -44,16 +35,6 @@ def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
     gc.collect()
     with pytest.raises(StorageError, match="only in the process that created it"):
         pickle.loads(pickled)
-
-
-def test_a_pickle_is_of_no_use_elsewhere() -> None:
-    storage = MemoryStorage()
-    code = "import pickle, sys; pickle.loads(bytes.fromhex(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, pickle.dumps(storage).hex()], capture_output=True, timeout=patience(60)
-    )
-    assert done.returncode == 1
-    assert b"StorageError: an in-memory storage can be unpickled only" in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -37,18 +37,3 @@ def test_values(store: Any) -> None:
     assert pickle.loads(pickle.dumps(store)) == store
     assert store != ObjectStoreConfig.LocalFileSystem("/elsewhere")
     assert f"ObjectStoreConfig.{type(store).__name__}" in repr(store)
-
-
-def test_s3_or_compatible() -> None:
-    assert isinstance(s3_store(), ObjectStoreConfig.S3)
-    assert isinstance(s3_store(s3_compatible=True), ObjectStoreConfig.S3Compatible)
-    assert s3_store().options == S3Options(network_stream_timeout_seconds=60)
-
-
-def test_wrong_types() -> None:
-    with pytest.raises(TypeError, match="path must be str"):
-        ObjectStoreConfig.LocalFileSystem(3)  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(TypeError, match="options must be S3Options"):
-        ObjectStoreConfig.S3({})  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(TypeError, match="no instances"):
-        ObjectStoreConfig()

@@ -14,7 +14,7 @@ import frazil
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.maintenance.repair.storages import read_present
 from frazil.storage.base import Version
-from frazil.storage.checks import is_outage, require_whole, skip_damage
+from frazil.storage.checks import is_outage, skip_damage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing import FaultyStorage
 
@@ -75,10 +75,6 @@ def test_kinds_of_errors() -> None:
         raise StorageError("", ErrorKind.THROTTLED)
     with pytest.raises(ValueError, match="other"), skip_damage():
         raise ValueError("other")
-
-
-def test_a_missing_object_has_no_size() -> None:
-    require_whole(MemoryStorage(), "repo", b"bytes")
 
 
 @pytest.mark.sample(4)

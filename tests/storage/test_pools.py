@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import socket
 import ssl
 import threading
@@ -141,19 +140,11 @@ def test_one_connection_for_all_requests(web: Web) -> None:
         send(503),
     ]
     asker = client()
-    for method, max_bytes in [
-        ("GET", None),
-        ("GET", None),
-        ("GET", 100),
-        ("HEAD", None),
-        ("GET", 100),
-        ("GET", 200),
-    ]:
-        answer = asker.request(method, f"{web.url}/x", {}, max_bytes)
-        assert (
-            answer.body
-            == {"HEAD": b"", "GET": b"" if answer.headers["content-length"] == "0" else DATA}[method]
-        )
+    for max_bytes in (None, None, 100):
+        assert asker.request("GET", f"{web.url}/x", {}, max_bytes).body == DATA
+    assert asker.request("HEAD", f"{web.url}/x", {}).body == b""
+    assert asker.request("GET", f"{web.url}/x", {}, 100).status == 404
+    assert asker.request("GET", f"{web.url}/x", {}, 200).body == b""
     assert asker.request("GET", f"{web.url}/x", {}, 100).status == 200
     assert len(web.visits) == 9
     assert web.connections == 1
@@ -167,25 +158,17 @@ def test_a_body_is_bounded(web: Web) -> None:
     assert asker.request("GET", f"{web.url}/x", {}, 100).body == DATA
 
 
-@pytest.mark.sample(8, 8)
+@pytest.mark.sample(6, 6)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "fault",
     [
         hang_up,
         break_off,
-        *[send(status) for status in (429, 500, 502, 503, 504)],
+        send(429),
         *[
             send(503, Retry_After=after)
-            for after in (
-                "0",
-                "3600",
-                "soon",
-                "-1",
-                "9" * 5000,
-                "Fri, 31 Dec 9999 23:59:59 GMT",
-                "Fri, 31 Dec 99999999999 1:1:1",
-            )
+            for after in ("0", "soon", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT")
         ],
     ],
 )
@@ -202,14 +185,6 @@ def test_faults_are_tried_again(web: Web, fault: Reply, max_bytes: int | None) -
     except UnreachableError:
         assert fault in (hang_up, break_off)
     assert len(web.visits) == 4
-
-
-def test_a_server_says_when_to_come_again(web: Web) -> None:
-    web.replies += [send(503, Retry_After="1")]
-    settings = StorageSettings(retries=StorageRetriesSettings(2, 1, 10_000))
-    began = time.monotonic()
-    assert client(settings=settings).request("GET", f"{web.url}/x", {}).body == DATA
-    assert time.monotonic() - began >= 1
 
 
 def test_all_tries_have_one_limit(web: Web) -> None:
@@ -235,25 +210,6 @@ def test_a_forked_process_opens_its_own_connections(web: Web) -> None:
     assert asker.request("GET", f"{web.url}/x", {}).body == DATA
     ports = [port for port, _, _ in web.visits]
     assert ports[0] == ports[2] != ports[1]
-
-
-def test_a_pickle_opens_its_own_connections(web: Web) -> None:
-    asker = client()
-    for each in (asker, pickle.loads(pickle.dumps(asker))):
-        assert each.request("GET", f"{web.url}/x", {}).body == DATA
-    assert web.connections == 2
-
-
-def test_a_connection_that_the_server_closed_is_opened_again(web: Web) -> None:
-    def last(handler: Handler) -> None:
-        send(200)(handler)
-        hang_up(handler)  # though the answer did not say so
-
-    web.replies += [last, last]
-    asker = client()
-    for _ in range(3):
-        assert asker.request("GET", f"{web.url}/x", {}).body == DATA
-    assert web.connections == 3
 
 
 def test_threads_share_at_most_64_connections(web: Web) -> None:
@@ -303,13 +259,6 @@ def test_a_name_and_password_in_the_address(web: Web) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(UnreachableError, match="must"):
         client().request("GET", url, {})
-
-
-@pytest.mark.parametrize("target", ["https://[::1/x", "http://h:99999/", "https://"])
-def test_a_redirect_to_what_is_no_address(web: Web, target: str) -> None:
-    web.replies += [send(302, Location=target)]
-    with pytest.raises(UnreachableError, match="must be an http or https URL"):
-        client({"follow_redirects": "true"}).request("GET", f"{web.url}/x", {})
 
 
 def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
@@ -384,23 +333,10 @@ def test_errors_and_logs_keep_passwords_and_name_the_cause(caplog: pytest.LogCap
 def test_numbers_that_no_server_should_send(number: str) -> None:
     answer = Answer(206, {"content-range": f"bytes {number}-/{number}", "content-length": number}, b"")
     assert (answer.start, answer.size, answer.length) == (0, 0, None)
-
-
-def test_numbers() -> None:
     answer = Answer(206, {"content-range": "bytes 8-15/99", "content-length": "8"}, bytes(8))
     assert (answer.start, answer.size, answer.length) == (8, 99, 8)
-    assert Answer(200, {"content-range": "bytes 8-15/99"}, bytes(8)).start == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("Thu, 01 Jan 1970 00:00:08 GMT", 8),
-        ("yesterday", 0),
-        ("", 0),
-        ("Fri, 31 Dec 99999999999 1:1:1 GMT", 0),
-    ],
-)
-def test_times(text: str, seconds: float) -> None:
-    assert Answer(200, {"last-modified": text}, b"").modified == seconds
-    assert Answer(200, {}, b"").modified == 0
+def test_times() -> None:
+    for text, seconds in (("Thu, 01 Jan 1970 00:00:08 GMT", 8), ("Fri, 31 Dec 99999999999 1:1:1 GMT", 0)):
+        assert Answer(200, {"last-modified": text}, b"").modified == seconds

@@ -75,13 +75,6 @@ def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -
     np.testing.assert_array_equal(array[:], _COMMITS)
 
 
-@pytest.mark.sample(2, 2)
-@pytest.mark.parametrize("version", [1, 2])
-def test_no_commit_is_lost(version: int, server: RunningServer) -> None:
-    storage = server.storage(prefix="repository")
-    _commit_from_many_threads(storage, storage, version)
-
-
 @pytest.mark.sample(1, 1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_commit_is_lost_or_doubled_when_answers_are_lost(version: int, server: RunningServer) -> None:
@@ -94,18 +87,3 @@ def test_no_commit_is_lost_or_doubled_when_answers_are_lost(version: int, server
         faulty = ObjectStorage(server.bucket(bucket, proxy.port), "repository")
         _commit_from_many_threads(faulty, server.storage(bucket, "repository"), version)
         assert [rule.hits for rule in rules] == [3, 3]
-
-
-def test_identical_chunks_are_stored_once(server: RunningServer) -> None:
-    config = frazil.RepositoryConfig(
-        chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
-    )
-    storage = server.storage(prefix="identical")
-    repo = frazil.Repository.create(storage, config)
-    data = np.repeat(np.arange(1, 4, dtype="i4"), 1000)
-    for name in "ab":
-        with repo.transaction("main", message=name) as store:
-            zarr.create_array(store, name=name, data=data, chunks=(1000,), compressors=None)
-    assert len(list(repo.storage.list("chunks"))) == 3
-    array = zarr.open_array(repo.readonly_session("main").store, path="b", mode="r")
-    assert np.array_equal(array[:], data)

@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-
-import pytest
-
-from frazil.errors import InvalidInputError
 from frazil.options import merged
 from frazil.storage.settings import (
-    StorageConcurrencySettings,
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
 )
-
-
-def test_everything_is_optional_and_mutable() -> None:
-    settings = StorageSettings()
-    assert settings.retries is None
-    settings.retries = StorageRetriesSettings(max_tries=3)
-    settings.retries.max_tries = 4
-    settings.storage_class = "COLD"
-    assert settings == StorageSettings(retries=StorageRetriesSettings(4), storage_class="COLD")
-    assert settings != StorageSettings(retries=StorageRetriesSettings(5), storage_class="COLD")
-
-
-def test_pickling() -> None:
-    settings = StorageSettings(
-        concurrency=StorageConcurrencySettings(1, 2),
-        retries=StorageRetriesSettings(1, 2, 3),
-        timeouts=StorageTimeoutSettings(1, 2, 3, 4),
-        unsafe_use_metadata=False,
-    )
-    assert pickle.loads(pickle.dumps(settings)) == settings
-
-
-def test_wrong_values_are_refused_in_calls_and_assignments() -> None:
-    with pytest.raises(InvalidInputError, match="max_tries must be between 1 and 65535, got 0"):
-        StorageRetriesSettings(max_tries=0)
-    with pytest.raises(InvalidInputError):
-        StorageTimeoutSettings(connect_timeout_ms=2**32)
-    with pytest.raises(TypeError, match="max_tries"):
-        StorageRetriesSettings(max_tries="3")  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(TypeError, match="bool"):
-        StorageSettings(unsafe_use_metadata=1)  # type: ignore[arg-type]  # what is tested
-    settings = StorageSettings()
-    with pytest.raises(TypeError, match="StorageRetriesSettings"):
-        settings.retries = 3  # type: ignore[assignment]  # what is tested
-    with pytest.raises(AttributeError):
-        settings.nope = 1  # type: ignore[attr-defined]  # what is tested
 
 
 def test_merged_takes_each_field_from_the_first_that_has_it() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import secrets
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.cli.opening import storage_of
@@ -99,37 +98,6 @@ def google(server: RunningServer) -> Target:
     )
 
 
-def azure(server: RunningServer) -> Target:
-    container = fill(server)
-    bucket = server.bucket(container)
-    account, key = bucket.account, bucket.credentials.credentials.key  # type: ignore[attr-defined]
-    endpoint = f"http://127.0.0.1:{server.port}/{account}"
-    return Target(
-        (
-            f"az://{account}/{container}/{PREFIX}",
-            f"abfs://{container}@{account}.dfs.core.windows.net/{PREFIX}",
-            f"abfss://{container}@{account}.dfs.core.windows.net/{PREFIX}",
-        ),
-        {"endpoint_url": endpoint, "account_key": key},
-        {"AZURE_STORAGE_ENDPOINT": endpoint, "AZURE_STORAGE_ACCOUNT_KEY": key},
-    )
-
-
-@contextmanager
-def web(folder: Path) -> Iterator[str]:
-    """A web server for the folder; its address."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def read_everywhere(target: Target, entry: Callable[[str, Options], bytes], options: Options) -> None:
-    for url in target.urls:
-        assert entry(url, options) == CONTENT, url
-
-
 ENTRY = pytest.mark.parametrize("entry", ENTRIES)
 
 
@@ -139,7 +107,6 @@ ENTRY = pytest.mark.parametrize("entry", ENTRIES)
         (s3, "ministack"),
         (google, "gcs"),
         pytest.param(s3, "ceph", marks=pytest.mark.servers),
-        pytest.param(azure, "azurite", marks=pytest.mark.servers),
     ],
 )
 @pytest.mark.parametrize("source", ["options", "environment"])
@@ -156,7 +123,8 @@ def test_servers(
     if source == "environment":
         for variable, value in target.environment.items():
             monkeypatch.setenv(variable, value)
-    read_everywhere(target, entry, target.options if source == "options" else {})
+    for url in target.urls:
+        assert entry(url, target.options if source == "options" else {}) == CONTENT, url
 
 
 @ENTRY
@@ -168,6 +136,7 @@ def test_files_and_the_web(
     (folder / "object").write_bytes(CONTENT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with web(tmp_path) as address:
-        urls = (str(folder), "a folder", folder.as_uri(), f"file:{folder}", f"{address}/a%20folder")
-        read_everywhere(Target(urls, {}, {}), entry, {})
+    with LoopbackHttp(functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:  # type: ignore[arg-type]
+        web = f"http://127.0.0.1:{server.port}/a%20folder"
+        for url in (str(folder), "a folder", folder.as_uri(), f"file:{folder}", web):
+            assert entry(url, {}) == CONTENT, url

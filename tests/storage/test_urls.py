@@ -16,57 +16,40 @@ from frazil.storage.urls import SECRET_OPTION_NAMES, parse_url, storage_from_url
 #: Text -> scheme, account, bucket, key.
 URLS = {
     "s3://bucket": ("s3", "", "bucket", ""),
-    "s3://bucket/": ("s3", "", "bucket", ""),
     "s3://bucket/a/b": ("s3", "", "bucket", "a/b"),
     "S3://bucket/a": ("s3", "", "bucket", "a"),
     "s3a://bucket/a": ("s3", "", "bucket", "a"),
-    "s3n://bucket/a": ("s3", "", "bucket", "a"),
     "s3://bucket/what? #1 100%25.nc": ("s3", "", "bucket", "what? #1 100%25.nc"),
-    "s3://my.bucket/a": ("s3", "", "my.bucket", "a"),
     "gs://bucket/a/b": ("gs", "", "bucket", "a/b"),
-    "gcs://bucket/a/b": ("gs", "", "bucket", "a/b"),
     "az://account/container": ("az", "account", "container", ""),
     "az://account/container/a/b": ("az", "account", "container", "a/b"),
     "abfs://container@account.dfs.core.windows.net/a/b": ("az", "account", "container", "a/b"),
-    "abfss://container@account.dfs.core.windows.net": ("az", "account", "container", ""),
     "abfss://container@account.blob.core.windows.net/a": ("az", "account", "container", "a"),
     "http://127.0.0.1:8000/a/b": ("http", "", "127.0.0.1:8000", "a/b"),
     "https://me:secret@example.org/a%20b?sig=1": ("https", "", "me:secret@example.org", "a%20b"),
-    "https://example.org": ("https", "", "example.org", ""),
 }
 #: Text -> path.
 PATHS = {
     "/data/ice": "/data/ice",
     "/data/ice/": "/data/ice",
-    "/data/a:b": "/data/a:b",
     "/data/what? #1 100%25": "/data/what? #1 100%25",
     "file:///data/ice": "/data/ice",
-    "file:/data/ice": "/data/ice",
     "FILE:///data/a%20b": "/data/a b",
     "file://localhost/data/ice": "/data/ice",
 }
 NOT_URLS = (
     "",
     "ftp://host/x",
-    "hdfs://namenode/ice",
     "hdfs:/ice",
-    "wasb://container@account.blob.core.windows.net/a",
     "r2://bucket/a",
-    "tigris://bucket/a",
-    "memory:///",
     "mailto:me",
     "s3:bucket/a",
     "s3:/bucket/a",
     "s3://",
-    "s3:///a",
-    "gs:///a",
     "az://",
     "az://account",
-    "az:///container/a",
-    "abfs://account/container/a",
     "abfs://container@account.example.org/a",
     "http://",
-    "https:///a",
     "http://host:port/a",
     "http://[::1/a",
     "file:data",
@@ -138,19 +121,10 @@ def test_keys(text: str, url: str, key: str) -> None:
     assert (bucket.url, actual) == (url, key)
 
 
-@pytest.mark.parametrize(
-    ("text", "location"),
-    [
-        ("s3a://bucket/a b", "s3://bucket/a b"),
-        ("gcs://bucket/a", "gs://bucket/a"),
-        ("az://account/container/a/b", "az://container/a/b"),
-        ("abfs://container@account.dfs.core.windows.net/a", "az://container/a"),
-        ("https://host/a%20b", "https://host/a%20b"),
-        ("/data/a b.nc", "file:///data/a%20b.nc"),
-    ],
-)
-def test_locations_of_virtual_chunks(text: str, location: str) -> None:
-    assert parse_url(text).chunk_location == location
+def test_locations_of_virtual_chunks() -> None:
+    container = parse_url("abfs://container@account.dfs.core.windows.net/a")
+    assert container.chunk_location == "az://container/a"
+    assert parse_url("/data/a b.nc").chunk_location == "file:///data/a%20b.nc"
 
 
 # ---- options ----------------------------------------------------------------------------------------
@@ -164,7 +138,7 @@ ENDPOINT = "http://127.0.0.1:9"
     [
         (
             "s3://b/p",
-            {"region": "r", "endpoint-url": ENDPOINT, **KEY},
+            {"region": "r", "endpoint-url": ENDPOINT, "requester_pays": True, "session-token": "t", **KEY},
             frazil.s3_storage(
                 bucket="b",
                 prefix="p",
@@ -172,6 +146,8 @@ ENDPOINT = "http://127.0.0.1:9"
                 endpoint_url=ENDPOINT,
                 allow_http=True,
                 force_path_style=True,
+                requester_pays=True,
+                session_token="t",
                 **KEY,
             ),
         ),
@@ -181,21 +157,11 @@ ENDPOINT = "http://127.0.0.1:9"
             frazil.s3_storage(bucket="b", prefix="p", endpoint_url="https://host", anonymous=True),
         ),
         (
-            "s3://b/p",
-            {**KEY, "session-token": "t", "requester_pays": True, "region": None},
-            frazil.s3_storage(bucket="b", prefix="p", session_token="t", requester_pays=True, **KEY),
-        ),
-        (
             "gs://b/p",
             {"endpoint-url": ENDPOINT, "bearer-token": "t", "region": "has no effect"},
             frazil.gcs_storage(
                 bucket="b", prefix="p", bearer_token="t", config={"base_url": ENDPOINT, "allow_http": "true"}
             ),
-        ),
-        (
-            "gs://b/p",
-            {"service_account_key": "{}"},
-            frazil.gcs_storage(bucket="b", prefix="p", service_account_key="{}"),
         ),
         (
             "az://a/c/p",
@@ -212,11 +178,6 @@ ENDPOINT = "http://127.0.0.1:9"
             "az://a/c/p",
             {"access_key": "k"},
             frazil.azure_storage(account="a", container="c", prefix="p", access_key="k"),
-        ),
-        (
-            "az://a/c/p",
-            {"anonymous": True},
-            frazil.azure_storage(account="a", container="c", prefix="p", anonymous=True),
         ),
         ("/data/ice", {"secret-access-key": "has no effect"}, frazil.local_filesystem_storage("/data/ice")),
         (
@@ -250,40 +211,6 @@ def test_options_that_do_not_fit(text: str, options: dict[str, Any], message: st
     with pytest.raises(InvalidInputError, match=message) as caught:
         parse_url(url).storage(options)
     assert caught.value.kind == ErrorKind.NOT_ALLOWED
-
-
-@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
-def test_the_environment_of_s3(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", "")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
-    monkeypatch.setenv(variable, ENDPOINT)
-    shown = repr(storage_from_url("s3://b/p"))
-    for line in (
-        f"endpoint_url: {ENDPOINT}",
-        "region: eu-north-1",
-        "allow_http: True",
-        "force_path_style: True",
-    ):
-        assert line in shown
-    shown = repr(storage_from_url("s3://b/p", endpoint_url="https://other", region="r"))
-    assert "endpoint_url: https://other" in shown
-    assert "region: r\n" in shown
-
-
-@pytest.mark.parametrize(
-    ("text", "variable", "option"),
-    [
-        ("gs://b", "GOOGLE_BASE_URL", "base_url"),
-        ("az://a/c", "AZURE_STORAGE_ENDPOINT", "endpoint"),
-        ("az://a/c", "AZURE_ENDPOINT", "endpoint"),
-    ],
-)
-def test_endpoints_in_the_environment(
-    text: str, variable: str, option: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, ENDPOINT)
-    config = parse_url(text).storage().bucket.config  # type: ignore[attr-defined]
-    assert config == {option: ENDPOINT, "allow_http": "true"}
 
 
 @pytest.mark.parametrize(

@@ -126,16 +126,6 @@ def test_what_one_server_is(url: str, target: str, same: bool) -> None:
     assert _is_same_server(url, target) is same
 
 
-def test_a_proxy_is_asked(server: Listener) -> None:
-    storage = frazil.http_storage(
-        "http://nowhere.example/a b", {"proxy_url": f"http://me:pw@{server.url[7:]}"}
-    )
-    assert bytes(storage.get("x")) == DATA
-    (visit,) = server.visits
-    assert visit.line.startswith("GET http://nowhere.example/a")
-    assert visit.headers["proxy-authorization"] == "Basic bWU6cHc="
-
-
 def test_options() -> None:
     assert web_options({"timeout": "500ms"}, StorageSettings()).timeout == 0.5
     assert web_options({"timeout": "2 minutes", "read_timeout": "1h"}, StorageSettings()).timeout == 120
@@ -150,14 +140,10 @@ def test_options() -> None:
 
 BAD_HEADERS = [
     {"bad name": "x"},
-    {"": "x"},
-    {"X:": "x"},
     {"X\r\nY": "x"},
     {"é": "x"},
     {"X": "a\nb: secret"},
-    {"X": "a\r\nsecret"},
     {"X": "\x00secret"},
-    {"X": "secret\x7f"},
 ]
 
 
@@ -182,7 +168,3 @@ def test_headers_that_http_does_not_allow(headers: dict[str, str]) -> None:
             make()
         assert error.value.kind == "storage-config"
         assert "secret" not in str(error.value)
-
-
-def test_headers_that_http_allows() -> None:
-    frazil.http_storage("http://h/", headers={"X-Ok": "é\tx", "x_y.z~": ""})

@@ -1,7 +1,4 @@
-"""Which public names there are, and what their docstrings lack.
-
-python -m tests.support.docstrings [prefix of a module]
-"""
+"""Which public names there are, and what their docstrings lack."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import enum
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -152,17 +148,3 @@ def _example_in_class(public: PublicName) -> bool:
 def _section(doc: str, title: str) -> str:
     match = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
     return match[1] if match else ""
-
-
-def main(prefix: str = "frazil") -> None:
-    """Print the gaps of the modules below a prefix."""
-    rows = [
-        (name, gaps) for name in public_names() if name.module.startswith(prefix) and (gaps := gaps_of(name))
-    ]
-    for name, gaps in rows:
-        print(f"{name.module}: {name.name}: {'; '.join(gaps)}")
-    print(f"{len(rows)} of {sum(name.module.startswith(prefix) for name in public_names())} names")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -61,14 +61,13 @@ class FaultProxy(LoopbackHttp):
         self._upstream = upstream_port
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self.log: list[str] = []
+        self.stopped = threading.Event()
         super().__init__(_handler(self))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopped.set()
+        self.stopped.set()
         super().__exit__(kind, error, trace)
 
     def add(
@@ -88,7 +87,6 @@ class FaultProxy(LoopbackHttp):
     def pick(self, line: str) -> Rule | None:
         """The rule for this request, counted."""
         with self._lock:
-            self.log.append(line)
             for rule in self._rules:
                 if rule.times and rule.pattern.search(line):
                     rule.times -= rule.times > 0
@@ -112,10 +110,6 @@ class FaultProxy(LoopbackHttp):
             return answer, answer.read()
         finally:
             connection.close()
-
-    def wait_for_stop(self) -> None:
-        """Wait until the proxy ends."""
-        self._stopped.wait()
 
 
 def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
@@ -142,7 +136,7 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
             if fault is Fault.LOSE_ANSWER:
                 return self._reset()
             if fault is Fault.STALL:
-                proxy.wait_for_stop()
+                proxy.stopped.wait()
                 return self._reset()
             if rule is not None and fault is Fault.ERROR_AFTER:
                 return self._error(rule.status)

@@ -100,11 +100,8 @@ def ministack() -> Iterator[RunningServer]:
 def azurite() -> Iterator[RunningServer]:
     """Azure blob storage."""
     port = free_port()
-    binary = azurite_binary()
-    if binary is None:
-        raise ServerFailedError("azurite is not installed: run scripts/install-test-servers")
     options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence"]
-    command = [str(binary), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
+    command = [str(azurite_binary()), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
     with _http_server(command, port, {}):
 
         def open_bucket(container: str, port: int) -> Bucket:

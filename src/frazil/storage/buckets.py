@@ -45,7 +45,7 @@ from frazil.storage.credential_families import (
 from frazil.storage.failures import MessageTerms, first_line
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import address_parts, shown_url
-from frazil.storage.settings import client_options, retry_config, split_options
+from frazil.storage.settings import HTTP_OPTIONS, client_options, retry_config
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore
@@ -115,7 +115,9 @@ class Bucket(ABC):
         self, settings: StorageSettings, headers: Mapping[str, str]
     ) -> tuple[ClientConfig, dict[str, Any]]:
         """Return the options of the HTTP client, and the options of the store."""
-        client, config = split_options(self.config, settings, headers)
+        client: Any = client_options(settings, headers)
+        client |= {name: value for name, value in self.config.items() if name in HTTP_OPTIONS}
+        config: dict[str, Any] = {n: value for n, value in self.config.items() if n not in HTTP_OPTIONS}
         if isinstance(self.credentials, GcsCredentials.Static | AzureCredentials.Static):
             secret = self.credentials.credentials
             config[_SECRETS[type(secret)]] = getattr(secret, secret.__match_args__[0])

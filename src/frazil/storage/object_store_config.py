@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypedDict
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Family, Numbered, Shown, literal
 from frazil.options import Settings, option, unsigned
-from frazil.storage.option_names import check_headers, shown_headers, shown_options, shown_url
+from frazil.storage.option_names import MASK, PLAIN_HEADERS, check_headers, shown_options, shown_url
 
 
 class ChecksumAlgorithm(IntEnum):
@@ -87,7 +87,9 @@ class S3Options(Settings):
 def _masked(name: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return shown_headers(value) if name == "headers" else shown_options(value)
+    if name == "headers":
+        return {header: text if header.lower() in PLAIN_HEADERS else MASK for header, text in value.items()}
+    return shown_options(value)
 
 
 class _Variant(Numbered, Settings):

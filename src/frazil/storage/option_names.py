@@ -111,11 +111,6 @@ def shown_options(options: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
-def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers with their secret values masked, for messages."""
-    return {name: value if name.lower() in PLAIN_HEADERS else MASK for name, value in headers.items()}
-
-
 def secret_options(options: Mapping[str, str]) -> Iterator[str]:
     """Return the names of the options that may contain a secret."""
     shown = shown_options(options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.about import user_agent
 from frazil.options import Settings, option, unsigned, with_defaults
@@ -142,7 +142,7 @@ _USER_AGENT: Final = "user-agent"
 _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 
 #: Options of the HTTP client. All other options belong to the store.
-_CLIENT_OPTIONS: Final = CLIENT_OPTIONS | {
+HTTP_OPTIONS: Final = CLIENT_OPTIONS | {
     "allow_http",
     "allow_invalid_certificates",
     "default_content_type",
@@ -188,13 +188,3 @@ def retry_config(settings: StorageSettings) -> RetryConfig:
             "max_backoff": timedelta(milliseconds=retries.max_backoff_ms),
         },
     }
-
-
-def split_options(
-    options: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
-) -> tuple[ClientConfig, dict[str, Any]]:
-    """Return the options of the HTTP client, and the options of the store."""
-    client: dict[str, Any] = dict(client_options(settings, headers))
-    client |= {name: value for name, value in options.items() if name in _CLIENT_OPTIONS}
-    store = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
-    return client, store  # type: ignore[return-value]  # a TypedDict, built by key

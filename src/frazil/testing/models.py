@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import PurePosixPath
@@ -108,8 +108,13 @@ class GroupNode:
     @classmethod
     def from_paths(cls, arrays: set[str], groups: set[str]) -> GroupNode:
         """Return a hierarchy from relative paths. Its arrays have one element."""
+        array = ArrayNode((1,), np.dtype("i4"))
+        return cls._of_nodes((path, array if path in arrays else cls()) for path in sorted(groups | arrays))
+
+    @classmethod
+    def _of_nodes(cls, nodes: Iterable[tuple[str, Node]]) -> GroupNode:
         root = cls()
-        for path in sorted(groups | arrays):
+        for path, node in nodes:
             level = root
             *above, name = path.strip("/").split("/")
             for part in above:
@@ -117,7 +122,6 @@ class GroupNode:
                 if not isinstance(child, GroupNode):
                     raise ValueError(f"`{path}` is below an array")
                 level = child
-            node = ArrayNode((1,), np.dtype("i4")) if path in arrays else cls()
             if name:
                 level.children.setdefault(name, node)
         return root
@@ -126,17 +130,11 @@ class GroupNode:
     async def from_store_async(cls, store: Store) -> GroupNode:
         """Return the hierarchy in a store."""
         root = await zarr.api.asynchronous.open_group(store, mode="r")
-        children: dict[str, Any] = {}
-        async for path, node in root.members(max_depth=None):
-            *above, name = path.split("/")
-            level = children
-            for part in above:
-                level = level.setdefault(part, {})
-            if isinstance(node, zarr.AsyncArray):
-                level[name] = ArrayNode(node.shape, node.dtype)
-            else:
-                level.setdefault(name, {})
-        return cls.from_dict(children)
+        members = [member async for member in root.members(max_depth=None)]
+        return cls._of_nodes(
+            (path, ArrayNode(node.shape, node.dtype) if isinstance(node, zarr.AsyncArray) else cls())
+            for path, node in members
+        )
 
     @classmethod
     def from_store(cls, store: Store) -> GroupNode:

@@ -12,8 +12,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -71,8 +71,7 @@ class SparkCluster:
         workers = set(self.workers.values())
         deadline = time.monotonic() + seconds
         while True:
-            children = {pid: parent for pid, parent in _parents().items() if parent in workers}
-            executors = {pid: parent for pid, parent in children.items() if _EXECUTOR in _command(pid)}
+            executors = _executors(workers)
             if len(executors) >= at_least:
                 return executors
             if time.monotonic() > deadline:
@@ -171,35 +170,19 @@ def _wait(home: Path, ready: Callable[[], bool], seconds: float = 120.0) -> None
 
 def _workers(status: int) -> int | None:
     """Return the number of workers of the master. None if there is no master."""
-    connection = HTTPConnection(HOSTS[0], status, timeout=5)
-    try:
+    with closing(HTTPConnection(HOSTS[0], status, timeout=5)) as connection, suppress(OSError, ValueError):
         connection.request("GET", "/json/")
-        answer = json.loads(connection.getresponse().read())
-    except (OSError, ValueError):
-        return None
-    finally:
-        connection.close()
-    return int(answer["aliveworkers"])
+        return int(json.loads(connection.getresponse().read())["aliveworkers"])
+    return None
 
 
-# Processes
-
-
-def _parents() -> dict[int, int]:
-    """Return the parent of every process."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
+def _executors(workers: Set[int]) -> dict[int, int]:
+    """Return the process ids of the executors of some workers, each with the process id of its worker."""
+    executors = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # the process has ended
             # the name of the program, in parentheses, may contain any characters
-            _, parent, *_ = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-        parents[int(path.parent.name)] = int(parent)
-    return parents
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
+            _, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(parent) in workers and _EXECUTOR in (path / "cmdline").read_text():
+                executors[int(path.name)] = int(parent)
+    return executors

@@ -16,14 +16,16 @@ import threading
 import uuid
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.storage.local_commit import Replacement, local_queue, open_replacement, put_many
 from frazil.storage.settings import StorageSettings
+from frazil.threads import Purpose, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable
@@ -52,9 +54,11 @@ class StorageSuite:
     # reading
 
     def test_read_after_write(self, storage: Storage) -> None:
-        """A read returns the bytes of the last write."""
-        assert isinstance(storage.put("repo", b"one"), Stored)
-        assert bytes(storage.get("repo")) == b"one"
+        """A read returns the bytes of the last write. A later change of the writer's buffer has no effect."""
+        buffer = bytearray(b"before")
+        assert isinstance(storage.put("repo", buffer), Stored)
+        buffer[:] = b"after!"
+        assert bytes(storage.get("repo")) == b"before"
         storage.put("repo", b"another")
         assert bytes(storage.get("repo")) == b"another"
 
@@ -84,24 +88,23 @@ class StorageSuite:
         with pytest.raises(StorageError):
             storage.get_into("chunks/b", 0, memoryview(out))
 
-    @pytest.mark.parametrize(("start", "stop"), [(10, 12), (10, None), (11, None), (500, 600)])
-    def test_a_range_that_starts_at_the_end_is_an_error(
-        self, storage: Storage, start: int, stop: int | None
+    @pytest.mark.parametrize(
+        ("kind", "ranges"),
+        [
+            (ErrorKind.OBJECT_STORE, [(10, 12), (10, None), (11, None), (500, 600)]),
+            (ErrorKind.INVALID_BYTE_RANGE, [(-1, None), (-2, 3), (3, 3), (4, 2)]),
+        ],
+    )
+    def test_wrong_ranges(
+        self, storage: Storage, kind: ErrorKind, ranges: list[tuple[int, int | None]]
     ) -> None:
-        """A range that starts at the end or after it raises ``StorageError``."""
+        """A range that starts at the end or after it raises an error, and so does an invalid range."""
         storage.put("chunks/a", b"0123456789")
-        with pytest.raises(StorageError):
-            storage.get("chunks/a", start, stop)
-        with pytest.raises(StorageError):
-            asyncio.run(storage.get_async("chunks/a", start, stop))
-
-    @pytest.mark.parametrize(("start", "stop"), [(-1, None), (-2, 3), (3, 3), (4, 2)])
-    def test_what_is_no_range_is_refused(self, storage: Storage, start: int, stop: int | None) -> None:
-        """An invalid range raises ``InvalidInputError``."""
-        storage.put("chunks/a", b"0123456789")
-        with pytest.raises(InvalidInputError) as caught:
-            storage.get("chunks/a", start, stop)
-        assert caught.value.kind == ErrorKind.INVALID_BYTE_RANGE
+        for each in ranges:
+            for read in (storage.get, lambda *args: asyncio.run(storage.get_async(*args))):
+                with pytest.raises(IcechunkError) as caught:
+                    read("chunks/a", *each)
+                assert caught.value.kind == kind
 
     def test_an_empty_object(self, storage: Storage) -> None:
         """An object without bytes can be written and read as a whole."""
@@ -172,59 +175,28 @@ class StorageSuite:
         asyncio.run(storage.put_async("chunks/b", make(b"76543210")))
         assert bytes(storage.get("chunks/b")) == b"76543210"
 
-    def test_stored_bytes_do_not_change_with_the_writers_buffer(self, storage: Storage) -> None:
-        """A change of the buffer after a write has no effect on the object."""
-        buffer = bytearray(b"before")
-        storage.put("chunks/a", buffer)
-        buffer[:] = b"after!"
-        assert bytes(storage.get("chunks/a")) == b"before"
-
     # versions and conditions
 
-    def test_versions(self, storage: Storage) -> None:
-        """Versions are equal for the same write, different for others, and can be pickled."""
-        stored = storage.put("repo", b"one", IfAbsent())
-        assert isinstance(stored, Stored)
-        data, version = storage.get_versioned("repo")
-        assert bytes(data) == b"one"
-        assert version == stored.version
-        assert pickle.loads(pickle.dumps(version)) == version
-        assert version != Version()
-        storage.put("repo", b"two")
-        assert storage.get_versioned("repo")[1] != version
-
-    def test_create(self, storage: Storage) -> None:
-        """A create is refused while the object exists."""
-        assert isinstance(storage.put("repo", b"one", IfAbsent()), Stored)
-        assert storage.put("repo", b"two", IfAbsent()) == Refused()
-        assert bytes(storage.get("repo")) == b"one"
-        storage.delete(["repo"])
-        assert isinstance(storage.put("repo", b"three", IfAbsent()), Stored)
-
-    def test_update(self, storage: Storage) -> None:
-        """An update is refused if the version is not the current one, and for a deleted object."""
+    def test_conditions(self, storage: Storage) -> None:
+        """A create is refused while the object exists, an update if its version is not the current one."""
         first = _stored(storage.put("repo", b"1", IfAbsent()))
-        second = _stored(storage.put("repo", b"22", IfVersion(first)))
+        assert storage.put("repo", b"other", IfAbsent()) == Refused()
+        data, read = storage.get_versioned("repo")
+        assert (bytes(data), read) == (b"1", first)
+        assert pickle.loads(pickle.dumps(read)) == read != Version()
+        second = _stored(storage.put("repo", b"22", IfVersion(read)))
         assert storage.put("repo", b"stale", IfVersion(first)) == Refused()
-        assert bytes(storage.get("repo")) == b"22"
-        read = storage.get_versioned("repo")[1]
-        assert read == second
-        third = _stored(storage.put("repo", b"333", IfVersion(read)))
-        assert bytes(storage.get("repo")) == b"333"
+        data, read = storage.get_versioned("repo")
+        assert (bytes(data), read) == (b"22", second)
         storage.put("repo", b"unconditional")
-        assert storage.put("repo", b"stale", IfVersion(third)) == Refused()
+        assert storage.put("repo", b"stale", IfVersion(second)) == Refused()
         last = storage.get_versioned("repo")[1]
+        assert last != second
+        assert [info.key for info in storage.list("")] == ["repo"]  # without lock files
         storage.delete(["repo"])
         assert storage.put("repo", b"stale", IfVersion(last)) == Refused()
         assert storage.head("repo") is None
-
-    def test_large_conditional_writes(self, storage: Storage) -> None:
-        """Conditions also hold for objects that are larger than one part of an upload."""
-        large = bytes(6 << 20)
-        version = _stored(storage.put("repo", large, IfAbsent()))
-        assert storage.put("repo", large, IfAbsent()) == Refused()
-        version = _stored(storage.put("repo", large + b"1", IfVersion(version)))
-        assert len(bytes(storage.get("repo"))) == len(large) + 1
+        _stored(storage.put("repo", b"new", IfAbsent()))
 
     def test_one_of_many_creators_wins(self, storage: Storage) -> None:
         """Exactly one of many concurrent creates succeeds."""
@@ -242,13 +214,15 @@ class StorageSuite:
             winners = [mine for mine, outcome in outcomes if isinstance(outcome, Stored)]
             assert winners == [bytes(storage.get(key))]
 
-    def test_no_update_is_lost(self, storage: Storage) -> None:
-        """Concurrent updates in a loop lose no change."""
+    @pytest.mark.parametrize("is_replacement", [False, True])
+    def test_no_update_is_lost(self, storage: Storage, is_replacement: bool) -> None:
+        """Concurrent updates and replacements in a loop lose no change, with turns and without."""
         storage.put("repo", b"begin", IfAbsent())
 
         def work() -> None:
-            for _ in range(self.rounds):
-                add_line(storage, "repo", uuid.uuid4().hex)
+            for number in range(self.rounds):
+                with local_queue(storage, "repo") if number % 2 else nullcontext():
+                    add_line(storage, "repo", uuid.uuid4().hex, is_replacement=is_replacement)
 
         _in_threads(self.threads, work)
         lines = bytes(storage.get("repo")).decode().split("\n")
@@ -287,38 +261,18 @@ class StorageSuite:
         keys = {info.key for info in storage.list("")}
         assert keys == {"repo", "overwritten/repo.1", "snapshots/a", "snapshots/b"}
 
-    def test_no_replacement_is_lost(self, storage: Storage) -> None:
-        """Concurrent replacements in a loop lose no change, with turns and without."""
-        storage.put("repo", b"begin", IfAbsent())
-
-        def work() -> None:
-            for number in range(self.rounds):
-                with local_queue(storage, "repo") if number % 2 else nullcontext():
-                    add_line(storage, "repo", uuid.uuid4().hex, _replace)
-
-        _in_threads(self.threads, work)
-        lines = bytes(storage.get("repo")).decode().split("\n")
-        assert len(lines) == len(set(lines)) == 1 + self.threads * self.rounds
-
-    # head, list and delete
-
-    def test_head(self, storage: Storage) -> None:
-        """``head`` returns key, size and time."""
-        storage.put("chunks/a", b"12345")
-        info = storage.head("chunks/a")
-        assert info is not None
-        assert (info.key, info.size) == ("chunks/a", 5)
-        assert info.modified.tzinfo is not None
-        assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
+    # list and delete
 
     def test_list(self, storage: Storage) -> None:
-        """A listing is recursive and matches whole segments of its prefix."""
+        """A listing is recursive and matches whole segments of its prefix. ``head`` returns one entry."""
         objects = {"repo": b"1", "chunks/a": b"22", "chunks/b/c": b"333", "chunks2/a": b"4444"}
         for key, data in objects.items():
             storage.put(key, data)
-        infos = {info.key: info for info in storage.list("")}
+        infos, head = {info.key: info for info in storage.list("")}, storage.head("chunks/a")
+        assert head is not None
+        assert (head.key, head.size) == ("chunks/a", 2)
         assert {key: info.size for key, info in infos.items()} == {k: len(d) for k, d in objects.items()}
-        for info in infos.values():
+        for info in (head, *infos.values()):
             assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
         for prefix in ("chunks", "chunks/"):
             assert {info.key for info in storage.list(prefix)} == {"chunks/a", "chunks/b/c"}
@@ -326,26 +280,11 @@ class StorageSuite:
         assert [*storage.list("nothing")] == []
         assert [*storage.list("chun")] == []
 
-    def test_list_does_not_show_the_marks_of_conditional_writes(self, storage: Storage) -> None:
-        """A listing shows no lock files or other helper objects."""
-        first = _stored(storage.put("repo", b"1", IfAbsent()))
-        _stored(storage.put("repo", b"2", IfVersion(first)))
-        assert [info.key for info in storage.list("")] == ["repo"]
-
     def test_long_lists(self, storage: Storage) -> None:
         """A listing of many pages is complete, and ``delete`` accepts an iterator."""
         keys = {f"chunks/{number:05}" for number in range(self.many)}
-        todo = [*keys]
-
-        def work() -> None:
-            while todo:
-                try:
-                    key = todo.pop()
-                except IndexError:
-                    return
-                storage.put(key, b"x")
-
-        _in_threads(self.threads, work)
+        with thread_pool(Purpose.CATALOG_WRITES, self.threads) as threads:
+            assert all(isinstance(each, Stored) for each in threads.map(storage.put, keys, repeat(b"x")))
         assert {info.key for info in storage.list("chunks")} == keys
         storage.delete(info.key for info in storage.list("chunks"))
         assert [*storage.list("")] == []
@@ -393,35 +332,22 @@ class StorageSuite:
         version = _stored(storage.put_parts("repo", parts, IfAbsent()))
         assert storage.put_parts("repo", [b"other"], IfAbsent()) == Refused()
         assert bytes(storage.get("repo")) == whole
-        _stored(storage.put_parts("repo", [b"new", b"est"], IfVersion(version)))
+        _stored(storage.put_parts("repo", [*parts, b"er"], IfVersion(version)))
         assert storage.put_parts("repo", parts, IfVersion(version)) == Refused()
-        assert bytes(storage.get("repo")) == b"newest"
+        assert bytes(storage.get("repo")) == whole + b"er"
 
-    def test_with_settings_is_the_same_storage(self, storage: Storage) -> None:
-        """A storage with other settings has the same objects."""
-        assert isinstance(storage.default_settings(), StorageSettings)
-        storage.put("repo", b"1")
-        other = storage.with_settings(StorageSettings())
-        assert bytes(other.get("repo")) == b"1"
-        other.put("repo", b"2")
-        assert bytes(storage.get("repo")) == b"2"
-
-    def test_pickle(self, storage: Storage) -> None:
-        """An unpickled storage has the same objects."""
-        storage.put("repo", b"1")
-        other = pickle.loads(pickle.dumps(storage))
-        assert bytes(other.get("repo")) == b"1"
-        other.put("repo", b"2", ALWAYS)
-        assert bytes(storage.get("repo")) == b"2"
-        assert repr(other) == repr(storage)
+    def test_other_instances_have_the_same_objects(self, storage: Storage) -> None:
+        """A storage with other settings, and an unpickled one, have the same objects."""
+        for other in (storage.with_settings(StorageSettings()), pickle.loads(pickle.dumps(storage))):
+            assert isinstance(other.default_settings(), StorageSettings)
+            assert repr(other) == repr(storage)
+            storage.put("repo", b"1")
+            assert bytes(other.get("repo")) == b"1"
+            other.put("repo", b"2", ALWAYS)
+            assert bytes(storage.get("repo")) == b"2"
 
 
-def add_line(
-    storage: Storage,
-    key: str,
-    line: str,
-    write: Callable[[Storage, str, Buffer, Version, bytes], Stored | Refused] | None = None,
-) -> None:
+def add_line(storage: Storage, key: str, line: str, *, is_replacement: bool = False) -> None:
     """Append ``line`` to an object with conditional updates, until the object contains it.
 
     Neither a refusal nor an error proves that nothing was written. Therefore the function first looks
@@ -432,20 +358,15 @@ def add_line(
         text = bytes(old).decode()
         if line in text.split("\n"):
             return
-        data = f"{text}\n{line}".encode()
+        data, backup = f"{text}\n{line}".encode(), f"overwritten/{uuid.uuid4().hex}"
         with suppress(StorageError):
-            if write is None:
+            if not is_replacement:
                 outcome = storage.put(key, data, IfVersion(version))
             else:
-                outcome = write(storage, key, old, version, data)
+                with open_replacement(storage, Replacement(key, data, version, old, backup)) as ready:
+                    outcome = ready.finish()
             if isinstance(outcome, Stored):
                 return
-
-
-def _replace(storage: Storage, key: str, old: Buffer, version: Version, data: bytes) -> Stored | Refused:
-    backup = f"overwritten/{uuid.uuid4().hex}"
-    with open_replacement(storage, Replacement(key, data, version, old, backup)) as ready:
-        return ready.finish()
 
 
 def _stored(outcome: Stored | Refused) -> Version:
@@ -455,22 +376,11 @@ def _stored(outcome: Stored | Refused) -> Version:
 
 def _in_threads[T](count: int, work: Callable[[], T]) -> list[T]:
     """Return the results of ``count`` simultaneous calls, or raise their first exception."""
-    results: list[T] = []
-    errors: list[BaseException] = []
     barrier = threading.Barrier(count)
 
-    def run() -> None:
-        try:
-            barrier.wait(30)
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
+    def run() -> T:
+        barrier.wait(30)
+        return work()
 
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
+    with thread_pool(Purpose.CATALOG_WRITES, count) as threads:
+        return [call.result() for call in [threads.submit(run) for _ in range(count)]]

@@ -169,9 +169,7 @@ def invalid_move(
             source, target = a_node(), f"{new}/{new}"
         case _:
             parent = draw(st.sampled_from(sorted(all_arrays)))
-            source = a_node(
-                lambda node: (node != parent and not is_descendant(parent, node)) or node == parent
-            )
+            source = a_node(lambda node: not is_descendant(parent, node))
             if source == parent:
                 return source, _joined(parent, new), ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT
             target = _joined(parent, new)
@@ -239,20 +237,15 @@ def invalid_moves(
     )
 
 
-@st.composite
 def _tree_and[T](
-    draw: st.DrawFn,
     max_leaves: st.SearchStrategy[int] | None,
     max_children: st.SearchStrategy[int] | None,
     moves: Callable[[GroupNode], st.SearchStrategy[T]],
-) -> tuple[GroupNode, T]:
-    tree = draw(
-        trees(
-            max_leaves=st.integers(1, 10) if max_leaves is None else max_leaves,
-            max_children=st.integers(1, 4) if max_children is None else max_children,
-        )
+) -> st.SearchStrategy[tuple[GroupNode, T]]:
+    chosen = trees(
+        max_leaves=max_leaves or st.integers(1, 10), max_children=max_children or st.integers(1, 4)
     )
-    return tree, draw(moves(tree))
+    return chosen.flatmap(lambda tree: st.tuples(st.just(tree), moves(tree)))
 
 
 def tree_and_valid_moves(
