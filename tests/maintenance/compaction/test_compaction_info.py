@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.maintenance.plan import LiveFiles
 
 
 @pytest.mark.parametrize(
@@ -28,16 +26,6 @@ def test_limits_outside_of_their_ranges(limits: dict, message: str) -> None:
 def test_limits_of_other_types(limits: dict) -> None:
     with pytest.raises(TypeError, match=f"{next(iter(limits))} must be"):
         frazil.CompactionLimits(**limits)
-
-
-def test_rows_of_a_report() -> None:
-    files = LiveFiles(np.arange(24, dtype=np.uint8).reshape(2, 12), np.array([10, 0]), np.array([5, 0]))
-    rows = list(frazil.CompactionReport(files=files).rows())
-    assert [(row["size"], row["live_bytes"], row["live_fraction"]) for row in rows] == [
-        (10, 5, 0.5),
-        (0, 0, 0.0),
-    ]
-    assert len(rows[0]["file"]) == 20
 
 
 def test_a_report_says_what_it_is() -> None:

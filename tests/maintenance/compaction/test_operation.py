@@ -18,7 +18,6 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
-from frazil.repository.catalog.collection_guard import Lease
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -355,13 +354,3 @@ def test_an_amend_does_not_replace_the_commit_of_others() -> None:
     with pytest.raises(ConflictError):
         repo.upkeep.compact("merge", branch="main", limits=LIMITS, commit_method="amend").apply()
     assert read(frazil.Repository.open(storage))[2:4] == [77, 77]
-
-
-def test_the_lease_of_a_killed_compaction_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small_files(MemoryStorage())
-    monkeypatch.setattr(Lease, "give_back", lambda self, storage: None)
-    repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
-    (lease,) = repo.upkeep.leases()
-    assert (lease.purpose, lease.name) == ("compaction", "compact main")
-    repo.upkeep.break_lease(name="compact main")
-    assert repo.upkeep.leases() == []

@@ -8,7 +8,6 @@ import pytest
 
 from frazil.errors import StorageError
 from frazil.maintenance.repair.storages import Overlay
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.storage_suite import StorageSuite
 
@@ -38,13 +37,3 @@ def test_writes_links_and_deletions() -> None:
         overlay.get("d/c")
     assert {bytes(base.get(each.key)) for each in base.list("")} == {b"base"}
     assert len(list(base.list(""))) == 3
-
-
-def test_conditions() -> None:
-    base = MemoryStorage()
-    base.put("a", b"base")
-    overlay = Overlay(base)
-    _, version = overlay.get_versioned("a")
-    assert isinstance(overlay.put("a", b"1", IfAbsent()), Refused)
-    assert isinstance(overlay.put("a", b"1", IfVersion(version)), Stored)
-    assert isinstance(overlay.put("a", b"2", IfVersion(version)), Refused)

@@ -19,14 +19,6 @@ def storage_with(data: bytes) -> MemoryStorage:
     return storage
 
 
-def test_replace_twice() -> None:
-    storage, quarantine = storage_with(b"bad"), Quarantine("quarantine/t")
-    assert quarantine.replace_file(storage, "chunks/A", b"good")
-    assert not quarantine.replace_file(storage, "chunks/A", b"good")
-    assert bytes(storage.get("chunks/A")) == b"good"
-    assert bytes(storage.get("quarantine/t/chunks/A")) == b"bad"
-
-
 def test_a_file_that_changes_meanwhile_is_not_overwritten() -> None:
     inner = storage_with(b"bad")
 
