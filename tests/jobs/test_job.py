@@ -185,7 +185,7 @@ def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
     assert run_job(counting(repo, id=id_), Inline(resumable=True)).done_before
     assert repo.upkeep.verify("checksum").ok
     folders = {info.key.split("/")[0] for info in repo.storage.list("")}
-    assert folders == {"repo", "overwritten", "snapshots", "transactions", "manifests", "chunks"}
+    assert folders == {"repo", "overwritten", "snapshots", "transactions", "manifests"}
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

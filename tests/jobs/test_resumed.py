@@ -204,7 +204,7 @@ def test_a_damaged_result_is_done_again_and_runs_no_code(
     repo: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    damages: list[Any] = [b"", b"\x00" * 40, lambda data: data.replace(b'"ends": 1', b'"ends": "')]
+    damages: list[Any] = [b"", lambda data: data.replace(b'"ends": 1', b'"ends": "')]
     damages.append(
         lambda data: joined([*split(data, 3)[:2], b"\x80\x04\x8c\x0cfrazil.spark\x8c\x03gon\x93."])
     )
