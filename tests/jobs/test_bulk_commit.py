@@ -294,8 +294,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
             theirs.garbage_collect(tomorrow)
 
     def prepare(session: frazil.Session) -> None:
-        create(session, "x")
-        work(session, None, filled("x", range(11, 12), 7))
+        prepares(session)
         collect()
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
@@ -307,7 +306,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
         with pytest.raises(SessionStateError) as caught:
             run_job(mine, Collects(collect, resumable=resumable))
         assert caught.value.kind == ErrorKind.GARBAGE_COLLECTED
-        run_job(replace(mine, prepare=job(repo, dealt, lambda s: prepares(s)).prepare, finish=None), Local(1))
+        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Local(1))
     else:
         run_job(mine, Collects(collect, resumable=resumable))
     expected = dict(item for _, chunks in [*dealt, filled("x", range(11, 12), 7)] for item in chunks.items())

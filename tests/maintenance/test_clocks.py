@@ -26,17 +26,20 @@ AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
 Finish = Callable[[], str]
 
 
-def commit(repo: frazil.Repository) -> Finish:
+def written(repo: frazil.Repository) -> frazil.Session:
     session = repo.writable_session("main")
     write(session, 5)
     session.workspace.writer.flush()
+    return session
+
+
+def commit(repo: frazil.Repository) -> Finish:
+    session = written(repo)
     return lambda: session.commit("late")
 
 
 def flush_and_tag(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
 
     def finish() -> str:
         id_ = session.flush("on no branch")
@@ -67,9 +70,7 @@ def fork(repo: frazil.Repository) -> Finish:
 
 
 def late_fork(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
 
     def finish() -> str:
         part = session.fork()
@@ -81,9 +82,7 @@ def late_fork(repo: frazil.Repository) -> Finish:
 
 
 def rebased(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
     with repo.transaction("main", message="theirs") as store:
         zarr.open_array(store, path="x")[:2] = 6
     return lambda: session.commit("late", rebase_with=frazil.ConflictDetector())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Killed, Seen, killing
 from tests.maintenance.test_in_use import CONFIG, TOMORROW, opened_by, read_everything, values
 from tests.repository.version_1 import copy_of
 
@@ -59,27 +59,6 @@ def files(storage: Any) -> list[str]:
     return sorted(info.key for name in FOLDERS for info in storage.list(name))
 
 
-class Killed(BaseException):
-    """The process ends here: nothing catches it, and no request comes after it."""
-
-
-def killing(storage: Any, deadly: int, after: bool) -> Seen:
-    """The request with this number is the last one, and is made or not."""
-    count = 0
-
-    @contextmanager
-    def meet(what: str) -> Iterator[None]:
-        nonlocal count
-        count += 1
-        if count > deadly + after:
-            raise Killed
-        yield
-        if count > deadly:
-            raise Killed
-
-    return Seen(storage, meet)
-
-
 @pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [1, 2])
@@ -93,7 +72,7 @@ def test_killed_at_any_request(after: bool, version: int) -> None:
         storage = littered(version)
         survived = False
         try:
-            opened_by(storage, killing(storage, deadly, after)).garbage_collect(TOMORROW)
+            opened_by(storage, killing(storage, deadly, after=after)).garbage_collect(TOMORROW)
             survived = True
         except Killed:
             pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import zarr
@@ -39,6 +40,8 @@ def littered() -> MemoryStorage:
 
 def test_the_list_is_what_is_deleted() -> None:
     storage = littered()
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert frazil.Repository.open(storage, CONFIG).garbage_collect(hour_ago).bytes_deleted == 0
     before = {info.key for info in storage.list("")}
     files = frazil.Repository.open(storage, CONFIG).garbage_collect(TOMORROW, dry_run=True).files
     assert {info.key for info in storage.list("")} == before

@@ -16,7 +16,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.maintenance.schedules import Schedule, Seen
+from tests.maintenance.schedules import Killed, Schedule, Seen
 from tests.repository.version_1 import fill
 from tests.support.examples import examples
 
@@ -100,6 +100,10 @@ def leave_a_chunk(storage: MemoryStorage, hours: int) -> None:
         objects[info.key] = replace(objects[info.key], modified=then)
 
 
+def limit_of(hours: int) -> datetime:
+    return TOMORROW if hours > 0 else datetime.now(UTC) + timedelta(hours=hours)
+
+
 def play(schedule: Schedule, what: str, version: int = 2, limit: datetime = TOMORROW) -> Any:
     """One who commits and one who collects, in that order of requests; checks what is left, and gives what
     became of the commit, which succeeds beside a collection of what is older than any session.
@@ -147,20 +151,22 @@ def play(schedule: Schedule, what: str, version: int = 2, limit: datetime = TOMO
     st.sampled_from([-24, 24]),
 )
 def test_any_order_of_requests(order: list[int], what: str, version: int, hours: int) -> None:
-    limit = TOMORROW if hours > 0 else datetime.now(UTC) + timedelta(hours=hours)
-    play(Schedule(order), what, version, limit)
+    play(Schedule(order), what, version, limit_of(hours))
 
 
 @pytest.mark.sample(1, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize(("what", "version"), [*((what, 2) for what in HOURS), ("own", 1), ("young", 1)])
-def test_one_between_any_two_requests_of_the_other(first: int, what: str, version: int) -> None:
+@pytest.mark.parametrize(
+    ("what", "version", "hours"),
+    [*((each, 2, 24) for each in HOURS), ("own", 1, 24), ("young", 1, 24), ("young", 2, -24)],
+)
+def test_one_between_any_two_requests_of_the_other(first: int, what: str, version: int, hours: int) -> None:
     """All of one actor between two requests of the other; each of these orders."""
     ends = set()
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
-        ends.add(getattr(play(schedule, what, version), "kind", "committed"))
+        ends.add(getattr(play(schedule, what, version, limit_of(hours)), "kind", "committed"))
         if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     assert "committed" in ends
@@ -260,10 +266,6 @@ def test_a_commit_that_meets_no_collection_asks_for_nothing() -> None:
     repo.garbage_collect(TOMORROW)
     requests = requests_of(repo, committing)
     assert not [what for what in requests if what.startswith(("list", "head", "get collections"))]
-
-
-class Killed(BaseException):
-    """The process of a collection ends."""
 
 
 def kill_collection(storage: Any, at: str, limit: datetime = TOMORROW) -> None:

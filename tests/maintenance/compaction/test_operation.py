@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Killed, Seen, killing
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import same_by_reference
@@ -217,9 +217,7 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
                 act(frazil.Repository.open(storage, CONFIG), others)
             return nullcontext()
 
-        seen = Seen(storage, lambda what: nullcontext())
-        repo = opened_by(storage, seen, CONFIG)
-        seen.meet = meet
+        repo = opened_by(storage, Seen(storage, meet), CONFIG)
         report = repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
         acted = requests >= step
         repo = frazil.Repository.open(storage)
@@ -268,34 +266,19 @@ def test_a_session_that_began_before_commits_without_conflict() -> None:
     assert read(repo)[:6] == [1, 1, 55, 55, 3, 3]
 
 
-class Stopped(BaseException):
-    """The end of the process."""
-
-
 @pytest.mark.sample(1, 1)
-@pytest.mark.parametrize("error", [Stopped, StorageError])
+@pytest.mark.parametrize("error", [Killed, StorageError("lost")])
 @pytest.mark.deep
 @pytest.mark.parametrize("make", [small_files, dead_pack])
-def test_stopped_at_every_request_and_called_again(make: Any, error: type[BaseException]) -> None:
-    for step in range(1, 200):
+def test_stopped_at_every_request_and_called_again(make: Any, error: Any) -> None:
+    for step in range(200):
         storage = copy_of(template(make))
-        requests = 0
-
-        def meet(what: str, step: int = step) -> Any:
-            nonlocal requests
-            requests += 1
-            if requests >= step:
-                raise error("stopped")
-            return nullcontext()
-
-        seen = Seen(storage, lambda what: nullcontext())
-        repo = opened_by(storage, seen, CONFIG)
-        seen.meet = meet
+        repo = opened_by(storage, killing(storage, step, error), CONFIG)
         done = False
         try:
             repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
             done = True
-        except (Stopped, frazil.IcechunkError):
+        except (Killed, frazil.IcechunkError):
             pass
         repo = frazil.Repository.open(storage, CONFIG)
         assert read(repo) == read_base(make)

@@ -171,6 +171,7 @@ def test_a_policy_is_one_update_and_is_repeated_without_effect() -> None:
     assert messages(repo) == ["5", "4", "3", "2", "1", "0"]
     report = repo.upkeep.retain(Retention(last=2)).apply()
     assert report.removed.ids() == preview.removed.ids()
+    assert report.retained[0].reasons == ("tip of branch `main`", "one of the last 2 on `*`")
     assert messages(repo) == ["5", "4"]
     assert len(list(repo.ops_log())) == before + 1
     assert len(repo.upkeep.retain(Retention(last=2)).apply().removed) == 0
