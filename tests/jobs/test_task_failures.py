@@ -1,11 +1,15 @@
-"""What users read when a task fails: the cause, the line of their own code, and not much more."""
+"""What users read when a task fails, or cannot be sent: the cause, and the line of their own code."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import re
+import threading
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,8 +21,8 @@ from tests.jobs import tasks
 
 import frazil
 import frazil.errors
-from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
-from frazil.jobs.task_failures import failure_of, task_error
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, TaskFailedError
+from frazil.jobs.task_failures import failure_of, task_error, unsendable
 from frazil.spark import Engine, Inline, Local, OnSpark
 from frazil.spark.runtime.errors import from_spark, marked
 
@@ -264,3 +268,49 @@ def test_a_worker_of_spark_that_dies_is_reported(spark: SparkSession) -> None:
     assert (error.kind, error.task) == ("worker-lost", 3)
     assert failed(engine, "forged").message.startswith("task 3 of 4 failed with OSError: {")
     assert list(engine.run(tasks.joined, [b"x"], b"")) == [b"x"]
+
+
+LOCK: Final = threading.Lock()
+
+
+@dataclass
+class _Holder:
+    inner: dict[str, Any] = field(default_factory=lambda: {"a": [1, LOCK]})
+
+    def method(self, shared: bytes, task: bytes) -> bytes:
+        return task
+
+
+def _closure() -> Callable[[bytes, bytes], bytes]:
+    lock = threading.Lock()
+
+    def work(shared: bytes, task: bytes) -> bytes:
+        with lock:
+            return task
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_closure(), "because of the variable `lock` of the function `work`, of the type lock: "),
+        (functools.partial(max, LOCK), "because of the argument 0, of the type lock: "),
+        (functools.partial(max, key=LOCK), "because of the argument `key`, of the type lock: "),
+        (
+            _Holder().method,
+            "because of the item 1 of the item 'a' of the attribute `inner` of the object of the method",
+        ),
+    ],
+    ids=["closure", "argument", "keyword", "method"],
+)
+def test_the_part_is_named(function: Any, message: str) -> None:
+    with pytest.raises(
+        InvalidInputError, match="the function of the tasks cannot be sent to a task"
+    ) as caught:
+        list(Local(1, processes=True).run(function, [b""], b""))
+    assert message in caught.value.message
+
+
+def test_a_value_without_parts_is_not_named_twice() -> None:
+    assert "because of" not in unsendable("the item", LOCK, TypeError("no")).message
