@@ -103,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
-    "jobs": ROOMS | {"maintenance"},
+    "jobs": ROOMS | {"survey"},
     "pipeline.ingest": ROOMS | {"jobs", "readers", "maintenance"},
     "pipeline.transform": ROOMS | {"jobs"},
     "pipeline.reductions": ROOMS | {"jobs"},

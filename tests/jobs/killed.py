@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import zarr
+from tests.jobs.tasks import counts
 
 import frazil
 from frazil.jobs.staging import StagedRound, Staging
 from frazil.repository.catalog.collection_guard import Lease
-from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
+from frazil.spark import Job, Local, Target, Tasks, run_job
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 ROWS = 24
@@ -50,12 +50,6 @@ def counting(repo: frazil.Repository, **more: Any) -> Job:
         zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
 
     return Job("count", Target(repo), prepare, counts, finish, {"rows": ROWS}, writes=("/x", "/y"), **more)
-
-
-def counts(fork: frazil.ForkSession, shared: str, start: int) -> Outcome:
-    values = np.arange(start, start + 4, dtype="i4")
-    zarr.open_array(fork.store, path=shared, mode="r+")[start : start + 4] = values
-    return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
 
 
 def die(*_: Any, **__: Any) -> None:

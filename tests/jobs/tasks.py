@@ -18,7 +18,6 @@ import zarr
 
 import frazil
 from frazil.jobs.engine import attempt
-from frazil.jobs.parallel_write import write_block
 from frazil.spark import Block, Outcome
 
 
@@ -31,12 +30,6 @@ def process(shared: bytes, task: bytes) -> bytes:
     return f"{os.getpid()} {gc.get_freeze_count() > 0}".encode()
 
 
-def fails_on_two(shared: bytes, task: bytes) -> bytes:
-    if task == b"2":
-        raise FileNotFoundError("no file with the name `a}b.nc`")
-    return task
-
-
 class Silent(Exception):
     """Cannot be pickled, and cannot say what it is."""
 
@@ -45,29 +38,6 @@ class Silent(Exception):
 
     def __str__(self) -> str:
         raise ValueError("no text")
-
-
-def raises_odd_things(shared: bytes, task: bytes) -> bytes:
-    if task == b"exit":
-        sys.exit("for good")
-    if task == b"long":
-        raise OSError("x" * 10_000_000)
-    raise Silent
-
-
-def fails_at_first(shared: bytes, task: bytes) -> bytes:
-    """Writes its block, then fails; the next attempt returns what it wrote.
-
-    The first line of ``task`` is a directory for marks.
-    """
-    place, message = task.split(b"\n", 1)
-    result = write_block(shared, message)
-    marker = Path(place.decode()) / f"{zlib.crc32(message)}"
-    try:
-        marker.touch(exist_ok=False)
-    except FileExistsError:
-        return result
-    raise OSError("the first attempt")
 
 
 def values(block: Block) -> np.ndarray:
@@ -185,7 +155,7 @@ def fails_as(shared: bytes, task: bytes) -> bytes:
         case b"type":
             raise TypeError("expected a number")
         case b"lines":
-            raise OSError("line\n" * 5000)
+            raise OSError("line\n" * 5000 + "x" * 10_000_000)
         case b"silent":
             raise Silent
         case b"unsendable":

@@ -8,12 +8,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 
 import frazil
 import frazil.pipeline
 from frazil.errors import MisalignedGroupWarning
-from frazil.pipeline import Inline, Job, Outcome, Target, Tasks, map_blocks, mean, resample, run_job
+from frazil.pipeline import Inline, Target, map_blocks, mean, resample
 
 INLINE: Final = Inline()
 #: Names of operations, and their arguments after the path of the array. Some write to the group `/results`.
@@ -109,23 +108,3 @@ def test_no_warning_about_an_earlier_misalignment() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mean(repo, "t", ["time", "lat"], to=Target(repo, group="other"), engine=INLINE)
-
-
-def test_a_warning_is_no_read_of_a_job_that_tracks_them() -> None:
-    repo = repository_with("/")
-
-    def prepare(session: frazil.Session) -> Tasks:
-        part = xr.Dataset({"u": (("lon",), np.zeros(2))}, {"lon": ("lon", [0.0, 90.0])})
-        part.to_zarr(session.store, group="part", consolidated=False, zarr_format=3)
-        with repo.transaction("main", message="others change a coordinate meanwhile") as store:
-            zarr.open_array(store, path="lon", mode="r+")[:] = [1.0, 181.0]
-        return Tasks([])
-
-    job = Job("part", Target(repo), prepare, no_work, writes=("/part/u",), track_reads=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run_job(job, INLINE)
-
-
-def no_work(fork: frazil.Session, shared: object, item: object) -> Outcome:
-    return Outcome()

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from tests.support.judge import same_by_reference
 
 import frazil
-from frazil.changes import manifests as splitting
-from frazil.changes import manifests as window_rules
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.jobs.task_rounds import write_manifests
 from frazil.spark import Inline, Job, Local, Outcome, Target, Tasks, run_job
@@ -262,63 +260,6 @@ def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     same_by_reference(tmp_path)
 
 
-@pytest.mark.deep
-@pytest.mark.interop
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_arrays_that_are_split_by_default_go_back_and_forth(
-    spec_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reference does not split them: it writes one manifest, and rebases and collects over our many."""
-    for module, name in (
-        (window_rules, "CAPACITY"),
-        (splitting, "UNSPLIT_REFS"),
-        (splitting, "SPLIT_REFS"),
-    ):
-        monkeypatch.setattr(module, name, 20)
-    monkeypatch.setattr("frazil.jobs.task_rounds.SPLIT_REFS", 20)
-    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
-    storage = frazil.local_filesystem_storage(str(tmp_path))
-    repo = frazil.Repository.create(storage, config, spec_version=spec_version)
-    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
-    expected: dict[tuple[int, int], int] = {}
-
-    def big(rows: range, value: int, prepare: Any = None) -> None:
-        items = [filled("x", rows[::2], value), filled("x", rows[1::2], value)]
-        run_job(job(repo, items, prepare), Inline())
-        expected.update(filled("x", rows, value)[1])
-        assert content(repo, "x") == expected
-
-    big(range(12), 1, lambda session: create(session, "x"))
-    assert len(manifests(repo)) == 6
-    big(range(12), 2)
-    assert len(manifests(repo)) == 6  # not more references than before
-    session = theirs.writable_session("main")
-    zarr.open_array(session.store, path="x")[10, 3] = 5
-    session.commit("on top")
-    expected[10, 3] = 5
-    assert len(manifests(repo)) == 1
-    with repo.transaction("main", message="and back") as store:
-        zarr.open_array(store, path="x", mode="r+")[0, 0] = 6
-    expected[0, 0] = 6
-    assert len(manifests(repo)) > 1
-    beside, against = theirs.writable_session("main"), theirs.writable_session("main")
-    zarr.create_array(beside.store, name="y", shape=(3,), chunks=(1,), dtype="i4")[:] = 1
-    zarr.open_array(against.store, path="x")[5, 0] = 9
-    big(range(4, 12), 3)
-    beside.commit("over the big one", rebase_with=icechunk.ConflictDetector())
-    with pytest.raises(icechunk.RebaseFailedError):
-        against.commit("against the big one", rebase_with=icechunk.ConflictDetector())
-    assert content(repo, "x") == expected
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-    theirs.expire_snapshots(datetime.now(UTC))
-    theirs.garbage_collect(tomorrow)
-    assert repo.garbage_collect(tomorrow).chunks_deleted == 0
-    repo = frazil.Repository.open(storage, config)
-    assert repo.upkeep.verify("checksum", engine=Inline()).rows() == []
-    assert content(repo, "x") == expected
-    same_by_reference(tmp_path)
-
-
 class Collects:
     """After each task somebody collects all garbage."""
 
@@ -353,8 +294,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
             theirs.garbage_collect(tomorrow)
 
     def prepare(session: frazil.Session) -> None:
-        create(session, "x")
-        work(session, None, filled("x", range(11, 12), 7))
+        prepares(session)
         collect()
 
     def finish(session: frazil.Session, values: list[Any]) -> None:
@@ -366,7 +306,7 @@ def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path
         with pytest.raises(SessionStateError) as caught:
             run_job(mine, Collects(collect, resumable=resumable))
         assert caught.value.kind == ErrorKind.GARBAGE_COLLECTED
-        run_job(replace(mine, prepare=job(repo, dealt, lambda s: prepares(s)).prepare, finish=None), Local(1))
+        run_job(replace(mine, prepare=job(repo, dealt, prepares).prepare, finish=None), Local(1))
     else:
         run_job(mine, Collects(collect, resumable=resumable))
     expected = dict(item for _, chunks in [*dealt, filled("x", range(11, 12), 7)] for item in chunks.items())

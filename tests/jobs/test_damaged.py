@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -58,26 +59,20 @@ def _rows(repo: frazil.Repository) -> pa.Table:
     return table(scan, parts)
 
 
+def _made(function: Callable[..., Any], *arguments: Any, **more: Any) -> Callable[[frazil.Repository], Any]:
+    return lambda repo: function(repo, *arguments, to=Target(repo, group="o"), engine=ENGINE, **more)
+
+
 OPERATIONS: Final[dict[str, Callable[[frazil.Repository], Any]]] = {
-    "mean": lambda repo: mean(repo, "g/t", "y", to=Target(repo, group="o"), engine=ENGINE),
-    "quantile": lambda repo: quantile(repo, "g/t", 0.5, "y", to=Target(repo, group="o"), engine=ENGINE),
-    "rechunk": lambda repo: rechunk(
-        repo, ["g/t"], {"y": 8, "x": 2}, to=Target(repo, group="o"), engine=ENGINE
-    ),
-    "recompress": lambda repo: recompress(
-        repo, ["g/t"], codecs=[BytesCodec()], to=Target(repo, group="o"), engine=ENGINE
-    ),
-    "map_blocks": lambda repo: map_blocks(
-        np.negative, repo, ["g/t"], to=Target(repo, group="o"), engine=ENGINE
-    ),
-    "coarsen": lambda repo: coarsen(
-        repo, ["g/t"], {"y": 2}, "mean", to=Target(repo, group="o"), engine=ENGINE
-    ),
-    "select": lambda repo: select(
-        repo, ["g/t"], isel={"y": slice(1, 8)}, to=Target(repo, group="o"), engine=ENGINE
-    ),
+    "mean": _made(mean, "g/t", "y"),
+    "quantile": _made(quantile, "g/t", 0.5, "y"),
+    "rechunk": _made(rechunk, ["g/t"], {"y": 8, "x": 2}),
+    "recompress": _made(recompress, ["g/t"], codecs=[BytesCodec()]),
+    "map_blocks": _made(partial(map_blocks, np.negative), ["g/t"]),
+    "coarsen": _made(coarsen, ["g/t"], {"y": 2}, "mean"),
+    "select": _made(select, ["g/t"], isel={"y": slice(1, 8)}),
     "validate": lambda repo: validate(repo, [Range("/g/t", 0, 1)], engine=ENGINE),
-    "rows": lambda repo: _rows(repo),
+    "rows": _rows,
     "write_table": lambda repo: write_table(
         pa.table({"y": [5.0], "x": [1.0], "t": [0.5]}), Target(repo, group="g"), mode="upsert"
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.jobs import tasks
 from tests.support.patience import patience
 
-from frazil.errors import IcechunkError, InvalidInputError, TaskFailedError
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Engine, Inline, Local, OnSpark
 from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
@@ -30,22 +29,6 @@ def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int
     messages = [f"{n}-task".encode() for n in range(count)]
     results = list(every_engine.run(tasks.joined, messages, b"shared:\0"))
     assert results == [b"shared:\0" + message[::-1] for message in messages]
-
-
-@pytest.mark.sample(1)
-def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
-    messages = [str(n).encode() for n in range(5)]
-    with pytest.raises(IcechunkError) as caught:
-        list(every_engine.run(tasks.fails_on_two, messages, b""))
-    error = caught.value
-    first, where, *more = error.message.splitlines()
-    assert first == "task 3 of 5 failed with FileNotFoundError: no file with the name `a}b.nc`"
-    assert re.fullmatch(r'  File ".*tasks\.py", line \d+, in fails_on_two', where)
-    attempts = 1 if isinstance(every_engine, Inline) else 4
-    assert more == [f"  after {attempts} attempts; this is the error of the last attempt"] * (attempts > 1)
-    assert isinstance(error, TaskFailedError)
-    assert (error.kind, error.task, error.tasks, error.attempts) == ("task-failed", 3, 5, attempts)
-    assert isinstance(error.__cause__, FileNotFoundError)
 
 
 @pytest.mark.sample(2, 2)
@@ -63,14 +46,6 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]
 
 
-@pytest.mark.sample(3, 3)
-@pytest.mark.deep
-def test_large_messages(every_engine: Engine) -> None:
-    large = os.urandom(5_000_000)
-    results = every_engine.run(tasks.joined, [large, b"", large[:3_000_000]], large)
-    assert [len(result) for result in results] == [10_000_000, 5_000_000, 8_000_000]
-
-
 @pytest.mark.sample(1, 3)
 def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
     messages = [b"", b"", b"raises", b""]
@@ -82,25 +57,6 @@ def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
             list(results)
     else:  # the number of tries before this one
         assert list(results) == [b"0", b"0", b"2", b"0", b"2"][: len(messages)]
-
-
-_PROCESS = Local(1, processes=True, attempts=1)
-
-
-@pytest.mark.parametrize(
-    ("engine", "task", "message"),
-    [
-        (Inline(), b"silent", "Silent: "),
-        (Inline(), b"long", r"OSError: x{1000,} \.\.\. x{1000,2999}x\n"),
-        (Local(1, attempts=1), b"exit", "SystemExit: for good"),
-        (_PROCESS, b"exit", "SystemExit: for good"),
-        (_PROCESS, b"silent", "Silent: "),
-    ],
-)
-def test_odd_errors_have_a_message(engine: Engine, task: bytes, message: str) -> None:
-    with pytest.raises(IcechunkError, match=f"failed with {message}") as caught:
-        list(engine.run(tasks.raises_odd_things, [task], b""))
-    assert len(caught.value.message) < 10_000
 
 
 def test_a_task_that_a_worker_cannot_load_has_a_message() -> None:

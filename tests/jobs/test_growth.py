@@ -60,6 +60,11 @@ def validate(repo: frazil.Repository, paths: list[str]) -> object:
     return ops.validate(repo, rules, engine=INLINE)
 
 
+def anomaly(repo: frazil.Repository, paths: list[str]) -> object:
+    usual = ops.climatology(repo, paths, to=ops.Target(repo, group="usual"), engine=INLINE)
+    return ops.anomaly(repo, paths, usual, group="usual", to=to(repo), engine=INLINE)
+
+
 OPERATIONS: Final = {
     **{name: operation(name) for name in CALLS},
     "map_blocks": lambda repo, paths: ops.map_blocks(
@@ -69,6 +74,7 @@ OPERATIONS: Final = {
         repo, frazil.in_memory_storage(), engine=INLINE
     ),
     "validate": validate,
+    "anomaly": anomaly,
 }
 
 
@@ -131,16 +137,3 @@ def test_work_grows_with_the_arrays(name: str) -> None:
 def test_work_grows_with_the_chunks(name: str) -> None:
     few, many = steps_of_both(OPERATIONS[name], (1, 100), (1, 400))
     assert exponent(few, many, 4) < MOST, (few, many)
-
-
-@pytest.mark.deep
-def test_anomalies_grow_with_the_arrays() -> None:
-    def call(arrays: int) -> int:
-        repo, paths = repository_with(arrays, 1)
-        group = ops.Target(repo, group="usual")
-        usual = ops.climatology(repo, paths, to=group, engine=INLINE)
-        more = {"group": "usual", "to": to(repo), "engine": INLINE}
-        return python_steps(lambda: ops.anomaly(repo, paths, usual, **more), all_threads=True)  # type: ignore[arg-type]
-
-    call(1)
-    assert exponent(call(10), call(40), 4) < MOST

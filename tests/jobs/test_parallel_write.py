@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from pyspark import cloudpickle
 from tests.jobs import tasks
 
 import frazil
-from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
-from frazil.jobs.parallel_write import returned, write_block
+from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Block, Engine, Inline, plan, write_blocks
 
 SHAPE, CHUNKS = (22, 9), (4, 5)
@@ -125,18 +122,6 @@ def test_overlap_is_detected_in_any_position(repo: frazil.Repository) -> None:
         else:
             plan(session, work)
     assert outcomes == {True, False}
-
-
-def test_two_forks_with_one_chunk_do_not_merge(repo: frazil.Repository) -> None:
-    session = repo.writable_session("main")
-    base = session.fork()
-    shared = cloudpickle.dumps((base, tasks.values))
-    parts = [pickle.dumps(Block("committed", (8, 0), (12, size))) for size in (5, 4)]  # of one chunk
-    forks = [returned(base, result) for result in Inline().run(write_block, parts, shared)]
-    with pytest.raises(SessionStateError) as caught:
-        session.merge(*forks)
-    assert caught.value.kind == "merge-failed"
-    assert not session.has_uncommitted_changes
 
 
 @pytest.mark.sample(1)

@@ -72,23 +72,3 @@ def test_a_notebook_shows_one_line(
     with Progress("c", 1) as bar:
         bar.advance()
     assert capsys.readouterr().err.startswith("c 100%  1/1 tasks")
-
-
-def test_what_was_done_before_tells_nothing_of_the_pace() -> None:
-    clock = iter([0.0, 10.0, 10.0, 20.0])
-    out = Terminal()
-    with Progress("go on", 100, out, clock=lambda: next(clock)) as bar:
-        bar.done = bar.resumed = 89
-        bar.advance(resumed=True)
-        bar.advance()
-    assert "s left" not in out.getvalue().split("\r")[-2]
-    assert "91/100 tasks" in out.getvalue().split("\r")[-1]
-    assert "180 s left" in out.getvalue().split("\r")[-1]
-
-
-def test_more_tasks_than_were_expected() -> None:
-    out = io.StringIO()
-    with Progress("odd", 0, out, clock=lambda: 0.0) as bar:
-        bar.advance()
-        bar.advance()
-    assert (bar.done, bar.total) == (2, 2)

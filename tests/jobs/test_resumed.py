@@ -31,7 +31,6 @@ from frazil.errors import (
     RebaseFailedError,
     SessionStateError,
     StorageError,
-    TaskFailedError,
 )
 from frazil.jobs import job_run
 from frazil.jobs.engine import Task
@@ -196,40 +195,26 @@ def test_a_job_with_an_unusable_plan_starts_again(repo: frazil.Repository, gone:
     is_right(repo)
 
 
-def test_a_damaged_result_is_done_again(repo: frazil.Repository, tmp_path: Path) -> None:
-    damages: list[Any] = [b"", b"\x00" * 40, lambda data: data.replace(b'"ends": 1', b'"ends": "')]
-    damages.append(
-        lambda data: joined([*split(data, 3)[:2], b"\x80\x04\x8c\x0cfrazil.spark\x8c\x03gon\x93."])
-    )
-    damages.append(lambda data: joined([*split(data, 3)[:2], b"(" * 100]))
-    stopped(repo, 5)
-    for number, damage in enumerate(damages):
-        file = next((tmp_path / "repo" / STAGING).glob(f"*/*/*/{number}"))
-        file.write_bytes(damage if isinstance(damage, bytes) else damage(file.read_bytes()))
-    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
-    is_right(repo)
-
-
 class Evil:
     def __reduce__(self) -> Any:
         return (Path.touch, (Path("evil"),))
 
 
-def gives_evil(fork: frazil.ForkSession, shared: str, start: int) -> Any:
-    outcome = killed.counts(fork, shared, start)
-    return type(outcome)(Evil() if start == 0 else outcome.value, outcome.rows)
-
-
-def test_values_from_storage_run_no_code(
+def test_a_damaged_result_is_done_again_and_runs_no_code(
     repo: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    job = counting(repo)
-    evil = replace(job, work=gives_evil, finish=None)
-    with pytest.raises(KeyboardInterrupt):
-        run_job(evil, Stops(2))
-    (tmp_path / "evil").unlink()  # what the engine brings is not suspected
-    assert run_job(job, ENGINE).metrics.resumed == 1
+    damages: list[Any] = [b"", lambda data: data.replace(b'"ends": 1', b'"ends": "')]
+    damages.append(
+        lambda data: joined([*split(data, 3)[:2], b"\x80\x04\x8c\x0cfrazil.spark\x8c\x03gon\x93."])
+    )
+    damages.append(lambda data: joined([*split(data, 3)[:2], b"(" * 100]))
+    damages.append(lambda data: joined([*split(data, 3)[:2], pickle.dumps(Evil())]))
+    stopped(repo, len(damages))
+    for number, damage in enumerate(damages):
+        file = next((tmp_path / "repo" / STAGING).glob(f"*/*/*/{number}"))
+        file.write_bytes(damage if isinstance(damage, bytes) else damage(file.read_bytes()))
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
     assert not (tmp_path / "evil").exists()
     is_right(repo)
 
@@ -392,50 +377,11 @@ def prepares_z(session: frazil.Session) -> Tasks:
     return Tasks([0, 4], "z")
 
 
-@dataclass(frozen=True)
-class Twice:
-    """An engine that is impatient: each task is done by two, and the second one is listened to."""
-
-    resumable: bool = True
-
-    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
-        for message in tasks:
-            task(shared, message)
-            yield task(shared, message)
-
-
-def test_what_is_staged_by_the_loser_is_as_good(repo: frazil.Repository) -> None:
-    """The first attempt is staged, the second one returned; then the driver dies."""
-
-    class TwiceAndStop(Twice):
-        def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
-            for number, result in enumerate(Twice.run(self, task, tasks, shared)):
-                if number == 3:
-                    raise KeyboardInterrupt
-                yield result
-
-    with pytest.raises(KeyboardInterrupt):
-        run_job(counting(repo), TwiceAndStop())
-    assert run_job(counting(repo), ENGINE).metrics.resumed == 4
-    is_right(repo)
-
-
 def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Repository) -> None:
     job = counting(repo)
     bad = replace(job, work=fails)
     with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
         run_job(bad, Local(1, attempts=2))
-    assert run_job(job, ENGINE).metrics.resumed >= 2
-    is_right(repo)
-
-
-@pytest.mark.deep
-def test_a_process_that_dies_leaves_the_others_staged(repo: frazil.Repository) -> None:
-    job, tip = counting(repo), repo.lookup_branch("main")
-    with pytest.raises(TaskFailedError, match=r"task 3 of 6 failed .* ended with exit code 5") as caught:
-        run_job(replace(job, work=dies), Local(1, processes=True, attempts=2))
-    assert (caught.value.kind, caught.value.attempts) == ("worker-lost", 2)
-    assert repo.lookup_branch("main") == tip
     assert run_job(job, ENGINE).metrics.resumed >= 2
     is_right(repo)
 
@@ -450,39 +396,10 @@ def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository
     assert left(repo) == []
 
 
-def dies(fork: frazil.ForkSession, shared: str, start: int) -> Any:
-    if start == 8:
-        os._exit(5)
-    return killed.counts(fork, shared, start)
-
-
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     if start == 8:
         raise OSError("no")
     return killed.counts(fork, shared, start)
-
-
-@pytest.mark.deep
-def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
-    job = counting(repo)
-    work = replace(
-        job,
-        prepare=lambda session: Tasks(job.prepare(session).items, str(tmp_path)),
-        work=fails_once,
-    )
-    result = run_job(work, Local(2, processes=True))
-    assert result.metrics.retries == 2
-    is_right(repo)
-
-
-def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
-    outcome = killed.counts(fork, "x", start)
-    if start in (4, 12) and not (mark := Path(shared) / str(start)).exists():
-        mark.touch()
-        if start == 4:
-            killed.die()
-        raise OSError("the first try")
-    return outcome
 
 
 # Garbage collection

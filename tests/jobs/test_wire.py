@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import zlib
 from contextlib import suppress
 from typing import Any
@@ -15,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.change_set import ChangeSet, ChunkChanges
-from frazil.changes.merge import merge_forks
-from frazil.errors import ErrorKind, FormatError, SessionStateError
+from frazil.errors import FormatError
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
-from frazil.format.snapshot import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.snapshot import ArrayData, ManifestRef, Node
 from frazil.format.transaction_log import Move
 from frazil.jobs.task_results import decode_changes, encode_changes, joined, split
 
@@ -176,34 +174,6 @@ def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
     assert len(encode_changes(part(table))) <= most * COUNT
 
 
-@pytest.mark.parametrize("are_native", [False, True])
-@pytest.mark.parametrize("arrays", [2, 5])
-def test_bytes_of_references_whose_arrays_take_turns(arrays: int, are_native: bool) -> None:
-    """As classic NetCDF files have the variables of a record one after the other."""
-    sizes = lengths("any").reshape(-1, arrays, 1000 // arrays).transpose(0, 2, 1)  # file, record, array
-    starts = (np.cumsum(sizes.reshape(len(sizes), -1), axis=1) + 4016).reshape(sizes.shape) - sizes
-    files = np.repeat(np.arange(len(sizes)), sizes.shape[1])
-    ids = np.random.default_rng(1).integers(0, 256, (len(sizes), 12), np.uint8)
-    names = [f"s3://archive/cmip6/day/{1850 + number}.nc" for number in files.tolist()]
-    chunks = {}
-    for number in range(arrays):
-        rows, where = GRID[: len(files)], (starts[..., number].ravel(), sizes[..., number].ravel())
-        table = ChunkTable.from_native(rows, ids, files, *where)
-        if not are_native:
-            table = ChunkTable.from_virtual(rows, names, *where, etag=f'"{arrays}"')
-        chunks[bytes([number]) * 8] = ChunkChanges(f"/{number}", 3, (table,))
-    changes = ChangeSet(chunks=chunks)
-    data = encode_changes(changes)
-    assert len(data) <= 5.5 * COUNT
-    back = decode_changes(data).chunks
-    for id_, edits in chunks.items():
-        ours, theirs = back[id_].table(), edits.table()
-        for name in ("index", "offset", "length"):
-            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
-        some = range(0, len(theirs), 777)
-        assert list(map(ours.ref, some)) == list(map(theirs.ref, some))
-
-
 @pytest.mark.parametrize(("a_file", "most"), [(1, 16), (100, 3)])
 def test_bytes_of_a_native_reference(a_file: int, most: float) -> None:
     ids = np.random.default_rng(1).integers(0, 256, (COUNT // a_file, 12), np.uint8)
@@ -212,19 +182,3 @@ def test_bytes_of_a_native_reference(a_file: int, most: float) -> None:
     files = np.repeat(np.arange(len(ids)), a_file)
     table = ChunkTable.from_native(GRID, ids, files, starts - starts[files * a_file], sizes)
     assert len(encode_changes(part(table))) <= most * COUNT
-
-
-@pytest.mark.deep
-def test_a_thousand_parts_come_together_and_none_twice() -> None:
-    parts = [
-        ChunkTable.from_virtual(rows, [f"s3://b/{number}"] * len(rows), np.arange(len(rows)), number)
-        for number, rows in enumerate(np.split(GRID, 1000))
-    ]
-    forks = [decode_changes(encode_changes(part(table))) for table in parts]
-    merged = merge_forks(NodeTable.from_nodes([]), ChangeSet(), forks[::-1]).chunks[NODE].table()
-    assert np.array_equal(merged.index, GRID)
-    assert merged.foreign.locations.text(int(merged.source[777])) == "s3://b/7"
-    again = ChunkTable.from_virtual(GRID[777:778], ["s3://b/other"], 1, 1)
-    with pytest.raises(SessionStateError, match=re.escape(f"{tuple(GRID[777].tolist())}")) as caught:
-        merge_forks(NodeTable.from_nodes([]), ChangeSet(), [*forks, part(again)])
-    assert caught.value.kind == ErrorKind.MERGE_FAILED

@@ -118,6 +118,27 @@ class Seen(Storage):
         return self
 
 
+class Killed(BaseException):
+    """The process ends here: nothing catches it, and no request comes after it."""
+
+
+def killing(storage: Storage, deadly: int, error: Any = Killed, *, after: bool = False) -> Seen:
+    """The request with this number is the last one, and is made or not."""
+    count = 0
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        nonlocal count
+        count += 1
+        if count > deadly + after:
+            raise error
+        yield
+        if count > deadly:
+            raise error
+
+    return Seen(storage, meet)
+
+
 _clocked: weakref.WeakValueDictionary[str, Clocked] = weakref.WeakValueDictionary()
 
 

@@ -26,24 +26,20 @@ AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
 Finish = Callable[[], str]
 
 
-def commit(repo: frazil.Repository) -> Finish:
+def written(repo: frazil.Repository) -> frazil.Session:
     session = repo.writable_session("main")
     write(session, 5)
     session.workspace.writer.flush()
+    return session
+
+
+def commit(repo: frazil.Repository) -> Finish:
+    session = written(repo)
     return lambda: session.commit("late")
 
 
-def amend(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
-    return lambda: session.amend("late")
-
-
 def flush_and_tag(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
 
     def finish() -> str:
         id_ = session.flush("on no branch")
@@ -74,9 +70,7 @@ def fork(repo: frazil.Repository) -> Finish:
 
 
 def late_fork(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
 
     def finish() -> str:
         part = session.fork()
@@ -88,9 +82,7 @@ def late_fork(repo: frazil.Repository) -> Finish:
 
 
 def rebased(repo: frazil.Repository) -> Finish:
-    session = repo.writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
+    session = written(repo)
     with repo.transaction("main", message="theirs") as store:
         zarr.open_array(store, path="x")[:2] = 6
     return lambda: session.commit("late", rebase_with=frazil.ConflictDetector())
@@ -107,7 +99,7 @@ def tried_before(repo: frazil.Repository) -> Finish:
     return lambda: session.commit("late", rebase_with=frazil.ConflictDetector())
 
 
-WAYS = {each.__name__: each for each in (commit, amend, flush_and_tag, tag, fork, late_fork, rebased)}
+WAYS = {each.__name__: each for each in (commit, flush_and_tag, tag, fork, late_fork, rebased)}
 WAYS["tried_before"] = tried_before
 #: How a clock behaves: whose it is, and whether it is set while the session is open.
 CLOCKS = [
@@ -203,21 +195,15 @@ def no_meeting(what: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
-@pytest.mark.parametrize("hours", [2, 30])
-def test_chunks_that_are_reused(whose: str, ahead: float, hours: int, host: HostTime) -> None:
-    scene = Scene(whose, ahead, host)
-    leave_a_chunk(scene.storage, hours)
-    finish = commit(frazil.Repository.open(scene.storage, BY_CONTENT))
-    scene.set_clock()
-    scene.collector(no_meeting).garbage_collect(now())
-    attempt(finish)
-    require_whole(scene.storage)
-
-
-@pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
-def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
-    scene = Scene(whose, ahead, host, version=1)
-    finish = commit(frazil.Repository.open(scene.storage, scene_config()))
+@pytest.mark.parametrize(("hours", "version"), [(2, 2), (30, 2), (None, 1)])
+def test_chunks_that_are_reused_and_version_1(
+    whose: str, ahead: float, hours: int | None, version: int, host: HostTime
+) -> None:
+    scene = Scene(whose, ahead, host, version)
+    if hours is not None:
+        leave_a_chunk(scene.storage, hours)
+    config = scene_config() if hours is None else BY_CONTENT
+    finish = commit(frazil.Repository.open(scene.storage, config))
     scene.set_clock()
     scene.collector(no_meeting).garbage_collect(now())
     attempt(finish)
@@ -233,19 +219,6 @@ def test_leases_last_while_clocks_differ(ahead: float, host: HostTime) -> None:
     write(part, 5)
     summary = scene.collector(no_meeting).garbage_collect(now())
     assert (summary.chunks_deleted, summary.leases_respected) == (0, 1)
-    session.merge(part)
-    session.commit("of a fork")
-    require_whole(scene.storage)
-
-
-def test_a_host_clock_that_is_set_back_makes_no_lease_shorter(host: HostTime) -> None:
-    scene = Scene("host is set", -3_600, host)
-    session = frazil.Repository.open(scene.storage, scene_config()).writable_session("main")
-    write(session, 5)
-    session.workspace.writer.flush()
-    scene.set_clock()
-    part = session.fork()
-    assert scene.collector(no_meeting).garbage_collect(now() + timedelta(days=1)).chunks_deleted == 0
     session.merge(part)
     session.commit("of a fork")
     require_whole(scene.storage)

@@ -39,6 +39,7 @@ def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
         ("_MANY_FILES", 3, "small-chunk-files", "8 of 8 chunk files are smaller", "repo.upkeep.compact("),
         ("_BACKUP_BYTES", 1, "backups", "backups of `repo`", "repo.garbage_collect("),
         ("_MANY_REFERENCES", 3, "unsplit-manifest", "2 manifests with more than 3", "rewrite_manifests("),
+        ("_MANY_FILES", 2, "over-split", "2 manifests with 4 references on average", "rewrite_manifests("),
     ],
 )
 def test_a_limit_that_is_exceeded(
@@ -60,13 +61,6 @@ def test_a_limit_that_is_exceeded(
     eval(finding.command, {"repo": repo, "datetime": datetime})  # the command runs
 
 
-def test_many_tiny_manifests(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_MANY_FILES", 2)
-    (finding,) = (each for each in repo.upkeep.doctor().findings if each.check == "over-split")
-    assert finding.detail == "2 manifests with 4 references on average"
-    eval(finding.command, {"repo": repo})  # the command runs
-
-
 def test_a_stale_lease_and_its_command(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     fork = repo.writable_session("main").fork()
     assert repo.upkeep.doctor().ok
@@ -86,22 +80,27 @@ def test_a_lease_that_cannot_be_read(repo: frazil.Repository) -> None:
     assert repo.upkeep.doctor().ok
 
 
-def test_a_collection_that_has_not_ended(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    repo.storage.put("collections/A", b"{}")
-    assert repo.upkeep.doctor().ok
-    monkeypatch.setattr(doctor, "LONGEST", timedelta(seconds=-10))
-    (finding,) = repo.upkeep.doctor().findings
-    assert (finding.check, finding.subject) == ("killed-collection", "collections/A")
-
-
-def test_staged_files_of_a_job_without_a_lease(
-    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("key", "limit", "value", "check", "subject"),
+    [
+        ("collections/A", "LONGEST", timedelta(seconds=-10), "killed-collection", "collections/A"),
+        ("staging/abc/1", "_STAGED_US", -10_000_000, "staged-job", "`staging/abc`"),
+    ],
+)
+def test_files_of_what_has_not_ended(
+    repo: frazil.Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    limit: str,
+    value: Any,
+    check: str,
+    subject: str,
 ) -> None:
-    repo.storage.put("staging/abc/1", b"x" * 100)
+    repo.storage.put(key, b"{}")
     assert repo.upkeep.doctor().ok
-    monkeypatch.setattr(doctor, "_STAGED_US", -10_000_000)
+    monkeypatch.setattr(doctor, limit, value)
     (finding,) = repo.upkeep.doctor().findings
-    assert (finding.check, finding.subject) == ("staged-job", "`staging/abc`")
+    assert (finding.check, finding.subject) == (check, subject)
 
 
 def test_virtual_chunks_without_a_container(repo: frazil.Repository) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Killed, Seen, killing
 from tests.maintenance.test_in_use import CONFIG, TOMORROW, opened_by, read_everything, values
 from tests.repository.version_1 import copy_of
 
@@ -59,27 +59,6 @@ def files(storage: Any) -> list[str]:
     return sorted(info.key for name in FOLDERS for info in storage.list(name))
 
 
-class Killed(BaseException):
-    """The process ends here: nothing catches it, and no request comes after it."""
-
-
-def killing(storage: Any, deadly: int, after: bool) -> Seen:
-    """The request with this number is the last one, and is made or not."""
-    count = 0
-
-    @contextmanager
-    def meet(what: str) -> Iterator[None]:
-        nonlocal count
-        count += 1
-        if count > deadly + after:
-            raise Killed
-        yield
-        if count > deadly:
-            raise Killed
-
-    return Seen(storage, meet)
-
-
 @pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [1, 2])
@@ -93,7 +72,7 @@ def test_killed_at_any_request(after: bool, version: int) -> None:
         storage = littered(version)
         survived = False
         try:
-            opened_by(storage, killing(storage, deadly, after)).garbage_collect(TOMORROW)
+            opened_by(storage, killing(storage, deadly, after=after)).garbage_collect(TOMORROW)
             survived = True
         except Killed:
             pass
@@ -126,19 +105,6 @@ def test_damage_stops_it_before_anything_is_deleted(folder: str, damage: bytes) 
     storage.put(f"{folder}/{name}", whole)
     repo.garbage_collect(TOMORROW)
     read_everything(repo)
-
-
-def test_a_manifest_under_a_wrong_name_is_damage() -> None:
-    storage = littered()
-    repo = frazil.Repository.open(storage, CONFIG)
-    names = [
-        repo.list_manifest_files(id_)[0].id for id_ in (repo.lookup_tag("t"), repo.lookup_branch("main"))
-    ]
-    storage.put(f"manifests/{names[0]}", storage.get(f"manifests/{names[1]}"))
-    before = files(storage)
-    with pytest.raises(FormatError, match=names[1]):
-        repo.garbage_collect(TOMORROW)
-    assert files(storage) == before
 
 
 def refusing(storage: Any, folder: str, kind: ErrorKind = ErrorKind.OBJECT_STORE, times: int = 10**9) -> Seen:
@@ -206,38 +172,6 @@ def test_throttling_is_waited_out() -> None:
     assert max(paused) <= deletion._LONGEST_PAUSE_S
 
 
-def test_commits_that_come_meanwhile_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the plan and the conditional write a branch is made on a version that was to go."""
-    storage = littered()
-    repo = frazil.Repository.open(storage, CONFIG)
-    session = repo.writable_session("main")
-    zarr.open_array(session.store, path="x")[:] = 5
-    flushed = session.flush("on no branch")
-    plan, calls = collection.needed, []
-
-    def slow(*arguments: Any) -> Any:
-        live = plan(*arguments)
-        if not calls:
-            repo.create_branch("late", flushed)
-        calls.append(live)
-        return live
-
-    monkeypatch.setattr(collection, "needed", slow)
-    repo.garbage_collect(TOMORROW)
-    assert len(calls) == 2
-    array = zarr.open_array(repo.readonly_session("late").store, path="x", mode="r")
-    assert array[:].tolist() == [5] * 4
-
-
-def test_a_young_file_is_left_alone() -> None:
-    storage = littered()
-    repo = frazil.Repository.open(storage, CONFIG)
-    before = files(storage)
-    summary = repo.garbage_collect(datetime.now(UTC) - timedelta(hours=1))
-    assert summary.bytes_deleted == 0
-    assert files(storage) == before
-
-
 @pytest.mark.parametrize(
     "limit",
     [
@@ -302,12 +236,3 @@ def test_a_full_storage_can_be_collected() -> None:
     assert repo.upkeep.verify("checksum").ok
     assert [each.updated_at for each in repo.ops_log()][2:] == log
     assert zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[0] == 30
-
-
-def test_a_full_storage_without_old_backups_loses_nothing() -> None:
-    storage = FullStorage()
-    repo = frazil.Repository.create(storage)
-    storage.limit = storage.used()
-    with pytest.raises(StorageError, match="no space"):
-        repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
-    assert frazil.Repository.open(storage).upkeep.verify("checksum").ok

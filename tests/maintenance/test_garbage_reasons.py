@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import zarr
@@ -11,6 +13,7 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.ops import GarbageReason
+from frazil.pipeline import Progress
 from frazil.storage.memory import MemoryStorage
 
 
@@ -37,6 +40,8 @@ def littered() -> MemoryStorage:
 
 def test_the_list_is_what_is_deleted() -> None:
     storage = littered()
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert frazil.Repository.open(storage, CONFIG).garbage_collect(hour_ago).bytes_deleted == 0
     before = {info.key for info in storage.list("")}
     files = frazil.Repository.open(storage, CONFIG).garbage_collect(TOMORROW, dry_run=True).files
     assert {info.key for info in storage.list("")} == before
@@ -81,22 +86,8 @@ def test_garbage_that_is_damaged_is_listed(folder: str) -> None:
     assert {file.key for file in files} >= {file.key for file in whole if file.kind != "backups"}
 
 
-class Counting:
-    """Counts steps and bytes."""
-
-    def __init__(self) -> None:
-        self.expected = self.steps = self.bytes = 0
-
-    def expect(self, tasks: int) -> None:
-        self.expected += tasks
-
-    def advance(self, *, bytes: int = 0) -> None:
-        self.steps += 1
-        self.bytes += bytes
-
-
 def test_progress_counts_all_steps_and_bytes() -> None:
-    progress = Counting()
+    progress = Progress("collect", 0, io.StringIO())
     summary = frazil.Repository.open(littered(), CONFIG).garbage_collect(TOMORROW, progress=progress)
-    assert progress.expected == progress.steps > 8
+    assert progress.total == progress.done > 8
     assert progress.bytes == summary.bytes_deleted + summary.backup_bytes_deleted

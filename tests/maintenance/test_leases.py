@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import TOMORROW, repository, values, write
-from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
@@ -54,35 +50,6 @@ def test_no_lease_lasts_longer_than_a_job() -> None:
     assert leases.in_force(storage, now_us() + 9 * 24 * HOUR) == []
 
 
-def test_a_summary_names_the_leases_that_it_respected() -> None:
-    repo = repository(MemoryStorage())
-    assert "lease" not in repr(repo.garbage_collect(TOMORROW))
-    session = forked(repo)
-    for dry_run in (True, False):
-        summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
-        assert summary.chunks_deleted == 0
-        assert summary.leases_respected == 1
-        assert summary.spared_since == repo.upkeep.leases()[0].protects_since
-        assert "leases_respected: 1" in repr(summary)
-    long_ago = repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
-    assert (long_ago.leases_respected, long_ago.spared_since) == (0, None)
-    session.commit("done")
-    assert repo.garbage_collect(TOMORROW).leases_respected == 0
-
-
-def test_a_dry_run_deletes_no_lease_that_has_ended() -> None:
-    storage = MemoryStorage()
-    repo = repository(storage)
-    forked(repo)
-    (key,) = [info.key for info in storage.list("leases")]
-    objects = storage._contents.objects
-    objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=3))
-    assert repo.garbage_collect(TOMORROW, dry_run=True).leases_respected == 0
-    assert len(repo.upkeep.leases()) == 1
-    repo.garbage_collect(TOMORROW)
-    assert repo.upkeep.leases() == []
-
-
 def test_a_lease_that_is_broken() -> None:
     repo = repository(MemoryStorage())
     session = forked(repo)
@@ -104,19 +71,6 @@ def test_only_leases_are_broken(name: str) -> None:
         repo.upkeep.break_lease(name)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert values(repo) == [1] * 8
-
-
-def test_breaking_the_lease_of_a_job_gives_the_job_up() -> None:
-    storage = MemoryStorage()
-    repo = repository(storage)
-    place = staged_work.place_of("main", "monday")
-    staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday` on branch `main`")
-    storage.put(f"staging/{place}/plan", b"{}")
-    (lease,) = repo.upkeep.leases()
-    assert lease.purpose == "job `monday` on branch `main`"
-    repo.upkeep.break_lease(lease.id)
-    assert list(storage.list("staging")) == []
-    assert repo.upkeep.leases() == []
 
 
 def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
@@ -143,22 +97,6 @@ def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
     assert leases.in_force(storage, now_us() + HOUR) == []
 
 
-def test_leases_are_read_side_by_side() -> None:
-    """There may be as many as sessions with forks, and a collection reads them before each kind of file."""
-    storage = MemoryStorage()
-    for _ in range(8):
-        leases.Lease.take(storage, 0, 1)
-    together = threading.Barrier(8, timeout=patience(20))
-
-    @contextmanager
-    def meet(what: str) -> Iterator[None]:
-        if what.startswith("get "):
-            together.wait()
-        yield
-
-    assert len(leases.leases(Seen(storage, meet))) == 8
-
-
 def test_who_holds_garbage_back_is_said() -> None:
     repo = repository(MemoryStorage())
     session = repo.writable_session("main", name="nightly import")
@@ -171,9 +109,12 @@ def test_who_holds_garbage_back_is_said() -> None:
         (held,) = summary.leases
         assert replace(held, held_objects=None, held_bytes=None) == lease
         assert (held.held_objects is None) == (not dry_run)
+        assert (summary.chunks_deleted, summary.leases_respected) == (0, 1)
+        assert summary.spared_since == lease.protects_since
         assert "`nightly import`" in repr(summary)
         assert socket.gethostname() in repr(summary)
-    assert repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC)).leases == []
+    long_ago = repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
+    assert (long_ago.leases, long_ago.leases_respected, long_ago.spared_since) == ([], 0, None)
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])

@@ -107,15 +107,6 @@ def test_a_soak_with_a_collection_now_and_then() -> None:
         counts.append(len(backups(storage)))
     assert max(counts) < 2 * RECENT + 3 + 17
     assert len(entries(storage)) == 6 + 40 * 9
-    sizes = []
-    for round_ in range(20):
-        for number in range(4):
-            repo.create_branch(f"b{round_}.{number}", repo.lookup_branch("main"))
-            repo.delete_branch(f"b{round_}.{number}")
-        repo.garbage_collect(TOMORROW, keep_ops=OpsLogRetention(last=20))
-        sizes.append((len(backups(storage)), sum(backups(storage).values())))
-    assert max(count for count, _ in sizes) <= 2 * RECENT + 3
-    assert sizes[-1][1] < 1.2 * sizes[1][1]
 
 
 def killed_at(storage: MemoryStorage, deadly: int) -> Seen:
@@ -170,17 +161,6 @@ def test_a_lost_answer_behind_a_removed_part_is_unknown() -> None:
     with pytest.raises(OutcomeUnknownError, match="ops log"):
         tagger.create_tag("once", repo.lookup_branch("main"))
     assert "once" in repo.list_tags()
-
-
-def test_a_session_from_before_the_log_commits() -> None:
-    storage = MemoryStorage()
-    repo = updated(storage, 5, 3)
-    session = repo.writable_session("main")
-    for number in range(8):
-        repo.create_branch(f"b{number}", repo.lookup_branch("main"))
-    repo.garbage_collect(TOMORROW, keep_ops=OpsLogRetention(last=3))
-    session.commit("late", allow_empty=True)
-    assert repo.upkeep.verify("checksum").ok
 
 
 @pytest.mark.parametrize("options", [{}, {"last": 0}, {"last": -1}])

@@ -42,6 +42,7 @@ PLANS: dict[str, Callable[[frazil.Repository], frazil.UpkeepPlan[Any, Any]]] = {
 def test_a_plan_prints_becomes_json_and_is_applied(name: str) -> None:
     repo = small_files(MemoryStorage())
     repo.reset_branch("main", [*repo.ancestry(branch="main")][1].id)  # a version without a branch
+    repo.storage.put("leases/ended", b'{"age": 1, "left": -60000000}')
     before = stored(repo)
     plan = PLANS[name](repo)
     document = json.loads(json.dumps(plan.as_dict()))

@@ -15,10 +15,13 @@ import pytest
 import zarr
 import zarr.codecs
 import zstandard
+from tests.maintenance.test_verification import flipped, keys
 from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.format.envelope import HEADER_BYTES
+from frazil.format.ids import ids_to_text
+from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.verification.findings import LEVELS
 from frazil.storage.memory import MemoryStorage
 
@@ -50,14 +53,6 @@ def template(
                 zarr.open_array(store, path=name)[:] = np.arange(64) * (value + 3) + 1000 * (name == "zstd")
     repo.create_tag("v", repo.lookup_branch("main"))
     return storage
-
-
-def flipped(at: float) -> Callable[[bytes], bytes]:
-    def flip(data: bytes) -> bytes:
-        place = min(int(at * len(data)), len(data) - 1)
-        return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
-
-    return flip
 
 
 def content(data: bytes) -> bytes:
@@ -107,18 +102,15 @@ SEEN: dict[str, dict[str, str | None]] = {
 
 
 def listed(storage: MemoryStorage, folder: str) -> list[str]:
-    initial = "1CECHNKREP0F1RSTCMT0"
-    return sorted(each.key for each in storage.list(folder) if initial not in each.key)
+    return [key for key in keys(storage, folder) if "1CECHNKREP0F1RSTCMT0" not in key]
 
 
 def chunks_of(repo: frazil.Repository, name: str) -> list[str]:
     table = repo.readonly_session("main").chunk_table(f"/{name}")
-    return [f"chunks/{frazil.format.ids.id_to_text(id_.tobytes())}" for id_ in table.chunk_ids]  # type: ignore[attr-defined]
+    return [f"chunks/{text}" for text in ids_to_text(table.chunk_ids)]
 
 
 def chain_of(repo: frazil.Repository) -> list[str]:
-    from frazil.format.repo_info import decode_repo_info
-
     names, info = [], decode_repo_info(repo.storage.get("repo"), "repo")
     while info.repo_before_updates is not None:
         names.append(f"overwritten/{info.repo_before_updates}")

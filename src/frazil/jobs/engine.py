@@ -47,11 +47,6 @@ def begin_attempt(number: int) -> None:
     _attempt.set(number)
 
 
-def is_resumable(engine: Engine) -> bool:
-    """Return whether jobs on this engine stage the results of its tasks."""
-    return bool(getattr(engine, "resumable", False))
-
-
 @dataclass(frozen=True, slots=True)
 class Inline:
     """An engine that runs tasks in this thread, one after the other, when the caller asks for their results.
@@ -428,5 +423,4 @@ __all__ = [
     "begin_attempt",
     "described",
     "description",
-    "is_resumable",
 ]

@@ -106,17 +106,11 @@ def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | Non
     record = metadata.get(JOB)
     if not isinstance(record, dict):
         return None
-    fields: dict[str, Any] = {name: record.get(name) for name in _TYPES}
+    fields: dict[str, Any] = {name: record.get(name) for name in _FIELDS}
     fields["outputs"] = record.get("outputs", [])
     fields["inputs"] = [] if fields["inputs"] is None else fields["inputs"]
-    for name, expected in _TYPES.items():
-        value = fields[name]
-        is_right = value is None or isinstance(value, expected)
-        if name == "outputs":
-            is_right = _are_texts(value)
-        elif name == "inputs":
-            is_right = isinstance(value, list) and all(map(_is_input, value))
-        if not is_right:
+    for name, value in fields.items():
+        if not _FIELDS[name](value):
             raise FormatError(
                 f"snapshot {snapshot_id}: the record of a job must have the field {name} as Frazil "
                 f"writes it, got {str(value)[:80]}. Another program wrote it. Amend the commit with other "
@@ -138,9 +132,6 @@ def job_record(metadata: Mapping[str, Any], snapshot_id: str) -> JobRecord | Non
     )
 
 
-_TYPES: Final = {"name": str, "id": str, "parameters": dict, "inputs": list, "outputs": list, "metrics": dict}
-
-
 def _are_texts(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
@@ -151,6 +142,15 @@ def _is_input(value: object) -> bool:
     return _are_texts(value.get("paths")) and _are_texts(
         [value.get(name) for name in ("repository", "snapshot", "digest")]
     )
+
+
+#: The fields of a record that are read, each with a check of its value.
+_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("name", "id"), lambda value: isinstance(value, str | None)),
+    **dict.fromkeys(("parameters", "metrics"), lambda value: isinstance(value, dict | None)),
+    "inputs": lambda value: isinstance(value, list) and all(map(_is_input, value)),
+    "outputs": _are_texts,
+}
 
 
 @takes_versions

@@ -36,7 +36,7 @@ from frazil.errors import (
 from frazil.format.columns import distinct_rows, unshared
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
 from frazil.format.nodes import NodeTable
-from frazil.jobs.engine import Engine, EngineName, described, engine_of, is_resumable
+from frazil.jobs.engine import Engine, EngineName, described, engine_of
 from frazil.jobs.job import Input, Job, JobResult, Metrics, RunOptions, Target, Tasks, Version
 from frazil.jobs.job_history import (
     JobStart,
@@ -316,7 +316,7 @@ def _start(
         return _earlier_result(target, id_, earlier)
     attempt = Attempt(job, id_, start, engine_of(engine), progress, started)
     staging: Staging | None = None
-    if is_resumable(attempt.engine):
+    if getattr(attempt.engine, "resumable", False):
         digest = work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, id_, job.name, digest)
     try:

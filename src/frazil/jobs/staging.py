@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from frazil.about import __version__
+from frazil.arguments import check_fields
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, JobRestartError, StorageError
 from frazil.format.ids import id_from_text, id_to_text, is_id_text
@@ -109,17 +110,11 @@ def decode_plan(data: bytes) -> StagedPlan | None:
     """Return the plan in JSON bytes; None for damaged bytes."""
     try:
         plan = StagedPlan(**json.loads(data))
+        check_fields(plan)
     except (ValueError, TypeError, RecursionError):
         return None
-    numbers = plan.seen, plan.since, plan.started
-    texts = plan.job, plan.name, plan.branch, plan.digest, plan.software
-    ids = plan.base, plan.folder
-    is_whole = (
-        all(isinstance(each, int) and 0 <= each < _LARGEST_NUMBER for each in numbers)
-        and all(isinstance(each, str) for each in texts)
-        and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids)
-    )
-    return plan if is_whole else None
+    is_whole = all(0 <= each < _LARGEST_NUMBER for each in (plan.seen, plan.since, plan.started))
+    return plan if is_whole and is_id_text(plan.base) and is_id_text(plan.folder) else None
 
 
 def _session_at_base(repo: Repository, branch: str, plan: StagedPlan) -> Session:

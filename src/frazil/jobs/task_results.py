@@ -227,14 +227,10 @@ def _bytes_of(*parts: Any) -> bytes:
     return bytes(*parts)
 
 
-def _bytearray_of(*parts: Any) -> bytearray:
-    return bytearray(_bytes_of(*parts))
-
-
 #: Types that may take much memory for a few bytes of arguments, with safe replacements.
 _GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     (builtins.__name__, "bytes"): _bytes_of,
-    (builtins.__name__, "bytearray"): _bytearray_of,
+    (builtins.__name__, "bytearray"): lambda *parts: bytearray(_bytes_of(*parts)),
 }
 _OWN: Final[frozenset[Callable[..., Any]]] = frozenset({dtype_of, array_of, objects_of, masked_of})
 

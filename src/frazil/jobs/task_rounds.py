@@ -63,6 +63,7 @@ from frazil.repository.session.commit_files import (
 from frazil.repository.session.session import ForkSession, Session, state_of
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.checks import TRAFFIC
+from frazil.survey.columns import each_once
 
 _NUMBER: Final = struct.Struct("<Q")
 #: The driver buffers up to this many references before it stages them.
@@ -456,12 +457,7 @@ def _prepared(
 ) -> PreparedManifests:
     """Return all manifests of an array, and the coordinates for the log."""
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
-    parts = [files.select_manifests(rows), *(each.files for each in stored)]
-    all_files = ManifestFiles(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.size_bytes for part in parts]),
-        np.concatenate([part.num_chunk_refs for part in parts]),
-    )
+    all_files = each_once([files.select_manifests(rows), *(each.files for each in stored)])
     index = None
     if node.id not in own.created:
         before = own.ready.get(node.id)

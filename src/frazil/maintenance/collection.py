@@ -111,38 +111,32 @@ class DeletionResult:
         self.errors = (self.errors + part.errors)[:_MAX_ERRORS]
 
 
+@dataclass(slots=True, eq=False)
 class Sweeper:
     """Deletes objects, and counts failures in a row over all its deletions."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        limits: DeleteLimits,
-        sleep: Callable[[float], None] = host.pause,
-        progress: Progress = NO_PROGRESS,
-    ) -> None:
-        self._storage = storage
-        self._limits = limits
-        self._sleep = sleep
-        self._progress = progress
-        self._lock = Lock()
-        self._in_a_row = 0
-        self._last: StorageError | None = None
+    storage: Storage
+    limits: DeleteLimits
+    sleep: Callable[[float], None] = host.pause
+    progress: Progress = NO_PROGRESS
+    _lock: Lock = field(default_factory=Lock)
+    _in_a_row: int = 0
+    _last: StorageError | None = None
 
     def sweep(self, garbage: Objects) -> DeletionResult:
         """Delete all objects of a list, and return the counts."""
         total = DeletionResult()
         starts = range(0, len(garbage.sizes), _BATCH)
-        self._progress.expect(len(starts))
+        self.progress.expect(len(starts))
 
         def delete(start: int) -> DeletionResult:
             batch = garbage.part(start, start + _BATCH)
             return self._delete(batch.keys(), batch.sizes.tolist())
 
-        concurrent = min(max(1, self._limits.concurrent), _MOST)
+        concurrent = min(max(1, self.limits.concurrent), _MOST)
         for done in side_by_side(starts, delete, concurrent, Purpose.BATCH_DELETES):
             total.add(done)
-            self._progress.advance(bytes=done.size)
+            self.progress.advance(bytes=done.size)
         return total
 
     def _delete(self, keys: list[str], sizes: list[int]) -> DeletionResult:
@@ -151,14 +145,14 @@ class Sweeper:
         done, pause = DeletionResult(), _FIRST_PAUSE_S
         while True:
             try:
-                self._storage.delete(keys)
+                self.storage.delete(keys)
             except StorageError as error:
                 if error.kind == ErrorKind.THROTTLED:
                     done.throttled += 1
                     if pause >= _LONGEST_PAUSE_S:
                         self._failed(error)
                         self._give_up_if_hopeless()
-                    self._sleep(host.random_between(0.5, 1.0) * pause)
+                    self.sleep(host.random_between(0.5, 1.0) * pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
                     continue
                 if len(keys) == 1:
@@ -179,7 +173,7 @@ class Sweeper:
             self._last = error
 
     def _give_up_if_hopeless(self) -> None:
-        if self._in_a_row >= max(1, self._limits.failures_in_a_row):
+        if self._in_a_row >= max(1, self.limits.failures_in_a_row):
             raise ConflictError(
                 message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
                 f"{self._last}. The repository is complete. Collect garbage again when the storage works",

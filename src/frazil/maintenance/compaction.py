@@ -470,8 +470,14 @@ class Compaction:
         works = self._works()
         moved = int(self._leave.live.sum())
         tasks = max(1, moved // _TASK_BYTES) if moved else 0
-        packs = max(-(-moved // self._limits.pack_size), tasks)
-        return self._report(packs, moved, len(works), {})
+        return CompactionReport(
+            files=self._leave,
+            new_files=max(-(-moved // self._limits.pack_size), tasks),
+            bytes_moved=moved,
+            bytes_freed=int(self._leave.sizes.sum()),
+            manifests=sum(tip.manifests for tip in self._tips),
+            new_manifests=len(works),
+        )
 
     def finish(self) -> CompactionReport:
         """Do the work, and commit each branch. A lease protects the new files."""
@@ -480,32 +486,22 @@ class Compaction:
         name = f"compact {', '.join(commit.branch for commit in self._commits)}"
         lease = Lease.take(self._context.storage, now, now + _LEASE, purpose="compaction", name=name)
         try:
-            if not self._tips:
-                self._survey()
-            if not self._works() and not any(map(self._writes_others, self._tips)):
-                return self.plan()
-            manifests = sum(tip.manifests for tip in self._tips)
+            planned = self.plan()
+            if not planned.new_manifests and not any(map(self._writes_others, self._tips)):
+                return planned
             snapshots = {
                 tip.branch: id_to_text(self._commit(tip, commit))
                 for tip, commit in zip(self._tips, self._commits, strict=True)
             }
         finally:
             lease.give_back(self._context.storage)
-        packs = distinct([each.packs for each in self._results.values()])
-        moved = sum(each.bytes_moved for each in self._results.values())
-        report = self._report(len(packs), moved, len(self._results), snapshots)
-        return replace(report, manifests=manifests)
-
-    def _report(
-        self, packs: int, moved: int, new_manifests: int, snapshots: dict[str, str]
-    ) -> CompactionReport:
-        return CompactionReport(
+        return replace(
+            planned,
             files=self._leave,
-            new_files=packs,
-            bytes_moved=moved,
+            new_files=len(distinct([each.packs for each in self._results.values()])),
+            bytes_moved=sum(each.bytes_moved for each in self._results.values()),
             bytes_freed=int(self._leave.sizes.sum()),
-            manifests=sum(tip.manifests for tip in self._tips),
-            new_manifests=new_manifests,
+            new_manifests=len(self._results),
             snapshots=snapshots,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
+from functools import cached_property
 from operator import add
 from typing import Any, ClassVar, Final, overload
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.arguments import check_fields, wrong_type
-from frazil.display import Record, Shown, counted, literal, utc
+from frazil.display import Record, Shown, counted, literal
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
@@ -77,13 +78,6 @@ class GarbageFile(Record):
     reason: GarbageReason
 
     shown_as: ClassVar[str] = "ops.GarbageFile"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield "key", self.key
-        yield "kind", self.kind
-        yield "size_bytes", literal(self.size_bytes)
-        yield "modified_at", utc(self.modified_at)
-        yield "reason", str(self.reason)
 
 
 class LazyRows[T](Sequence[T]):
@@ -408,9 +402,6 @@ class CompactionReport(Record):
             yield f"branch {branch}", id_
 
 
-_UNSEEN: Final = object()
-
-
 class UpkeepPlan[P: Record, R](Record):
     """What an operation of ``repo.upkeep`` would do. `apply` does it.
 
@@ -426,23 +417,17 @@ class UpkeepPlan[P: Record, R](Record):
         (0, 0)
     """
 
-    __slots__ = ("_operation", "_perform", "_preview", "_seen")
-
     shown_as: ClassVar[str] = "UpkeepPlan"
 
     def __init__(self, operation: str, preview: Callable[[], P], perform: Callable[[], R]) -> None:
         self._operation = operation
         self._preview = preview
         self._perform = perform
-        self._seen: Any = _UNSEEN
 
-    @property
+    @cached_property
     def report(self) -> P:
         """What the operation would do. It is computed once."""
-        if self._seen is _UNSEEN:
-            self._seen = self._preview()
-        seen: P = self._seen
-        return seen
+        return self._preview()
 
     def apply(self) -> R:
         """Do the operation.

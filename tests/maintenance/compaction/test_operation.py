@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Killed, Seen, killing
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
-from frazil.repository.catalog.collection_guard import Lease
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -218,9 +217,7 @@ def test_beside_others_at_every_request(make: Any, others: str) -> None:
                 act(frazil.Repository.open(storage, CONFIG), others)
             return nullcontext()
 
-        seen = Seen(storage, lambda what: nullcontext())
-        repo = opened_by(storage, seen, CONFIG)
-        seen.meet = meet
+        repo = opened_by(storage, Seen(storage, meet), CONFIG)
         report = repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
         acted = requests >= step
         repo = frazil.Repository.open(storage)
@@ -269,34 +266,19 @@ def test_a_session_that_began_before_commits_without_conflict() -> None:
     assert read(repo)[:6] == [1, 1, 55, 55, 3, 3]
 
 
-class Stopped(BaseException):
-    """The end of the process."""
-
-
 @pytest.mark.sample(1, 1)
-@pytest.mark.parametrize("error", [Stopped, StorageError])
+@pytest.mark.parametrize("error", [Killed, StorageError("lost")])
 @pytest.mark.deep
 @pytest.mark.parametrize("make", [small_files, dead_pack])
-def test_stopped_at_every_request_and_called_again(make: Any, error: type[BaseException]) -> None:
-    for step in range(1, 200):
+def test_stopped_at_every_request_and_called_again(make: Any, error: Any) -> None:
+    for step in range(200):
         storage = copy_of(template(make))
-        requests = 0
-
-        def meet(what: str, step: int = step) -> Any:
-            nonlocal requests
-            requests += 1
-            if requests >= step:
-                raise error("stopped")
-            return nullcontext()
-
-        seen = Seen(storage, lambda what: nullcontext())
-        repo = opened_by(storage, seen, CONFIG)
-        seen.meet = meet
+        repo = opened_by(storage, killing(storage, step, error), CONFIG)
         done = False
         try:
             repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
             done = True
-        except (Stopped, frazil.IcechunkError):
+        except (Killed, frazil.IcechunkError):
             pass
         repo = frazil.Repository.open(storage, CONFIG)
         assert read(repo) == read_base(make)
@@ -357,11 +339,29 @@ def test_an_amend_does_not_replace_the_commit_of_others() -> None:
     assert read(frazil.Repository.open(storage))[2:4] == [77, 77]
 
 
-def test_the_lease_of_a_killed_compaction_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = small_files(MemoryStorage())
-    monkeypatch.setattr(Lease, "give_back", lambda self, storage: None)
-    repo.upkeep.compact("merge", branch="main", limits=LIMITS).apply()
-    (lease,) = repo.upkeep.leases()
-    assert (lease.purpose, lease.name) == ("compaction", "compact main")
-    repo.upkeep.break_lease(name="compact main")
-    assert repo.upkeep.leases() == []
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"live_fraction": 1.5}, "live_fraction must be from 0 to 1, got 1.5"),
+        ({"small_size": -1}, "small_size must be at least 0, got -1"),
+        ({"pack_size": 0}, "pack_size must be from 1 to"),
+    ],
+)
+def test_limits_outside_of_their_ranges(limits: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        frazil.CompactionLimits(**limits)
+    assert caught.value.kind == "invalid-argument"
+
+
+@pytest.mark.parametrize("limits", [{"arrays": "/t"}, {"arrays": (1,)}, {"live_fraction": "0.5"}])
+def test_limits_of_other_types(limits: dict) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(limits))} must be"):
+        frazil.CompactionLimits(**limits)
+
+
+def test_a_report_says_what_it_is() -> None:
+    assert "state: plan" in str(frazil.CompactionReport(new_manifests=1))
+    assert "nothing to do" in str(frazil.CompactionReport())
+    done = frazil.CompactionReport(snapshots={"main": "1CECHNKREP0F1RSTCMT0"})
+    assert "branch main: 1CECHNKREP0F1RSTCMT0" in str(done)
+    assert (done.is_empty, frazil.CompactionReport().is_empty) == (False, True)

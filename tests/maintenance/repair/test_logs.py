@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.maintenance.test_verification import keys, small
-from tests.repository.version_1 import copy_of
+from tests.maintenance.test_verification import keys
 
 import frazil
 from frazil.format.ids import id_from_text
@@ -71,30 +70,3 @@ def test_the_bytes_are_those_of_the_commit(repo: frazil.Repository) -> None:
         assert rebuilt_log(context, id_, parent) == bytes(repo.storage.get(name)), name
         number += 1
     assert number == 7
-
-
-@pytest.mark.deep
-def test_a_rebase_sees_a_conflict_with_the_rebuilt_log(repo: frazil.Repository) -> None:
-    storage = copy_of(repo.storage)  # type: ignore[arg-type]
-    mine = frazil.Repository.open(storage)
-    first, second = mine.writable_session("main"), mine.writable_session("main")
-    for session in (first, second):
-        zarr.open_array(session.store, path="a")[0, 0] = 5
-    id_ = first.commit("first")
-    storage.delete([f"transactions/{id_}"])
-    frazil.Repository.upkeep.repair(storage).apply()
-    with pytest.raises(frazil.ConflictError):
-        second.commit("second", rebase_with=frazil.ConflictDetector())
-
-
-@pytest.mark.deep
-def test_version_1() -> None:
-    repo = small(1)
-    storage = repo.storage
-    for key in keys(storage, "transactions"):
-        data = bytes(storage.get(key))
-        storage.delete([key])
-        plan = frazil.Repository.upkeep.repair(storage)
-        assert [each.action for each in plan.steps] == ["rebuild"]
-        plan.apply()
-        assert bytes(storage.get(key)) == data

@@ -82,19 +82,6 @@ def test_a_branch_that_moves_meanwhile() -> None:
     assert next(iter(repo.ancestry(branch="main"))).message == "other"
 
 
-@pytest.mark.deep
-def test_without_an_older_version_nothing_is_taken() -> None:
-    repo = small()
-    keys = [each.key for each in repo.storage.list("chunks")]
-    repo.storage.delete(keys)
-    plan = repair(repo.storage, lost="previous")
-    assert not plan.steps
-    assert {row["previous"] for row in plan.lost_rows()} == {None}
-    filled = repair(repo.storage, lost="fill").apply()
-    assert [each.action for each in filled.steps] == ["commit"]
-    assert values(frazil.Repository.open(repo.storage)) == [0, 0, 0, 0]
-
-
 def test_another_choice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="keep, fill or previous"):
         repair(small().storage, lost="guess")  # type: ignore[arg-type]
@@ -152,6 +139,7 @@ def test_an_unreadable_manifest_leaves_a_plan(choice: Any) -> None:
     storage.put(manifest, b"no manifest")
     plan = repair(storage, lost=choice)
     assert {each.key for each in plan.findings} == {chunk, manifest}
+    assert not plan.complete
     assert [each.key for each in plan.lost] == [chunk]
     assert not [each for each in plan.steps if each.action == "commit"]
 

@@ -177,16 +177,6 @@ def test_without_any_backup() -> None:
     assert values(storage) == values(original())
 
 
-def test_damage_without_a_copy_remains_a_finding() -> None:
-    storage = copy_of(original())
-    key = keys(storage, "manifests")[0]
-    storage.delete([key])
-    plan = repair(storage).apply()
-    assert not plan.steps
-    assert [each.key for each in plan.findings] == [key]
-    assert not plan.complete
-
-
 @pytest.mark.deep
 def test_the_reference_reads_the_result(tmp_path: Path) -> None:
     before = original()

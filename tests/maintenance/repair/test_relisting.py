@@ -63,22 +63,6 @@ def test_a_plan_can_be_applied_twice() -> None:
     assert messages(repo.storage)[0] == "2"
 
 
-def test_two_branches_on_the_same_tip_need_a_guess() -> None:
-    repo = repository()
-    repo.create_branch("dev", repo.lookup_branch("main"))
-    id_ = commit(repo, 4, "dev")
-    lose_updates(repo.storage, 1)
-    plan = repair(repo.storage)
-    assert ([each.action for each in plan.steps], [each.id for each in plan.detached]) == (["restore"], [id_])
-    assert not plan.ok
-    (detached,) = plan.detached
-    assert (detached.message, detached.branches) == ("4", ("dev", "main"))
-    assert id_ in str(plan)
-    plan.apply()
-    restored = frazil.Repository.open(repo.storage)
-    assert restored.upkeep.recover(id_, "dev", parent=restored.lookup_branch("dev")) == id_
-
-
 def test_two_snapshots_on_the_same_tip_need_a_guess() -> None:
     repo = repository()
     one, other = repo.writable_session("main"), repo.writable_session("main")

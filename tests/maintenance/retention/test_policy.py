@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -61,20 +60,30 @@ def test_no_policy() -> None:
         repo.upkeep.retain({}).apply()
 
 
-def test_policies_are_values() -> None:
-    policy = Retention(
-        last=2,
-        newer_than=timedelta(days=3),
-        where=[CommitPattern(message="x")],
-        tags=["a", "b"],
-        zone="Europe/Rome",
-    )
-    assert pickle.loads(pickle.dumps(policy)) == policy
-    assert policy == Retention(
-        last=2,
-        newer_than=timedelta(days=3),
-        where=CommitPattern(message="x"),
-        tags=("a", "b"),
-        zone="Europe/Rome",
-    )
-    assert Retention(newer_than=datetime(2020, 1, 1, tzinfo=UTC)).tags == ("*",)
+@pytest.mark.parametrize(
+    ("pattern", "met"),
+    [
+        (CommitPattern(message="release *"), True),
+        (CommitPattern(message="RELEASE *"), False),
+        (CommitPattern(author="ada*"), True),
+        (CommitPattern(author="bob"), False),
+        (CommitPattern(metadata={"run": 3}), True),
+        (CommitPattern(metadata={"run": "3"}), False),
+        (CommitPattern(metadata={"run": 3, "missing": 1}), False),
+        (CommitPattern(message="release *", author="bob"), False),
+    ],
+)
+def test_a_commit_meets_all_parts(pattern: CommitPattern, met: bool) -> None:
+    assert pattern.meets("release 7", {"author": "ada l", "run": 3}) is met
+
+
+def test_a_condition_has_a_part() -> None:
+    with pytest.raises(InvalidInputError) as error:
+        CommitPattern()
+    assert error.value.kind == ErrorKind.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("options", [{"message": 3}, {"author": b"a"}, {"metadata": ["a"]}])
+def test_types(options: Any) -> None:
+    with pytest.raises(TypeError, match=next(iter(options))):
+        CommitPattern(**options)

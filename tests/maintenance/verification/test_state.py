@@ -12,7 +12,6 @@ import zarr
 
 import frazil
 from frazil.format.ids import id_to_text
-from frazil.maintenance.verification.repo_state import versions_of
 from frazil.repository.handle.repository import context_of
 from frazil.storage.memory import MemoryStorage
 
@@ -65,16 +64,6 @@ def test_each_log_of_an_expired_version_is_read_once(
     stays = repo.lookup_branch("d")  # expired in the other branches: read as the log of a version, too
     logs = [f"transactions/{id_to_text(id_)}" for id_ in expired_ids(repo)]
     assert [requests[key] for key in logs] == [1 + key.endswith(stays) for key in logs]
-
-
-def test_the_logs_are_those_of_all_versions(repo: frazil.Repository) -> None:
-    versions = list(versions_of(context_of(repo).catalog.repo_info()))
-    expired = expired_ids(repo)
-    assert len(expired) == 5
-    assert sorted(id_ for each in versions for id_ in each.pruned) == expired
-    # The newest version that is needed lists those that all versions have.
-    needed = [each for each in versions if each.is_needed and each.pruned]
-    assert max(map(len, (each.pruned for each in versions))) == len(needed[-1].pruned)
 
 
 def test_damage_of_the_log_of_an_expired_version_is_a_finding(repo: frazil.Repository) -> None:

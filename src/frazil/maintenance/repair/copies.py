@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Final
@@ -62,25 +62,22 @@ KINDS: Final[Mapping[str, FileKind[Any]]] = {
 _TAGS: Final = f"{REFS}/tag."
 
 
+@dataclass(eq=False)
 class RepairContext:
-    """Where steps are made: the storage of the repository or an overlay of it, and the quarantine."""
+    """Where steps are made: the storage of the repository or an overlay of it, and the quarantine.
 
-    def __init__(
-        self,
-        storage: Storage,
-        open_context: Callable[[Storage], Context],
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.storage = storage
-        self.quarantine = Quarantine.new()
-        #: The metadata of commits.
-        self.metadata = dict(metadata or {})
-        self._open = open_context
+    ``metadata`` are those of commits.
+    """
+
+    storage: Storage
+    open_context: Callable[[Storage], Context]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    quarantine: Quarantine = field(default_factory=Quarantine.new)
 
     @cached_property
     def context(self) -> Context:
         """The context of the repository. The file ``repo`` must be readable."""
-        return self._open(self.storage)
+        return self.open_context(self.storage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +139,14 @@ def copy_files(repair: RepairContext, copy: Storage, keys: Sequence[str], ends: 
     map_bounded(Purpose.FILE_COPIES, copy_file, keys)
 
 
+@dataclass(slots=True, eq=False)
 class FileSearch:
     """The search for copies. ``storage`` is the storage of the repository, not an overlay."""
 
-    def __init__(self, storage: Storage, copies: Sequence[Storage]) -> None:
-        self._storage = storage
-        self._copies = copies
-        #: The files that earlier rounds have written, each with the number of its copy; None is a built log.
-        self._tried: set[tuple[str, int | None]] = set()
+    storage: Storage
+    copies: Sequence[Storage]
+    #: The files that earlier rounds have written, each with the number of its copy; None is a built log.
+    _tried: set[tuple[str, int | None]] = field(default_factory=set)
 
     def steps(self, repair: RepairContext, findings: Iterable[Finding]) -> list[Step]:
         """Return the steps that repair files with findings, as far as there are copies.
@@ -165,7 +162,7 @@ class FileSearch:
         )
         ends: dict[str, int] = dict.fromkeys(chunks, 0)
         if chunks:
-            _, uses, _ = users_of_files(repair.context, id_matrix(list(map(_id_of, chunks))))
+            _, uses, _ = users_of_files(repair.context, id_matrix(list(map(id_of_key, chunks))))
             ends |= dict(zip(map(chunk_key, id_list(uses.ids)), uses.ends.tolist(), strict=True))
         found = map_bounded(Purpose.FILE_COPIES, partial(self._good_copy, ends=ends), [*files, *chunks])
         # Files with the same copy, reason and certainty are one step.
@@ -177,7 +174,7 @@ class FileSearch:
                 self._tried.add((key, copy[0]))
         steps: list[Step] = []
         for (number, reason, certainty), keys in groups.items():
-            copy_from = self._copies[number]
+            copy_from = self.copies[number]
             shown = RepairStep("copy", tuple(keys), copy_from.label(), reason, certainty)
             steps.append(Step(shown, partial(copy_files, copy=copy_from, keys=keys, ends=ends)))
         left = [key for key in files if not any(key in keys for keys in groups.values())]
@@ -186,13 +183,13 @@ class FileSearch:
     def _good_copy(self, key: str, ends: Mapping[str, int]) -> tuple[int, Certainty] | None:
         """Return the number of the first copy with a good content, if there is one that proves it."""
         best: tuple[int, Certainty] | None = None
-        for number, copy in enumerate(self._copies):
+        for number, copy in enumerate(self.copies):
             if (key, number) in self._tried:
                 continue
             with suppress(IcechunkError):
                 data = copy.get(key)
                 certainty = check_content(key, data, ends.get(key, 0))
-                present = read_present(self._storage, key)
+                present = read_present(self.storage, key)
                 if present is None or memoryview(present[0]) != memoryview(data):
                     if certainty == "proved":
                         return number, certainty
@@ -204,7 +201,7 @@ class FileSearch:
         keys = [key for key in keys if key.startswith(f"{TRANSACTIONS}/") and (key, None) not in self._tried]
         versions = {each.id for each in state_of(repair.context).versions} if keys else set()
         for key in keys:
-            if (id_ := _id_of(key)) in versions:
+            if (id_ := id_of_key(key)) in versions:
                 # The parent that the repository lists now may be an ancestor, after an expiration.
                 snapshots = repair.context.catalog.full_repo_info().snapshots
                 step = rebuild_step(id_, snapshots.entry(snapshots.find_snapshot(id_)).parent, why[key])
@@ -214,7 +211,8 @@ class FileSearch:
                     yield step
 
 
-def _id_of(key: str) -> bytes:
+def id_of_key(key: str) -> bytes:
+    """Return the id in the key of a file, zeros for another name."""
     name = key.rpartition("/")[2]
     return id_from_text(name) if is_id_text(name) else bytes(OBJECT_ID_BYTES)
 

@@ -54,7 +54,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, users_of_files
+from frazil.maintenance.repair.copies import FileSearch, RepairContext, Step, id_of_key, users_of_files
 from frazil.maintenance.repair.repair_plan import (
     DetachedSnapshot,
     LostChoice,
@@ -398,7 +398,7 @@ def lost_chunks(
             groups.setdefault((each.key, each.node), []).append(each)
     if not groups:
         return []
-    ids = {key: _id_of(key) for key, _ in groups}
+    ids = {key: id_of_key(key) for key, _ in groups}
     versions, _, users = users_of_files(context, id_matrix(list(ids.values())))
     needing = {
         key: tuple(map(id_to_text, reversed(id_list(versions.users(id_matrix(users.get(id_, [])))))))
@@ -423,10 +423,6 @@ def lost_chunks(
         answer.append(replace(chunks, previous=tuple(previous[chunks.node][:count])))
         del previous[chunks.node][:count]
     return answer
-
-
-def _id_of(key: str) -> bytes:
-    return id_from_text(key.rpartition("/")[2])
 
 
 def _previous(
@@ -480,12 +476,8 @@ def is_lost(table: ChunkTable, ranges: U8) -> NDArray[np.bool_]:
 
 def lost_ranges(lost: Iterable[LostChunks]) -> U8:
     """Return the ranges of lost chunks: the id of the file and the offset of each, uint8 (n, 20)."""
-    return np.concatenate(
-        [
-            _ranges(np.tile(np.frombuffer(_id_of(each.key), np.uint8), (len(each.offsets), 1)), each.offsets)
-            for each in lost
-        ]
-    )
+    parts = [(id_matrix([id_of_key(each.key)]), each.offsets) for each in lost]
+    return np.concatenate([_ranges(file.repeat(len(at), axis=0), at) for file, at in parts])
 
 
 def _ranges(ids: U8, offsets: NDArray[np.uint64]) -> U8:

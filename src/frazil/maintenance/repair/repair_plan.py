@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
-from frazil.display import Record, Shown, counted, literal
+from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32, U64
 from frazil.maintenance.plan import plain
@@ -282,10 +282,6 @@ class RestoreReport(Record):
     unlisted: tuple[SnapshotInfo, ...]
 
     shown_as: ClassVar[str] = "RestoreReport"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        yield from ((name, literal(getattr(self, name))) for name in self.__slots__[:-1])
-        yield "unlisted", "\n".join(f"{each.id} {each.message!r:.60}" for each in self.unlisted) or "none"
 
 
 def _lines(texts: list[str]) -> str:
