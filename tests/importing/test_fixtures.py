@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zarr
-from tests.expected import array_at
 from tests.fixtures import fixture_path, hide_original_files
 from tests.importing.older import (
     BUCKET,
@@ -146,21 +144,6 @@ def left_out_of(name: str, expected: Json) -> list[list[str]]:
     return [each.split(" ") for each in lines]
 
 
-def test_a_reference_beyond_its_object_fails_when_read(tmp_path: Path) -> None:
-    """Nobody looked at the objects when it was imported."""
-    folder = fixture_path("s3-msgpack", "alpha.10")
-    report = frazil.upgrade(
-        frazil.local_filesystem_storage(str(folder / "repo")),
-        frazil.local_filesystem_storage(str(tmp_path / "new")),
-    )
-    with virtual_objects(folder, tmp_path) as places:
-        repo = open_imported(frazil, tmp_path / "new", places, report.virtual_prefixes)
-        array = array_at(repo.readonly_session("main"), "/group1/big_chunks")
-        assert (array[5:] == 42).all()
-        with pytest.raises(frazil.StorageError, match="ends at byte 19"):
-            array[:5]
-
-
 def check_refs(repo: frazil.Repository, expected: Json, report: frazil.ImportReport) -> None:
     refs, ids = expected["refs"], report.snapshot_ids
     assert {name: repo.lookup_branch(name) for name in repo.list_branches()} == {
@@ -238,19 +221,9 @@ def test_derived_logs_equal_the_stored_ones(folder: Path, tmp_path: Path) -> Non
     without = copy_of(folder, tmp_path / "b")
     shutil.rmtree(without / "transactions")
     compared = imported(without)
-    expected = expected_of(folder)
-    logs = expected.get("tx_logs")
-    for id_ in expected["snapshots"]:
+    for id_, snapshot in expected_of(folder)["snapshots"].items():
         log, other = (logged(repo, report.snapshot_ids[id_]) for repo, report in (with_logs, compared))
-        assert log == other, expected["snapshots"][id_]["message"]
-        if logs is not None and id_ in logs:
-            own = logs[id_]
-            for name in ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays"):
-                assert log[name] == own[name]
-            changed = {*own["updated_user_attributes"], *own["updated_zarr_metadata"]}
-            changed -= {*own["new_groups"], *own["new_arrays"]}
-            assert sorted(log["updated_arrays"] + log["updated_groups"]) == sorted(changed)
-            assert log["updated_chunks"] == {node: sorted(at) for node, at in own["updated_chunks"].items()}
+        assert log == other, snapshot["message"]
 
 
 def imported(path: Path) -> tuple[frazil.Repository, frazil.ImportReport]:
@@ -275,17 +248,3 @@ def logged(repo: frazil.Repository, id_: str) -> Json:
     return out | {
         "updated_chunks": {id_to_text(node): at.tolist() for node, at in log.updated_chunks.items()}
     }
-
-
-@pytest.mark.sample(7)
-@folders
-def test_it_can_be_worked_on(folder: Path, tmp_path: Path) -> None:
-    """Diffs and new commits, with what the logs say."""
-    repo, _ = imported(copy_of(folder, tmp_path / "old"))
-    chain = [entry.id for entry in repo.ancestry(branch="main")]
-    diff = repo.diff(from_snapshot_id=chain[-1], to_snapshot_id=chain[0])
-    assert diff.new_arrays
-    assert diff.updated_chunks
-    with repo.transaction("main", message="more") as store:
-        zarr.create_group(store, path="another")
-    assert next(iter(repo.ancestry(branch="main"))).parent_id == chain[0]

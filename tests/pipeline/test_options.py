@@ -1,43 +1,13 @@
-"""The options of operations: the signatures list them, and unknown ones are refused with a suggestion."""
+"""Unknown options of operations are refused with a suggestion."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 
 import frazil
 from frazil import pipeline
-
-RUN = {"engine", "job_id", "message", "progress"}
-TRANSFORMS = (
-    "coarsen",
-    "crop",
-    "map_blocks",
-    "pyramid",
-    "rechunk",
-    "recompress",
-    "regrid",
-    "select",
-)
-REDUCTIONS = (
-    *("reduce", "mean", "sum", "min", "max", "std", "count", "quantile"),
-    *("groupby", "climatology", "resample", "zonal_stats"),
-)
-
-
-@pytest.mark.parametrize("name", [*TRANSFORMS, *REDUCTIONS, "anomaly", "materialize", "write_audit_publish"])
-def test_a_signature_lists_all_options(name: str) -> None:
-    parameters = inspect.signature(getattr(pipeline, name)).parameters
-    kinds = {each.kind for each in parameters.values()}
-    assert inspect.Parameter.VAR_KEYWORD not in kinds
-    if name in TRANSFORMS:
-        assert parameters.keys() >= RUN | {"max_mem"}
-    elif name in REDUCTIONS:
-        assert parameters.keys() >= RUN | {"weights", "skipna", "limits", "q", "to"}
-    else:
-        assert "engine" in parameters
 
 
 @pytest.mark.parametrize(
