@@ -1,4 +1,4 @@
-"""Which engine an operation uses."""
+"""Which engine an operation uses, and options that no operation has."""
 
 from __future__ import annotations
 
@@ -121,3 +121,16 @@ def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch:
         frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
     ):
         OPERATIONS["mean"](repo, "spark")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda repo, **options: pipeline.quantile(repo, "t", 0.5, **options),
+        lambda repo, **options: pipeline.map_blocks(abs, repo, ["t"], to=pipeline.Target(repo), **options),
+        lambda repo, **options: pipeline.anomaly(repo, "t", repo, **options),
+    ],
+)
+def test_an_unknown_option_is_refused_with_a_suggestion(call: Any, repo: frazil.Repository) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'enigne'\. Did you mean `engine`\?"):
+        call(repo, enigne="inline")

@@ -374,11 +374,6 @@ def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Rep
     # Which dimensions are unlimited is not said in Zarr: it is with the record.
     hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
     assert dict(hidden.attrs) == {"concat_dim": "obs", "unlimited": ["obs"]}
-    assert [Path(url).name for url in zarr.open_array(hidden.store, path=".frazil/url", mode="r")[:]] == [
-        "2.nc",
-        "1.nc",
-        "3.nc",
-    ]
 
 
 def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -20,7 +20,6 @@ from frazil.pipeline.reductions.kernels import (
     combine_tree,
     empty_partial,
 )
-from frazil.pipeline.reductions.plan import Sketch
 
 DTYPES = st.sampled_from(["f4", "f8", "i4", "u1"])
 
@@ -91,20 +90,3 @@ def test_an_infinity_is_no_number() -> None:
     mean = STATISTICS["mean"].kernel(np.dtype("f8"), False, 0, None)
     parts = [mean.partial_of(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
     assert np.isposinf(mean.finish_fields(combine_tree(mean, parts).fields)).all()
-
-
-def test_sketches_that_were_pickled_and_combined() -> None:
-    values = np.random.default_rng(0).permutation(20_000).reshape(-1, 1).astype("f8")
-    values[::7] = np.nan
-    one = Sketch((0.0, 0.5, 1.0), k=200)
-    parts = [
-        pickle.loads(pickle.dumps(one.partial_of(cells(values[at : at + 1000]))))
-        for at in range(0, 20_000, 1000)
-    ]
-    least, middle, most = one.finish_fields(combine_tree(one, parts).fields).ravel()
-    ordered = np.sort(values[~np.isnan(values)])
-    assert (least, most) == (ordered[0], ordered[-1])
-    assert abs(np.searchsorted(ordered, middle) / len(ordered) - 0.5) < 0.03
-    assert len(pickle.dumps(parts)) < 20 * 28 * 200
-    strict = Sketch((0.5,), k=200, skipna=False)
-    assert np.isnan(strict.finish_fields(combine_tree(strict, parts).fields)).all()

@@ -19,11 +19,14 @@ from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 from tests.support.judge import reference_storage, same_by_reference
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
 
 import frazil
-from frazil.errors import ConflictError, FormatError, IcechunkError, InvalidInputError
+from frazil.errors import ConflictError, ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.pipeline import Inline, RepositoryPart, clone_repository, copy_repository
 from frazil.storage.memory import MemoryStorage
+from frazil.storage.object_store import ObjectStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 INLINE = Inline()
@@ -346,3 +349,15 @@ def test_beside_a_writer_an_expiration_and_a_collection(what: str) -> None:
         if requests < step:
             break
     assert step > 15
+
+
+@pytest.mark.parametrize("operation", [clone_repository, copy_repository])
+def test_a_copy_needs_a_prefix_in_a_bucket(operation) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("bucket")
+        target = ObjectStorage(s3_bucket("bucket", server.port))
+        with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
+            operation(repo, target, engine="inline")
+        assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
+        assert [*server.objects("bucket")] == []

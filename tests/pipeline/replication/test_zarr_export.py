@@ -70,6 +70,11 @@ def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: An
     assert not (tmp_path / "plain" / "missing" / "c" / "1").exists()
     again = export_zarr(repo, target, engine=engine)
     assert (again.objects, again.existing) == (0, done.objects)
+    some = MemoryStorage()
+    export_zarr(repo, some, arrays=("/deep/*", "/scalar"), engine=INLINE)
+    keys = [each.key for each in some.list("") if each.key.endswith("zarr.json")]
+    nodes = {key.rpartition("/zarr.json")[0] for key in keys}
+    assert nodes == {"", "deep", "deep/inner", "deep/inner/small", "scalar"}
 
 
 def test_damaged_chunks_are_written_again(repo: frazil.Repository, tmp_path: Path) -> None:

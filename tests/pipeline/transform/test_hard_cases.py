@@ -148,12 +148,6 @@ def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
     assert (output[...] == VALUES).all()
 
 
-def test_codecs_of_arrays_come_before_those_of_bytes(repo: frazil.Repository) -> None:
-    codecs = [zarr.codecs.TransposeCodec(order=(1, 0)), zarr.codecs.ZstdCodec()]
-    recompress(repo, ["t"], codecs, to=Target(repo, group="out"), engine=Inline())
-    assert (read(repo, "out")["t"].values == VALUES).all()
-
-
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
     (rechunk, ("auto",), {}, "got auto"),
     (rechunk, (7,), {}, "got 7"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read, values
 from tests.support.judge import same_by_reference
-from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
@@ -60,6 +60,9 @@ REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
     "rechunk in two stages": lambda repo: rechunk(repo, ["x"], (8, 1), max_mem=100, engine=INLINE),
     "rechunk with shards": lambda repo: rechunk(repo, ["x"], (2, 2), shards=(4, 4), engine=INLINE),
     "compressors": lambda repo: recompress(repo, ["x"], [ZstdCodec(level=9)], engine=INLINE),
+    "a codec of arrays": lambda repo: recompress(
+        repo, ["x"], [TransposeCodec(order=(1, 0)), ZstdCodec()], engine=INLINE
+    ),
     "no compressor, with shards": lambda repo: recompress(repo, ["x"], [], shards=(8, 8), engine=INLINE),
     "a bytes codec without an order": lambda repo: recompress(
         repo, ["x"], [{"name": "bytes"}], engine=INLINE
