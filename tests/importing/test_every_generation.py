@@ -102,6 +102,7 @@ def check_logs(repo: frazil.Repository) -> None:
     main, dev = ([entry.id for entry in repo.ancestry(branch=branch)] for branch in ("main", "dev"))
     diff = repo.diff(from_snapshot_id=main[1], to_snapshot_id=main[0])
     assert (diff.new_arrays, diff.updated_arrays, diff.new_groups) == ({"/g/new"}, {"/t"}, set())
+    assert diff.updated_groups == {"/g"}
     assert {path: sorted(at) for path, at in diff.updated_chunks.items()} == {"/t": [[0, 1], [1, 0]]}
     diff = repo.diff(from_snapshot_id=main[2], to_snapshot_id=main[1])
     assert (diff.new_arrays, diff.new_groups, diff.updated_arrays) == ({"/t", "/s"}, {"/", "/g"}, set())
@@ -352,6 +353,16 @@ def test_fields_without_a_place_are_reported() -> None:
     )
     assert "left out: total_parents of" in str(report)
     check(target, "M3")
+
+
+def test_an_initial_snapshot_under_another_name() -> None:
+    """The first versions wrote another id into it than its name. Children quote that id, and here no ref."""
+    files, make = repository("M1"), Maker(GENERATIONS[2])
+    outer = id_to_text(b"another-name")
+    files[f"snapshots/{outer}"] = files.pop(f"snapshots/{make.text('start')}")
+    del files[make.sequence("main", 0)]
+    assert frazil.upgrade(stored(files), target := MemoryStorage()).left_out == ()
+    assert [entry.id for entry in frazil.Repository.open(target).ancestry(branch="main")][-1] == outer
 
 
 def test_a_cycle_is_an_error() -> None:

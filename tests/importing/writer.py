@@ -305,6 +305,7 @@ def repository(name: str) -> dict[str, bytes]:
         "/s": (4, None, make.array(S_META, {"m1": [[], []]})),
     }
     later = nodes | {
+        "/g": (2, {"Inline": {"new": 2}}, group),
         "/t": (3, {"Inline": {"new": 1}}, make.array(T_META, {"m2": BOX})),
         "/s": (4, None, make.array(S_META, {"m2": [[], []]})),
         "/g/new": (5, None, make.array(NEW_META, {"m2": [[0], [1]]})),  # which has nothing of it
@@ -344,7 +345,7 @@ def repository(name: str) -> dict[str, bytes]:
                 [1, 2], [3, 4], [], [], [1, 2, 3, 4], [], chunks={4: [[]], 3: index}
             ),
             f"transactions/{make.text('second')}": make.log(
-                [], [5], [], [], [3, 5], [], chunks={3: [[1, 0], [0, 1]]}
+                [], [5], [], [], [2, 3, 5], [], chunks={3: [[1, 0], [0, 1]]}
             ),
             f"transactions/{make.text('side')}": make.log([], [], [2], [3, 4], [], [], chunks={}),
         }

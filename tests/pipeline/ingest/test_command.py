@@ -177,16 +177,17 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("few", "given", "expected"),
+    ("limit", "most", "given", "expected"),
     [
-        pytest.param(64, [], "inline", id="small"),
-        pytest.param(1, [], "local", id="large"),
-        pytest.param(64, ["--engine", "local"], "local", id="local"),
-        pytest.param(1, ["--engine", "inline"], "inline", id="inline"),
+        pytest.param("FILES", 64, [], "inline", id="small"),
+        pytest.param("FILES", 1, [], "local", id="many"),
+        pytest.param("BYTES", 100, [], "local", id="large"),
+        pytest.param("FILES", 64, ["--engine", "local"], "local", id="local"),
+        pytest.param("FILES", 1, ["--engine", "inline"], "inline", id="inline"),
     ],
 )
 def test_the_engine(
-    few: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, most: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = daily_files(tmp_path / "days", 2)
     engines: list[Any] = []
@@ -196,7 +197,7 @@ def test_the_engine(
         raise frazil.InvalidInputError("enough")
 
     monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
-    replace_seam(monkeypatch, "frazil.pipeline.ingest.options.FEW_FILES", few)
+    replace_seam(monkeypatch, f"frazil.pipeline.ingest.options.FEW_{limit}", most)
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
     assert engines == [expected]
 
