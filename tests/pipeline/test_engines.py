@@ -34,7 +34,6 @@ def to(repo: frazil.Repository) -> Target:
 OPERATIONS: dict[str, Operation] = {
     "map_blocks": lambda repo, engine: pipeline.map_blocks(abs, repo, ["t"], to=to(repo), engine=engine),
     "mean": lambda repo, engine: pipeline.mean(repo, "t", "x", to=to(repo), engine=engine),
-    "rechunk": lambda repo, engine: pipeline.rechunk(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
     "validate": lambda repo, engine: pipeline.validate(repo, [pipeline.Finite("t")], engine=engine),
     "verify": lambda repo, engine: repo.upkeep.verify(engine=engine),
     "inspect_files": lambda repo, engine: pipeline.inspect_files(["none.nc"], engine=engine),

@@ -175,16 +175,6 @@ def test_what_cannot_be_is_refused(
     assert repo.lookup_branch("main") == tip
 
 
-def test_functions_that_cannot_be_are_refused(repo: frazil.Repository) -> None:
-    to, engine = Target(repo, group="out"), Inline()
-    with pytest.raises(InvalidInputError, match="boundary must be one of"):
-        map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=engine)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="got none"):
-        map_blocks(np.copy, repo, [], to=to, engine=engine)
-    with pytest.raises(InvalidInputError, match="own path, got /out/p, /out/p"):
-        map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=engine)
-
-
 def test_a_source_is_not_replaced_by_way_of_a_second_opening(tmp_path: Path, repo: frazil.Repository) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))
     one = frazil.Repository.create(storage)

@@ -148,6 +148,8 @@ def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> Non
         (lambda block: block, {}, "got `/u` in both"),
         (lambda block: block, {"names": ["o"], "halo": {"height": 2}}, "'height'"),
         (lambda block: block, {"names": ["o"], "halo": -1}, "at least 0"),
+        (lambda block: block, {"names": ["o"], "boundary": "wrap"}, "boundary must be one of"),
+        (lambda block: (block, block), {"names": ["p", "p"]}, "own path, got /p, /p"),
         (lambda block: block, {"names": ["o"], "halo": 1, "drop": [0]}, "halo must be 0"),
     ],
 )

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, blocks, split
-from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
+from frazil.jobs.job import (
+    Job,
+    JobResult,
+    RunOptions,
+    Source,
+    Target,
+    Tasks,
+    Version,
+    require_free,
+    with_options,
+)
 from frazil.jobs.job_run import run_with_options
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.reductions.fields import (
@@ -27,7 +37,7 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.reductions.reduction_job import names_of, require_free, target_or_group
+from frazil.pipeline.reductions.reduction_job import names_of, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 
