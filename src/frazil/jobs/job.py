@@ -20,7 +20,6 @@ from frazil.argument_docs import Decorator, complete_doc
 from frazil.arguments import check_fields, checked, require_progress, wrong_type
 from frazil.changes.manifests import UNSPLIT_REFS
 from frazil.display import Shown, counted, suggest
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import MaxMem
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.progress import Progress, Summary, brief, listed, size
@@ -227,28 +226,6 @@ def without_folders(address: str) -> str:
         return address
     name = path.rstrip("/").rpartition("/")[2]
     return f"local filesystem, {name} ({hashlib.sha256(path.encode()).hexdigest()[:8]})"
-
-
-def same_storage(source: Version, target: Target) -> bool:
-    """Return whether source and target are the same storage, even if it was opened twice."""
-    one, other = source.repo.storage, target.repo.storage
-    # All storages in memory have the same address.
-    return one is other or (storage_label(one) == storage_label(other) != "in-memory")
-
-
-def require_free(source: Version, to: Target, reads: Iterable[str], writes: Sequence[str]) -> None:
-    """Raise ``InvalidInputError`` if results share a path, or would replace an array that the job reads."""
-    if len(set(writes)) < len(writes):
-        raise InvalidInputError(
-            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
-        )
-    both = sorted({*reads} & {*writes})
-    if both and same_storage(source, to) and to.branch == (source.branch or to.branch):
-        raise InvalidInputError(
-            f"to must not contain arrays that the job reads, got `{both[0]}` in both. Pass another group, "
-            f"`to=Target(repo, group='/{to.group.strip('/') or 'results'}')`, or another branch",
-            ErrorKind.CONFLICTING_ARGUMENTS,
-        )
 
 
 class RunOptions(TypedDict, total=False):

@@ -13,18 +13,8 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import Limits, blocks, split
-from frazil.jobs.job import (
-    Job,
-    JobResult,
-    RunOptions,
-    Source,
-    Target,
-    Tasks,
-    Version,
-    require_free,
-    with_options,
-)
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job import Job, JobResult, RunOptions, Source, Target, Tasks, Version, with_options
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,

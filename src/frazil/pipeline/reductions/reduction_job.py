@@ -25,10 +25,9 @@ from frazil.jobs.job import (
     Target,
     Tasks,
     Version,
-    require_free,
     with_options,
 )
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
     CoordinateWriter,

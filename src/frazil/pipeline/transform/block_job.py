@@ -22,8 +22,8 @@ from frazil.changes.change_set import table_of
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import I64, Budget, block_shape, cells, groups, sizes, split
-from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest, require_free
-from frazil.jobs.job_run import run_with_options
+from frazil.jobs.job import Job, JobResult, Phase, RunOptions, Target, Tasks, Version, digest
+from frazil.jobs.job_run import require_free, run_with_options
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.transform.arrays import ArrayInfo, Json, Shape, Values, array_info, open_array
 from frazil.repository.session.chunk_refs import chunk_error
